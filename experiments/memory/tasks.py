@@ -54,7 +54,7 @@ class MemoryTask(Protocol):
     """Whether only the last step's answer counts."""
 
     def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return episodes to learn from."""
+        """Return a batch of random episodes for training."""
 
     def score(self, answer: Answers) -> float:
         """Return the share of right answers in `PLAYED` episodes that are not learned from."""
@@ -75,7 +75,7 @@ class RepeatPrevious:
         self.steps = int(self._env.deck.num_cards) - 1
 
     def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return episodes to learn from."""
+        """Return a batch of random episodes for training."""
         recorded = _record_suits(self._level)
         return self._batch(recorded[rng.integers(len(recorded), size=episodes)])
 
@@ -131,7 +131,7 @@ class TMaze:
         self.steps = length + 2
 
     def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return episodes to learn from."""
+        """Return a batch of random episodes for training."""
         length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
         return self._batch(rng, episodes, length)
 

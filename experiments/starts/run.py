@@ -66,7 +66,7 @@ class Ant:
 
 
 def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a node, let it act for some seconds, end it, and return what was counted."""
+    """Start a node, let it act for some seconds, end it, and return counts and times."""
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]

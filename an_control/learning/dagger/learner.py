@@ -262,7 +262,7 @@ class Dagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        """Continue from a checkpoint that `state` returned, with the episodes in the folder."""
         tensors = as_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
@@ -367,7 +367,7 @@ class Dagger:
     def _mean_return(
         self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
     ) -> float:
-        """Return the mean return of a driver in the validation episodes."""
+        """Return the mean return in the validation episodes of the drivers that `driver` makes."""
         rng = np.random.default_rng([self.seed, VALIDATION])
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(driver, rng), rollout, rng

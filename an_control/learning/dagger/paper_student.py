@@ -124,8 +124,8 @@ class PaperStudent(nn.Module):
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
         """Return the loss of a batch, the state after it, and figures for the metrics.
 
-        The action loss is the cross-entropy between -1 and 1. The channel loss fades out with the
-        run.
+        The action loss is the cross-entropy of a choice between -1 and 1 for each action. The
+        channel loss fades out with the run.
 
         Args:
             batch: T steps of B episodes.

@@ -58,7 +58,7 @@ class StudentSizes:
     paper: bool = False
     """Use the paper's form."""
     output: Literal["clip", "tanh"] = "clip"
-    """Function behind the head's last layer; `distill` sets the teacher's."""
+    """Function behind the head's last layer; `distill` sets it to the teacher's."""
     encoder: Encoder = "none"
     """Self-attention between the neurons' outputs (Lee et al. 2019): each to each (sab), or by way
     of `inducing` points (isab)."""

@@ -226,7 +226,7 @@ class StudentRollout:
         policy.reset()
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the student's action, or the teacher's in its stretches, with noise."""
+        """Return the student's action, or the teacher's in its own stretches, with noise."""
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))

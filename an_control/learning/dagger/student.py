@@ -322,9 +322,10 @@ class Student(nn.Module):
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
     def load_teacher_head(self, layers: Layers) -> None:
-        """Copy the teacher's network into the head, with no weight on the attention masses.
+        """Copy the teacher's network into the head, with weight 0 on the attention masses.
 
-        Without a message by channels (`pma` or a recurrence) the head stays as it is.
+        If the head's input is not one value for each channel (`pma` or a recurrence), the head
+        stays as it is.
 
         Raises:
             ValueError: the hidden layers differ in size.

@@ -34,12 +34,16 @@ SKIPPED = frozenset(
 
 
 def collect_values(strategy: Any) -> dict[str, Any]:
-    """Return the plain values of a strategy between two generations, by their paths."""
+    """Return the plain values of a pycma strategy between two generations, by their paths."""
     return {path: _to_plain(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the values of a strategy that was made with the same settings.
+    """Set the values of a pycma strategy that was made with the same settings.
+
+    Args:
+        strategy: the strategy to change.
+        values: the values by their paths, as `collect_values` returned them.
 
     Raises:
         CheckpointError: a value is unknown, missing, or of another type or shape; the error names

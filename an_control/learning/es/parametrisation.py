@@ -38,7 +38,7 @@ class PolicyForm(ABC):
 
     @abstractmethod
     def vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) of a policy.
+        """Return the vector (size,) that describes a policy; the inverse of `model`.
 
         Raises:
             ValueError: the policy is not of this family.
@@ -61,7 +61,13 @@ class PolicyForm(ABC):
     def models(
         self, vectors: np.ndarray, task: dict[str, Any], trained: dict[str, Any]
     ) -> list[Model]:
-        """Return the policies of vectors (P, size)."""
+        """Return the policies that vectors (P, size) describe.
+
+        Args:
+            vectors: (P, size); numbers beyond the bounds of a model file are clipped.
+            task: the task's description for the model file.
+            trained: how the policies were made, for the model file.
+        """
         found = self.arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
@@ -71,7 +77,7 @@ class PolicyForm(ABC):
         ]
 
     def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        """Return the policy of a vector (size,)."""
+        """Return the policy that a vector (size,) describes; see `models`."""
         return self.models(vector[None], task, trained)[0]
 
 
@@ -133,7 +139,11 @@ class Authors(PolicyForm):
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the positional table's factors (M, rank), (rank,), (rank, d), largest first."""
+        """Return the factors of the positional table's singular value decomposition.
+
+        They have the shapes (M, rank), (rank,) and (rank, d), with the largest singular value
+        first.
+        """
         left, stretch, right = np.linalg.svd(
             positional_table(self.queries, self.neuron), full_matrices=False
         )
@@ -293,7 +303,7 @@ def layer_scales(shapes: Shapes) -> np.ndarray:
 
 
 def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """Return the arrays (P, ...) of vectors (P, size), in the order of `shapes`."""
+    """Split vectors (P, size) into named arrays (P, ...), in the order of `shapes`."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vectors, ends[:-1], 1)
     return {
@@ -303,13 +313,13 @@ def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
 
 
 def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
-    """Return the vector of these arrays as float64."""
+    """Join named arrays into one vector, as float64; the inverse of `split_vectors`."""
     parts = [arrays[name].ravel().astype(np.float64) - _value_at_zero(name) for name in shapes]
     return np.concatenate(parts)
 
 
 def _value_at_zero(name: str) -> float:
-    """Return the value that a 0 in the vector stands for.
+    """Return the value of a weight whose number in the vector is 0.
 
     Norms start with weight 1, and gates let most of their input pass (Parisotto et al. 2019, b_g =
     2).

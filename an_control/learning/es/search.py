@@ -60,7 +60,7 @@ CODE_SCALE = 0.5
 
 @dataclass(frozen=True)
 class Hinted(PolicyForm):
-    """The form `own` with a code for each channel of its task."""
+    """Form that adds a code for each channel to the form `own`, to tell neurons their channels."""
 
     own: Authors
     channels: int
@@ -569,7 +569,7 @@ class Search:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
+        """Continue from a checkpoint that `state` returned."""
         size = self._form.size
         self._contenders = [self._make_optimiser(np.zeros(size)) for _ in state["contenders"]]
         for optimiser, its in zip(self._contenders, state["contenders"], strict=True):

@@ -154,7 +154,7 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`, or start again if the time limit was raised."""
+        """Continue from a checkpoint, or start the run again if the time limit was raised."""
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):

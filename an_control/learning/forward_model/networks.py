@@ -154,7 +154,7 @@ class NetworkTraining(ABC):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
+        """Continue from a checkpoint that `state` returned."""
         self.done, self._cpu_s = state["done"], state["cpu_s"]
         self.network.load_state_dict(as_tensors(state["network"]))
         self._optimiser.load_state_dict(as_tensors(state["optimiser"]))

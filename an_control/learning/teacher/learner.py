@@ -313,7 +313,7 @@ class TeacherLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
+        """Continue from a checkpoint that `state` returned."""
         self._keep_contenders(
             [one for one in self._contenders if one.noise_kind in state["contenders"]]
         )

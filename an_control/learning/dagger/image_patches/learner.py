@@ -189,7 +189,7 @@ class PatchDagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        """Continue from a checkpoint that `state` returned, with the episodes in the folder."""
         tensors = as_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])

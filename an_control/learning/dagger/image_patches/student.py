@@ -42,8 +42,9 @@ class LstmHeadState(NamedTuple):
 class VisionStudent(nn.Module):
     """Torch module of the policy for image patches.
 
-    It takes patches (..., N, f, p, p) uint8, previous actions (..., A) and, optionally, a mask of
-    present patches (..., N). Weights start uniform within 1 / sqrt(fan-in).
+    It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
+    actions (..., A) and, optionally, a mask of present patches (..., N). The message (..., M, m)
+    has m numbers for each of M queries. Weights start uniform within 1 / sqrt(fan-in).
     """
 
     def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
@@ -143,8 +144,8 @@ class VisionStudent(nn.Module):
             present: (..., N) False for missing patches; None: all are present. If none is present,
                 the message is that of no patches.
             counts: (..., N) how many patches each one stands for; None: one.
-            still: (..., p * p) mean of the layer-normed frames of the patches for which the first
-                one stands, all of which show no change; None if it stands for itself. Not used with
+            still: (..., p * p) if the first patch stands for all patches that show no change: the
+                mean of their layer-normed frames. None: it stands for itself. Not used with
                 pooling.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
