@@ -52,8 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
-    parser.add_argument("--noise", type=int, default=5, help="noise channels (default: 5)")
-    parser.add_argument("--sd", nargs="+", default=["0.1", "1"], help="(default: 0.1 1)")
+    parser.add_argument(
+        "--noise", type=int, default=5, help="number of noise channels (default: 5)"
+    )
+    parser.add_argument(
+        "--sd", nargs="+", default=["0.1", "1"], help="their standard deviations (default: 0.1 1)"
+    )
     parser.add_argument("--episodes", type=int, default=100, help="(default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
     given = parser.parse_args(arguments)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.learning.dagger.image_patches.learner import PatchDagger, new_student
+from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student
 from an_control.learning.dagger.settings import read_recipe
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
@@ -73,7 +73,7 @@ def test_a_start_model_of_image_patches_is_known_by_its_numbers(tmp_path):
         task = describe_task(env, "pong", find_environment_id("pong"))
         one, same, other = (
             PatchDagger(
-                tmp_path, env, task, settings, 5, start=new_student(settings, seed).model(task, {})
+                tmp_path, env, task, settings, 5, start=make_student(settings, seed).model(task, {})
             ).config
             for seed in (3, 3, 4)
         )
@@ -117,7 +117,7 @@ def test_minutes_cannot_stand_beside_a_recipe_without_rounds(
     recipe = tmp_path / "own.yaml"
     recipe.write_text(HEADER + "rounds: 0\n")
     assert distill("--recipe", recipe, "--minutes", "5") == 2
-    assert "rounds: 0 (allowed: 1 or more, where there are minutes)" in capsys.readouterr().err
+    assert "rounds: 0 (allowed: 1 or more if minutes are set)" in capsys.readouterr().err
 
 
 def test_next_to_no_minutes_still_make_an_update_a_round(tmp_path, distill):

@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.runs.run_folder import EpisodeRecordings, RunFolder
@@ -134,7 +134,7 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     faults = ["--disturb", "stop=20", "--disturb-share", "1"]
     arguments = ["train-monitor", str(model), "--folder", str(tmp_path / "run"), *faults, *SHORT]
     assert main(arguments) == 0
-    traces = EpisodeRecordings(tmp_path / "run", Trace).read(0)
+    traces = EpisodeRecordings(tmp_path / "run", EpisodeTrace).read(0)
     still = [(trace.actions == 0.0).all(1) for trace in traces]
     assert all(ticks.any() and not ticks.all() for ticks in still)
 

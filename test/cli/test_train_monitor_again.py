@@ -103,8 +103,8 @@ def test_back_at_the_minutes_that_had_cut_it_short_nothing_begins_again(run):
     run("run", 2 * LITTLE, stop_after=1)
     run("run", LITTLE, stop_after=2)
     last = run("run", 2 * LITTLE)
-    assert not last.learner.begins_again and last.finished
-    assert run("run", 3 * LITTLE).learner.begins_again
+    assert not last.learner.starts_again and last.finished
+    assert run("run", 3 * LITTLE).learner.starts_again
 
 
 def test_a_run_that_needed_no_more_minutes_keeps_those_that_it_had(run):

@@ -19,26 +19,25 @@ from gymnasium import spaces
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber, Range  # noqa: E402
-from an_control.learning.dagger.image_patches.batches import Batches  # noqa: E402
+from an_control.learning.dagger.image_patches.batches import PatchBatches  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
-    Episode as PatchEpisode,
+    PatchEpisode as PatchEpisode,
 )
-from an_control.learning.dagger.image_patches.episodes import record as record_patches  # noqa: E402
+from an_control.learning.dagger.image_patches.episodes import record_episode as record_patches  # noqa: E402
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings  # noqa: E402
 from an_control.learning.dagger.settings import read_recipe  # noqa: E402
 from an_control.learning.dagger.streams import (  # noqa: E402
-    Episode,
+    DaggerStreams,
     RolloutSettings,
-    Streams,
     StreamSettings,
-    record,
+    record_episode,
 )
 from an_control.learning.forward_model.episodes import (  # noqa: E402
+    EpisodeTrace,
     MissingChannels,
-    Trace,
-    explore,
+    record_episodes,
 )
-from an_control.learning.forward_model.imputation import _Batch as ImputationBatch  # noqa: E402
+from an_control.learning.forward_model.imputation import _ImputationBatch as ImputationBatch  # noqa: E402
 from an_control.learning.forward_model.networks import ForwardModelSettings  # noqa: E402
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
 from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
@@ -99,7 +98,7 @@ class Listener:
     def start(self, modes: Sequence[str]) -> None:
         self.reset()
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
         """Nothing that it has to know."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -172,8 +171,8 @@ def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
 def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     settings = StreamSettings({TrainingDisturbance.parse(words): 1.0}, reshuffled=0.0)
-    what = [Episode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
-    batch = Streams(*what, np.random.default_rng(4)).batch()
+    what = [PatchEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
+    batch = DaggerStreams(*what, np.random.default_rng(4)).next_batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
     for row, counts in enumerate(batch.counts.sum(0).long().tolist()):
         yield values[:counts, row]
@@ -184,7 +183,13 @@ def own_episodes(words: str, env: VariedRobot) -> Iterator[Received]:
     how = RolloutSettings(disturb={TrainingDisturbance.parse(words): 1.0}, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
-        record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, how.disturbance({}, rng))
+        record_episode(
+            env,
+            FunctionTeacher(lambda seen: seen[:1]),
+            listener,
+            rng,
+            how.draw_disturbance({}, rng),
+        )
     return listener.received()
 
 
@@ -193,14 +198,16 @@ def dagger_faults(words: str, env: VariedRobot) -> Iterator[Received]:
     how = RolloutSettings(faulty=True, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
-        drawn = how.disturbance({Fault.parse(words): 1.0}, rng)
-        record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
+        drawn = how.draw_disturbance({Fault.parse(words): 1.0}, rng)
+        record_episode(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
     return listener.received()
 
 
 def monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     listener = Listener()
-    explore(env, listener, EPISODES * STEPS, np.random.default_rng(6), {Fault.parse(words): 1.0})
+    record_episodes(
+        env, listener, EPISODES * STEPS, np.random.default_rng(6), {Fault.parse(words): 1.0}
+    )
     return (one[:STEPS] for one in listener.received())
 
 
@@ -289,8 +296,8 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
     frames = np.array([picture(step) for step in range(STEPS)])
     actions = np.zeros((STEPS, 1), np.float32)
     episode = PatchEpisode(frames, actions, actions, 0.0, 0.0)
-    batches = Batches([episode], patch_settings(words), np.random.default_rng(9))
-    batches.draw()
+    batches = PatchBatches([episode], patch_settings(words), np.random.default_rng(9))
+    batches.next_batch()
     for row in batches._rows:
         assert row is not None
         shown = frames[row.seen[:, -1]].reshape(len(row.acted), *GRID[:1], PATCH, GRID[1], PATCH)
@@ -303,7 +310,7 @@ def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     share, actor = Range.read(words.partition("=")[2]), MissingChannels.__new__(MissingChannels)
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):
-        actor._lose()
+        actor._draw_missing()
         yield np.where(actor._present, RECORDED, np.nan)
 
 
@@ -311,7 +318,7 @@ def imputation(words: str, env: VariedRobot) -> Iterator[Received]:
     settings = ForwardModelSettings(
         missing=Range.read(words.partition("=")[2]), imputation_batch=EPISODES, imputation_ticks=4
     )
-    trace = Trace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
+    trace = EpisodeTrace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
     zero, one = np.zeros(N), np.ones(N)
     batch = ImputationBatch([trace], settings, zero, zero, one, np.random.default_rng(11))
     for missing in batch._missing:

@@ -34,7 +34,7 @@ def teacher() -> NetworkTeacher:
 def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teacher, height, seed):
     rng = np.random.default_rng(seed)
     reflex = gets_up.Reflex(rng.standard_normal((8, len(CHANNELS) + 1)))
-    arrays = gets_up.joined(teacher.layers, reflex, CHANNELS.index("height"))
+    arrays = gets_up.join_networks(teacher.layers, reflex, CHANNELS.index("height"))
     both = NetworkTeacher(
         [(arrays[f"head.{n}.weight"], arrays[f"head.{n}.bias"]) for n in range(3)], "tanh"
     )
@@ -49,7 +49,7 @@ def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teach
 
 def test_a_reflex_uses_what_an_ant_on_the_ground_can_tell_its_legs_by():
     numbers = np.ones(8 * 22)
-    matrix = gets_up.Reflex.of(numbers, CHANNELS, 8).matrix
+    matrix = gets_up.Reflex.from_weights(numbers, CHANNELS, 8).matrix
     used = [name for name, column in zip(CHANNELS, matrix.T, strict=False) if column.any()]
     assert len(used) == 21 and not {"height", "goal.sin", "foot_1.contact"} & set(used)
     assert matrix[0, CHANNELS.index("hip_1.position")] == 1.0

@@ -11,9 +11,14 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import Disturber
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import Collection, read_recipe, smoke
-from an_control.learning.dagger.streams import Episode, Streams, StreamSettings, record
-from an_control.learning.forward_model.episodes import explore
+from an_control.learning.dagger.settings import Collection, read_recipe, smoke_settings
+from an_control.learning.dagger.streams import (
+    DaggerEpisode,
+    DaggerStreams,
+    StreamSettings,
+    record_episode,
+)
+from an_control.learning.forward_model.episodes import record_episodes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
@@ -38,7 +43,7 @@ LATE = {Fault.parse("delay=1"): 1.0}
 
 def small(**changes):
     """The robust recipe, but of seconds."""
-    return replace(smoke(read_recipe("robust")), **changes)
+    return replace(smoke_settings(read_recipe("robust")), **changes)
 
 
 def dagger(folder, settings, environment=CART, teacher=None):
@@ -105,14 +110,14 @@ def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_pat
         assert replay.steps.tolist() == steps and len(steps) < 60
         assert np.array_equal(replay.values, seen)
     numbers = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)
-    episode = Episode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
+    episode = DaggerEpisode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
     settings = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
     rng = np.random.default_rng(0)
-    batch = Streams([episode], 1, 30, settings, 1, rng, faults=LATE).batch()
+    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=LATE).next_batch()
     assert batch.values[:, 0, 0].tolist() == [0.0, *range(29)]
     assert batch.labels[:, 0, 0].tolist() == batch.ordered[:, 0, 0].tolist() == [*range(30)]
     lossy = {Fault.parse("lose=0.3"): 1.0}
-    batch = Streams([episode], 1, 30, settings, 1, rng, faults=lossy).batch()
+    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=lossy).next_batch()
     count = int(batch.counts.sum())
     assert (
         10 < count < 28
@@ -135,7 +140,7 @@ class Watcher:
 def recorded(words):
     env, teacher = make_environment(CART), FunctionTeacher(lambda seen: seen[:1])
     driver, fault = Watcher(), Fault.parse(words).settings
-    episode = record(env, teacher, driver, np.random.default_rng(0), fault)
+    episode = record_episode(env, teacher, driver, np.random.default_rng(0), fault)
     env.close()
     return driver, episode
 
@@ -190,7 +195,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
     still = SimpleNamespace(start=lambda modes: None, act=lambda readings: np.zeros(1))
     env = make_environment(CART)
     now, late = (
-        explore(env, still, 40, np.random.default_rng(0), faults)[0].readings
+        record_episodes(env, still, 40, np.random.default_rng(0), faults)[0].readings
         for faults in ({}, LATE)
     )
     env.close()

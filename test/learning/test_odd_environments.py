@@ -19,11 +19,11 @@ import torch
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.forward_model import validation
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.teacher.learner import Limits, TeacherLearner
-from an_control.learning.teacher.settings import settings_for, smoke
+from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
+from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
@@ -161,8 +161,8 @@ def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one
     """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
     name = "odd:Odd/BlindStart-v0"
     with opened("BlindStart") as env:
-        settings = replace(smoke(settings_for(env, algorithm)), burst=0.0)
-    learner = TeacherLearner(tmp_path, name, name, settings, Limits(steps=1000), seed=1)
+        settings = replace(smoke_settings(settings_for_environment(env, algorithm)), burst=0.0)
+    learner = TeacherLearner(tmp_path, name, name, settings, TeacherLimits(steps=1000), seed=1)
     with closing(learner):
         for _ in range(3):
             line = learner.step()
@@ -262,7 +262,7 @@ def test_one_reading_is_enough_for_a_student():
         PerturbedTeacher,
         RolloutSettings,
         StudentRollout,
-        record,
+        record_episode,
     )
     from an_control.learning.dagger.student import Student
     from an_control.learning.teacher.teachers import FunctionTeacher
@@ -282,8 +282,8 @@ def test_one_reading_is_enough_for_a_student():
                 (StudentRollout(rng, policy, everything), everything),
                 (PerturbedTeacher(rng, teacher, 0.1), RolloutSettings(shuffled=False)),
             ):
-                disturbance = how.disturbance({}, rng)
-                played = record(env, teacher, driver, rng, disturbance, how.reshuffle)
+                disturbance = how.draw_disturbance({}, rng)
+                played = record_episode(env, teacher, driver, rng, disturbance, how.reshuffle)
                 assert np.isfinite(played.previous).all() and np.isfinite(played.total)
 
 
@@ -408,7 +408,7 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
 def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
     """Signals moved every 50 ticks, which no episode of 40 has: 0 % were found of none."""
     readings = np.arange(41.0)[:, None] * [1.0, -1.0]
-    trace = Trace(readings, np.zeros((40, 1)), False)
+    trace = EpisodeTrace(readings, np.zeros((40, 1)), False)
 
     class Knows:
         """A monitor that reads the sign of a signal."""
@@ -420,7 +420,7 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
             self.slots = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
-    assert validation.share_found(Knows(), alike, [trace] * 20, rng) == 1.0
+    assert validation.found_share(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])
@@ -428,7 +428,7 @@ def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(nam
     model = cart_model(tmp_path / "cart.safetensors", name)
     with opened(name) as env:
         rng = np.random.default_rng(0)
-        traces = validation.record(env, model, DisturbanceSettings(), 500, rng)
+        traces = validation.record_traces(env, model, DisturbanceSettings(), 500, rng)
     assert sum(len(one.actions) for one in traces) == 500
     assert all(np.isfinite(part).all() for one in traces for part in (one.readings, one.actions))
 

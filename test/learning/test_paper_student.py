@@ -13,8 +13,13 @@ pytest.importorskip("numba", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
-from an_control.learning.dagger.streams import NoisyTeacher, Streams, StreamSettings, record
+from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke_settings
+from an_control.learning.dagger.streams import (
+    DaggerStreams,
+    NoisyTeacher,
+    StreamSettings,
+    record_episode,
+)
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
@@ -75,11 +80,11 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     student = PaperStudent(5, 1, StudentSizes(neuron=8, paper=True, **form))
     policy = make_policy(student.model(CARTPOLE_TASK, {}))
     rng = np.random.default_rng(0)
-    episode = record(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)
-    batch = Streams([episode], 1, 50, streams, 1, rng).batch()
+    episode = record_episode(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)
+    batch = DaggerStreams([episode], 1, 50, streams, 1, rng).next_batch()
     with torch.no_grad():
         slots = batch.values.shape[2]
-        expected = torch.tanh(student(batch, student.start(1, slots))[0])[:, 0].numpy()
+        expected = torch.tanh(student(batch, student.initial_state(1, slots))[0])[:, 0].numpy()
     there = batch.present[0, 0].numpy() > 0
     ids = [str(slot) for slot in np.flatnonzero(there)]
     for step in range(int(batch.counts.sum())):
@@ -89,7 +94,7 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
-    settings = replace(smoke(read_recipe("cartpole")), kept=4)
+    settings = replace(smoke_settings(read_recipe("cartpole")), kept=4)
 
     def run(name, stop_after=None):
         learner = Dagger(
@@ -108,7 +113,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
 
 def test_a_student_starts_as_a_model_of_its_form(people):
     student = PaperStudent(5, 1, StudentSizes(neuron=8))
-    student.start_neurons(people[0])
+    student.load_neurons(people[0])
     arrays = student.model(CARTPOLE_TASK, {}).arrays
     product = "attention.queries", "attention.key"
     for name, array in people[0].arrays.items():

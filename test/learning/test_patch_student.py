@@ -82,7 +82,7 @@ def test_what_the_student_exports_is_what_it_loaded(model):
     assert again.kind == model.kind
     for name, array in model.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array)
-    with pytest.raises(ValueError, match="sizes: "):
+    with pytest.raises(ValueError, match="sizes are"):
         student.load(random_model(replace(model.sizes, hidden=3)))
 
 
@@ -111,7 +111,7 @@ def test_what_the_memory_holds_goes_on_from_piece_to_piece():
         units, pieces = torch.zeros(EPISODES, model.sizes.memory), []
         for part in (slice(0, 2), slice(2, TICKS)):
             message = student.message(patches[:, part], previous[:, part], present[:, part])
-            scores, units = student.choose(message, previous[:, part], units)
+            scores, units = student.score_actions(message, previous[:, part], units)
             pieces.append(scores)
     torch.testing.assert_close(torch.cat(pieces, 1), expected)
 

@@ -18,7 +18,7 @@ from an_control.policy import MlpSizes, Model, read_model
 from an_control_sim.envs.tasks import SUCCESS
 
 if TYPE_CHECKING:
-    from an_control.learning.es.parametrisation import Form
+    from an_control.learning.es.parametrisation import PolicyForm
     from an_control.learning.es.search import Search, SearchSettings
     from an_control.learning.runs.run_loop import RunLoop
 
@@ -325,14 +325,14 @@ def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[Disturbance
 
 def _make_parametrisation(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
-) -> tuple[Form, Any]:
+) -> tuple[PolicyForm, Any]:
     """Return the parametrisation to search, and the start vector or None for a random start."""
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
+    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
 
     if model is not None:
         if options.normalise:
             model = model.normalised(channels)
-        form = form_of(model)
+        form = form_for_model(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
@@ -362,7 +362,7 @@ def _make_parametrisation(
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _add_hints(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
+def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
     """Return the parametrisation and the start vector extended by the weights of the hints."""
     from an_control.learning.es.parametrisation import Authors
     from an_control.learning.es.search import Hinted

@@ -188,7 +188,7 @@ def _train_and_validate(
             )
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
             loop = RunLoop(RunFolder(folder, learner.config), learner)
-            if learner.begins_again:
+            if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(RunProgress("note", note=text))
             loop.run_with_progress(progress)

@@ -110,25 +110,25 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     """
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
-    from an_control.learning.teacher.learner import Limits, TeacherLearner
-    from an_control.learning.teacher.settings import settings_for, smoke
+    from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
+    from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
     from an_control.learning.training_disturbances import equal_probabilities
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     environment = find_environment_id(options.task)
-    limits = Limits(options.minutes, options.steps, options.score)
+    limits = TeacherLimits(options.minutes, options.steps, options.score)
     faults = equal_probabilities(options.disturb, options.disturb_share)
     with closing(make_environment(environment)) as env:
         start = _find_start_policy(options, env)
         for fault in faults:
             check_robot(env, fault.settings)
-        settings = settings_for(env, options.algorithm, start)
+        settings = settings_for_environment(env, options.algorithm, start)
         settings = replace(settings, burst=options.burst, faults=faults)
         if options.smoke:
-            settings = smoke(settings)
-            limits = Limits(options.minutes, 2 * settings.iteration)
+            settings = smoke_settings(settings)
+            limits = TeacherLimits(options.minutes, 2 * settings.iteration)
         learner = TeacherLearner(
             options.out, options.task, environment, settings, limits, options.seed, start
         )
@@ -138,16 +138,16 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
             loop.run_with_progress(progress)
             evaluations = _evaluate_and_write_card(options, loop.folder)
             return TeacherResult(
-                loop.model_path, learner.end, evaluations, loop.metrics, done_before
+                loop.model_path, learner.end_reason, evaluations, loop.metrics, done_before
             )
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
     """Return the policy that the actor starts as; None for random weights."""
-    from an_control.learning.teacher.teachers import own_teacher, read_teacher
+    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
 
     if options.start_model is None:
-        return own_teacher(options.task) if options.algorithm in ("auto", "ppo") else None
+        return teacher_of_task(options.task) if options.algorithm in ("auto", "ppo") else None
     teacher = read_teacher(str(options.start_model), env)
     if teacher.layers is None:
         raise ValueError(f"--start-model {options.start_model}: must have relu units")

@@ -19,7 +19,7 @@ from an_control.disturbance import Disturber
 from an_control.learning.rollout.engine import EpisodeStart, make_evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
-from an_control.learning.teacher.teachers import Teacher, in_units
+from an_control.learning.teacher.teachers import Teacher, convert_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import find_adapter
@@ -113,7 +113,7 @@ class ScorePlayer:
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
     ) -> None:
         self._env, self._channels = env, tuple(channels)
-        self._teacher = in_units(teacher, find_adapter(env).units)
+        self._teacher = convert_units(teacher, find_adapter(env).units)
         self._policy = make_policy(model)
         self.failures = FailureCounter()
         """Failed episodes, which are left out."""

@@ -27,7 +27,7 @@ LONGEST_BURST = 20
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
-def disturbed_episode(
+def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
     """Return an episode under a fault, which may be none; the seed alone decides it."""
@@ -82,11 +82,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._actions = int(np.prod(space.shape))
         self._choices = find_choices(env)
         if self._choices:
-            self.action_space = _space_of(self._choices)
+            self.action_space = _choice_space(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
-        self._start()
+        self._start_random_episode()
         self.returns: list[float] = []
         """Returns of the episodes that ended, bursts included; the reader clears the list."""
 
@@ -100,10 +100,10 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._stop_begins:
                 self._play_stop()
         except EnvironmentFailure as failure:
-            self._fail(failure)
+            self._note_failure(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
-            self._start()
+            self._start_random_episode()
         self._burst_begins = self._stop_begins = False
         return self._observed, {}
 
@@ -112,12 +112,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             reward = self._act(encode_choices(self._choices, action) if self._choices else action)
         except EnvironmentFailure as failure:
-            self._fail(failure)
+            self._note_failure(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
-            self._stop_begins = self._stopped
+            self._stop_begins = self._is_stopped
         cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
         return self._observed, reward, episode.fell, cut, {}
 
@@ -133,41 +133,41 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def restore(self, state: dict[str, Any]) -> None:
         """Play the current episode again from its seed and actions."""
         try:
-            self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
+            self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
         except EnvironmentFailure as failure:  # it does not repeat itself
-            self._fail(failure)
+            self._note_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _fail(self, failure: EnvironmentFailure) -> None:
+    def _note_failure(self, failure: EnvironmentFailure) -> None:
         """Count a failure and let the next reset start another episode."""
         self._failures.count_failure(failure)
         self._failed = True
 
     @property
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         """Return whether a stop replaces the next action by the safe command."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
-    def _start(self) -> None:
+    def _start_random_episode(self) -> None:
         """Start a new episode with a drawn seed and fault."""
         self._failed = True
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
-                self._begin(seed, draw_one(self._faults, self._rng))
+                self._start_episode(seed, draw_one(self._faults, self._rng))
             except EnvironmentFailure as failure:
-                self._fail(failure)
+                self._note_failure(failure)
 
-    def _begin(self, seed: int, fault: DisturbanceSettings) -> None:
+    def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
         """Start the episode with this seed and fault."""
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
         self._newest = NewestReadings()
-        self._episode = disturbed_episode(self.env, seed, fault)
+        self._episode = make_disturbed_episode(self.env, seed, fault)
         self._ticks: Iterator[Tick] = iter(self._episode)
         self._failed = False
         self._advance()
@@ -195,7 +195,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _play_stop(self) -> None:
         """Send zero actions until the stop is over."""
-        while self._stopped and not self._episode.done:
+        while self._is_stopped and not self._episode.done:
             self._act(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
@@ -208,7 +208,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._act(np.clip(noise, -1.0, 1.0))
 
 
-def _space_of(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+def _choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
     """Return the space in which the library makes these choices, see `spaces.Actions`."""
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])
