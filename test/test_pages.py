@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from an_control.cli import main
-from an_control.cli.evaluate import Verb as Evaluate
+from an_control.cli.evaluate import EvaluateCommand
 from an_control.cli.help import OFFERS, VERBS, parse
 from an_control.learning.evaluation.identification import TABLES
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
@@ -42,12 +42,12 @@ def commands() -> list[list[str]]:
 
 
 @cache
-def made() -> dict[tuple[Path, str], Evaluate]:
+def made() -> dict[tuple[Path, str], EvaluateCommand]:
     """What evaluations write: page and title, and the command."""
     found = {}
     for verb, *words in commands():
         if verb == "evaluate":
-            one = parse(Evaluate, "evaluate", words)
+            one = parse(EvaluateCommand, "evaluate", words)
             for title in TABLES if one.identification else (one.title,):
                 if one.markdown is not None:
                     found[ROOT / one.markdown, title] = one

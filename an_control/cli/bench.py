@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, compute_linearity, measure_on_one_core
-from an_control.cli.common import InputError, OutputFile, format_flag, need, write_json
+from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.system.share import share_path
@@ -67,7 +67,7 @@ READS = {
 
 
 @dataclass(frozen=True)
-class Verb:
+class BenchCommand:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
@@ -142,7 +142,7 @@ class Verb:
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _monitor(self) -> dict[str, Any]:
-        need("sim", "gymnasium")
+        require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor
 
         path = self.model or share_path("models/ant.safetensors")
@@ -159,7 +159,7 @@ class Verb:
         return {"model": str(path), "rows": rows}
 
     def _ros(self) -> dict[str, Any]:
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         from an_control.bench.latency import make_policy_command, measure_latency
 
         latency = measure_latency(self.model, self.seconds)
@@ -184,7 +184,7 @@ class Verb:
         return {"latency": latency, "lockstep": lockstep}
 
     def _ant(self) -> dict[str, Any]:
-        need("sim", "pybullet_envs_gymnasium")
+        require_packages("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, measure_ant
 
         result = measure_ant(steps=max(round(2000 * self.seconds / ROUNDS), 10))
@@ -197,7 +197,7 @@ class Verb:
         return result
 
     def _training(self) -> dict[str, Any]:
-        need("train", "cma")
+        require_packages("train", "cma")
         from an_control.bench.training import measure_training, measure_workers
 
         result = measure_training(self.seconds)
@@ -228,11 +228,11 @@ def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(_cell(row[key]) for key in columns))
+        table.add_row(*(_cell_text(row[key]) for key in columns))
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -37,7 +37,7 @@ OutputFile = Annotated[Path, Output.FILE]
 OutputFolder = Annotated[Path, Output.FOLDER]
 
 
-def need(extra: str, *packages: str) -> None:
+def require_packages(extra: str, *packages: str) -> None:
     """Raise InputError if one of these packages is not installed or ROS 2 cannot be used.
 
     Args:

@@ -7,18 +7,20 @@ from typing import Annotated
 
 import tyro
 
-from an_control.cli.common import OutputFile, OutputFolder, need, write_json
-from an_control.cli.help import described, with_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
+from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
+from an_control.cli.help import with_environment_offers
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import format_command
 
-PartOptions = Annotated[PolicyParts, tyro.conf.arg(name="", constructor=described(PolicyParts))]
+PartOptions = Annotated[
+    PolicyParts, tyro.conf.arg(name="", constructor=with_environment_offers(PolicyParts))
+]
 
 
 @dataclass(frozen=True)
-class Verb(DistillOptions):
+class DistillCommand(DistillOptions):
     """Teach a permutation-invariant student what a teacher does.
 
     The same command continues a stopped run.
@@ -32,7 +34,7 @@ class Verb(DistillOptions):
 
     def run(self) -> int:
         """Train the student, print the model file and return the exit status."""
-        need("train", "torch")
+        require_packages("train", "torch")
         with RunAtTerminal(ProgressLine(format_command(self, "distill"))) as terminal:
             result = distill(self, terminal.progress)
         print(result.model)
@@ -41,4 +43,6 @@ class Verb(DistillOptions):
         return 0
 
 
-Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "undone", "failed"))
+DistillCommand.__doc__ = with_environment_offers(
+    with_figures(DistillCommand.__doc__, "return", "validation", "undone", "failed")
+)

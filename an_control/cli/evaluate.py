@@ -14,10 +14,10 @@ from an_control.cli.common import (
     OutputFile,
     OutputFolder,
     format_flag,
-    need,
+    require_packages,
     write_json,
 )
-from an_control.cli.disturbance import Options, defaults
+from an_control.cli.disturbance import Options, default_options
 from an_control.learning.api.evaluation import (
     SHARED_OPTIONS,
     EvaluateOptions,
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from an_control.learning.runs.progress import RunProgress
 RESHUFFLE_STEPS = 200
 """The steps between two reshuffles of an identification."""
-USUAL = defaults(shuffle="reset")
+USUAL = default_options(shuffle="reset")
 """The disturbance options if none are given."""
 
 
 @dataclass(frozen=True)
-class Verb:
+class EvaluateCommand:
     """Measure a model's returns without ROS, its readings rewired as in the simulator.
 
     One protocol is given by options. Several are given to --table as comma-separated words:
@@ -102,9 +102,9 @@ class Verb:
 
     def run(self) -> int:
         """Evaluate, print the results and return the exit status."""
-        need("sim", "gymnasium")
+        require_packages("sim", "gymnasium")
         if self.plots is not None:
-            need("train", "matplotlib")
+            require_packages("train", "matplotlib")
         if self.state is not None and not self.table:
             raise InputError(f"--state {self.state}: keeps the rows of a --table")
         try:
@@ -122,7 +122,7 @@ class Verb:
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._check_table()
-        protocols = self.table or (self._described(),)
+        protocols = self.table or (self._protocol(),)
         given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
@@ -130,14 +130,14 @@ class Verb:
         """Raise InputError for an option that belongs among the words of --table's protocols."""
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
-        given |= {one.name: getattr(self, one.name) for one in others if self._gives(one)}
+        given |= {one.name: getattr(self, one.name) for one in others if self._is_given(one)}
         if given:
             name, value = next(iter(given.items()))
             typed = format_flag(name) if value is True else f"{format_flag(name)} {value}"
-            words = self._described()
+            words = self._protocol()
             raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")
 
-    def _described(self) -> EvaluationProtocol:
+    def _protocol(self) -> EvaluationProtocol:
         """Return the protocol that the options describe."""
         from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
@@ -145,7 +145,7 @@ class Verb:
             self.disturbance.settings(), self.memory, self.until, self.monitor
         )
 
-    def _gives(self, one: Field[Any]) -> bool:
+    def _is_given(self, one: Field[Any]) -> bool:
         """Return whether this option is not at its default."""
         return bool(getattr(self, one.name) != one.default)
 
@@ -154,7 +154,7 @@ class Verb:
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
         elif progress.unit == "row" and self.table:
-            print(_line(figures["protocol"], figures["results"]), flush=True)
+            print(_protocol_line(figures["protocol"], figures["results"]), flush=True)
         elif progress.unit == "episode" and not self.table:
             print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
 
@@ -174,7 +174,7 @@ class Verb:
         write_json(self.json, {**about, **described, **alone})
 
     def _identify(self) -> int:
-        need("train", "matplotlib")
+        require_packages("train", "matplotlib")
         from an_control.learning.evaluation.comparison import write_tables
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
@@ -184,7 +184,7 @@ class Verb:
         given = [one.name for one in disturbance.changed if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
-        given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
+        given += [one.name for one in fields(self) if one.name in others and self._is_given(one)]
         if given:
             raise InputError(f"{format_flag(given[0])}: not for --identification")
         shuffle = disturbance.shuffle
@@ -207,7 +207,7 @@ class Verb:
         return 0
 
 
-def _line(name: str, results: list[PlayedEpisode]) -> str:
+def _protocol_line(name: str, results: list[PlayedEpisode]) -> str:
     """Return a line with a protocol's mean return and its numbers of real and detected moves."""
     mean, ticks = (
         sum(one.total for one in results) / len(results),

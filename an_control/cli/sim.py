@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from an_control.cli.common import InputError, OutputFile, format_flag, need, write_json
-from an_control.cli.disturbance import Options, defaults
-from an_control.cli.run import node_option, parameters
+from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
+from an_control.cli.disturbance import Options, default_options
+from an_control.cli.run import node_option, parameter_arguments
 from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
@@ -61,7 +61,7 @@ class _Files:
 
 
 @dataclass(frozen=True)
-class Verb:
+class SimCommand:
     """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep.
 
     The robot is one that ships, by its name, or your own by its two YAML files.
@@ -79,7 +79,7 @@ class Verb:
     """Number of episodes."""
     seed: int = 0
     """Seed of every start and every disturbance."""
-    disturbance: Options = field(default_factory=defaults)
+    disturbance: Options = field(default_factory=default_options)
     """What is done to the readings."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
@@ -106,10 +106,10 @@ class Verb:
     def run(self) -> int:
         """Run the episodes, print the results and return the exit status."""
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
-        need("ros", "rclpy")
-        need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
+        require_packages("ros", "rclpy")
+        require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
-            need("view", *PAGE_PACKAGES)
+            require_packages("view", *PAGE_PACKAGES)
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp"):
@@ -156,7 +156,7 @@ class Verb:
         return _Files(
             self.simulation or share_path(f"config/{self.task}_sim.yaml"),
             self.wiring or share_path(f"config/{self.task}.yaml"),
-            self.model or _shipped(self.task),
+            self.model or _shipped_model(self.task),
         )
 
     def _check_pair(
@@ -302,7 +302,7 @@ class Verb:
         }
 
 
-def _shipped(task: str) -> Path:
+def _shipped_model(task: str) -> Path:
     """Return the model that ships for the task; raise InputError if there is none."""
     try:
         return share_path(f"models/{task}.safetensors")
@@ -352,7 +352,7 @@ def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield process
     finally:
-        _end(process)
+        _terminate(process)
 
 
 @contextmanager
@@ -363,7 +363,7 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
     after SIGTERM. The node also ends if this process is killed, if util-linux is installed.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
-    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameters(values)]
+    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameter_arguments(values)]
     process = subprocess.Popen(bound(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
@@ -380,11 +380,11 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
         yield died
     finally:
         done.set()
-        _end(process)
+        _terminate(process)
         watcher.join()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     """Terminate a process, and kill it if it has not ended after `STOP_S`."""
     process.terminate()
     try:

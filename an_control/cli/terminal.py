@@ -36,7 +36,7 @@ VALIDATION = ("validation", "validation_failed")
 """The figures that are shown until the next validation."""
 
 
-def explained(text: str | None, *names: str) -> str:
+def with_figures(text: str | None, *names: str) -> str:
     """Return a help text, completed by the meaning of these figures of the progress line."""
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
@@ -203,7 +203,7 @@ class ProgressLine:
         if not (is_live() or progress.finished or now - self._shown > self._every_s):
             return
         self._shown = now
-        figures = shown({**line, **self._validation})
+        figures = format_figures({**line, **self._validation})
         self._print(f"{self._clock.line(progress)}  {figures}", progress.finished)
 
     def _print(self, text: str, last: bool) -> None:
@@ -272,7 +272,7 @@ class PartBars:
                 self._update(progress.part, progress.share, self._clock.line(progress))
         elif progress.event == "step":
             self._figures |= progress.figures
-            about = f"{self._clock.line(progress)}  {shown(self._figures)}"
+            about = f"{self._clock.line(progress)}  {format_figures(self._figures)}"
             self._update(progress.part, progress.share, about)
 
     def note(self, text: str) -> None:
@@ -287,7 +287,7 @@ class PartBars:
             self.note(f"{part} {share:.0%}  {about}".rstrip())
 
 
-def shown(line: Mapping[str, Any]) -> str:
+def format_figures(line: Mapping[str, Any]) -> str:
     """Return the `FIGURES` of a metrics line as text on one line."""
     there = {name: line[name] for name in FIGURES if name in line}
     if not there.get("failed"):

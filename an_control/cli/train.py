@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import tyro
 
-from an_control.cli.common import OutputFile, OutputFolder, need, write_json
+from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.distill import PartOptions
-from an_control.cli.help import with_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
+from an_control.cli.help import with_environment_offers
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.evolution import EvolveOptions, evolve
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_command
@@ -17,7 +17,7 @@ from an_control.learning.runs.progress import RunProgress
 
 
 @dataclass(frozen=True)
-class Verb(EvolveOptions):
+class TrainCommand(EvolveOptions):
     """Search for a policy by its return alone; the same command continues a stopped run."""
 
     task: tyro.conf.Positional[str]
@@ -28,7 +28,7 @@ class Verb(EvolveOptions):
 
     def run(self) -> int:
         """Search for a policy, print its evaluation and model file, and return the exit status."""
-        need("train", "gymnasium", "cma", "numba")
+        require_packages("train", "gymnasium", "cma", "numba")
         with RunAtTerminal(ProgressLine(format_command(self, "train"))) as terminal:
 
             def report(progress: RunProgress) -> bool:
@@ -50,6 +50,8 @@ class Verb(EvolveOptions):
         return 0
 
 
-Verb.__doc__ = with_offers(
-    explained(Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note")
+TrainCommand.__doc__ = with_environment_offers(
+    with_figures(
+        TrainCommand.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
+    )
 )

@@ -118,7 +118,7 @@ class NoiseSettings:
 
 
 @dataclass(frozen=True)
-class LatenessSettings:
+class SensorDelaySettings:
     """The estimation of the readings' delay in ticks.
 
     Chosen on the Ant with delays of one to three ticks, and on ice, where no delay may be found.
@@ -394,7 +394,7 @@ class MonitorSettings:
     """All tuned numbers of the monitor, by estimator, in the order of the pipeline."""
 
     stuck: StuckSettings = StuckSettings()
-    lateness: LatenessSettings = LatenessSettings()
+    delay: SensorDelaySettings = SensorDelaySettings()
     noise: NoiseSettings = NoiseSettings()
     costs: CostSettings = CostSettings()
     detector: DetectorSettings = DetectorSettings()

@@ -146,7 +146,7 @@ def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> Disturba
     """Return the current settings, changed by the parameters in `changed`."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
-    return DisturbanceSettings.read(values)
+    return DisturbanceSettings.from_values(values)
 
 
 def _declare_checked(

@@ -307,7 +307,10 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     """Of the episodes in which the imputation network is tried."""
-    share, actor = Range.read(words.partition("=")[2]), MissingChannels.__new__(MissingChannels)
+    share, actor = (
+        Range.from_value(words.partition("=")[2]),
+        MissingChannels.__new__(MissingChannels),
+    )
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):
         actor._draw_missing()
@@ -316,7 +319,9 @@ def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def imputation(words: str, env: VariedRobot) -> Iterator[Received]:
     settings = ForwardModelSettings(
-        missing=Range.read(words.partition("=")[2]), imputation_batch=EPISODES, imputation_ticks=4
+        missing=Range.from_value(words.partition("=")[2]),
+        imputation_batch=EPISODES,
+        imputation_ticks=4,
     )
     trace = EpisodeTrace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
     zero, one = np.zeros(N), np.ones(N)

@@ -174,7 +174,7 @@ def test_what_the_arrays_hold_is_read_aside_and_a_refusal_is_seen_in_diagnostics
         policy = next(one for one in seen[-1].status if one.name.endswith("policy"))
         return next(one.value for one in policy.values if one.key == "new model")
 
-    monkeypatch.setattr(model_file, "_array", slow)
+    monkeypatch.setattr(model_file, "_read_array", slow)
     path = not_finite(tmp_path / "other.safetensors")
     assert set_model(stand, str(path)).successful
     for step in range(1, 10):

@@ -18,7 +18,7 @@ import rclpy
 from rclpy.node import Node
 
 from an_control.control.bring_up import BringUp
-from an_control.control.gate import Gate
+from an_control.control.gate import SafetyGate
 from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import share_path
@@ -248,13 +248,13 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
     assert derived.min_present_share == wiring.min_present_share
     assert derived.command == wiring.command
     step_s, rng = 1.0 / wiring.rate_hz, np.random.default_rng(0)
-    gates = [Gate(one.command, step_s, 3 * step_s) for one in (wiring, derived)]
+    gates = [SafetyGate(one.command, step_s, 3 * step_s) for one in (wiring, derived)]
     ups = [BringUp(one.command, step_s) for one in (wiring, derived)]
     for table, gate in zip((wiring, derived), gates, strict=True):
         measured = first_reading(table, {TOPIC: joints(), **robot.messages}).measured
         if measured is not None:
             assert measured.known
-            gate.safe_command.measure(measured.values)
+            gate.safe_command.record_positions(measured.values)
             gate.reset()
     for up in ups:
         up.begin()
@@ -352,14 +352,14 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     def stop(self: Any, name: str, wiring: Path, model: Path) -> Any:
         raise Seen(wiring.read_text())
 
-    monkeypatch.setattr(sim.Verb, "_policy_node", stop)
+    monkeypatch.setattr(sim.SimCommand, "_policy_node", stop)
     monkeypatch.setattr("an_control_sim.bridge.policy_link.wait_until_alone", lambda *_: None)
     files = sim._Files(
         share_path("config/mobile_base_sim.yaml"),
         share_path("config/mobile_base.yaml"),
         tmp_path / "model.safetensors",
     )
-    verb = sim.Verb(view=view, scrambler=not view)
+    verb = sim.SimCommand(view=view, scrambler=not view)
     with pytest.raises(Seen) as seen:
         verb._simulate(files, "base", DisturbanceSettings(), ())
     derived = derive_rehearsal_wiring(load_wiring(files.wiring), files.simulation)

@@ -15,8 +15,8 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import monitor_of, monitor_warning
-from an_control.monitor.recovery import recovery_of
+from an_control.load import monitor_warning, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import MlpSizes, Model, Monitor, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -136,7 +136,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
     protocols = _parse_protocols(options, model)
-    recovery = recovery_of(model, options.recovery)
+    recovery = resolve_recovery(model, options.recovery)
     env = _make_environment(options, task, model)
     for note in _collect_warnings(options, model, protocols):
         progress(RunProgress("note", note=note))
@@ -209,7 +209,7 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
         one = EvaluationProtocol.parse(given) if isinstance(given, str) else given
         found[str(one)] = replace(one, monitor=one.monitor or options.monitor)
     for one in found.values():
-        monitor_of(model, one.monitor)
+        resolve_monitor(model, one.monitor)
         if one.without is not None:
             remove_part(model, one.without)
     return found

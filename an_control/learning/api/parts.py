@@ -176,4 +176,4 @@ class PolicyParts:
         if self.recurrence in TRANSFORMERS:
             header |= {name: self._number_or_default(name) for name in ("layers", "window")}
             header["heads"] = self._number_or_default("recurrent_heads")
-        return RecurrenceSizes.read(header)
+        return RecurrenceSizes.from_header(header)

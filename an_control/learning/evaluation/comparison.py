@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance import after_stops
+from an_control.disturbance import describe_walks
 from an_control.learning.evaluation.evaluate import summarise_results
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular, write_whole
@@ -127,7 +127,7 @@ def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | 
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
     if row["walked_m"]:
-        text["stops"] = after_stops(row["walked_m"], walk_m)
+        text["stops"] = describe_walks(row["walked_m"], walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
     return [f"{name:<9} {words}" for name, words in text.items()]
 

@@ -166,7 +166,7 @@ class ForwardModelLearner:
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task.channels)
+            else ForwardSizes.from_header(state["forward"], self._known.task.channels)
         )
         self._known = replace(self._without_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])

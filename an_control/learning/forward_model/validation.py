@@ -253,7 +253,7 @@ def _max_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
-        fit.watch(readings == before, readings)
+        fit.count_repeats(readings == before, readings)
         most, before = max(most, len(fit.slow)), readings
     return most
 
@@ -273,7 +273,7 @@ def _excess_cost(forward: ForwardModel, costs: Costs, one: EpisodeTrace) -> np.n
     """Return the cost (T,) of each tick above the usual, in nats."""
     readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
-    own = costs.own(np.diff(readings, axis=0), readings[1:], prediction)
+    own = costs.channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
     found: np.ndarray = (own - forward.usual_costs).sum(1)
     return found
 
@@ -309,6 +309,6 @@ def _reassignment_gains(forward: ForwardModel, costs: Costs, one: EpisodeTrace) 
         costs.add(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
-            moved = costs.cost_moves(found, everyone)
+            moved = costs.penalise_moves(found, everyone)
             gains[tick] = present - moved[costs.assign(moved), everyone].sum()
     return gains

@@ -192,7 +192,7 @@ class LiveEpisode:
         self._check_observation(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
-            stop.follow(step + 1, self.info.get("distance_m"))
+            stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
     def _check_observation(self, over: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
+from an_control.disturbance import DisturbanceSettings, Disturber, describe_walks, episode_seed
 from an_control.system.statistics import with_error
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
@@ -146,7 +146,7 @@ def _run_episode(
         return_ += robot.reward
         steps += 1
         if stop is not None:
-            stop.follow(steps, robot.distance_m)
+            stop.record_distance(steps, robot.distance_m)
     if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell during the stop
         bridge.set_estop(False)
     wall_s = time.monotonic() - begin_s
@@ -241,7 +241,7 @@ class RunSummary:
         if self.policy is not None:
             lines += self.policy.lines()
         if walked := self.walked_m:
-            lines.append(f"stops     {after_stops(walked, self.walk_m)}")
+            lines.append(f"stops     {describe_walks(walked, self.walk_m)}")
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
         if self.unmatched:

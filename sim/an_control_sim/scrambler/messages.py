@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Late, stages
+from an_control.disturbance import Change, DelayLine, DisturbanceSettings, scheduled_settings
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Shown
@@ -74,7 +74,7 @@ class ScrambledReadings:
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """Raise ValueError if a setting cannot disturb scalar channels."""
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
@@ -120,13 +120,13 @@ class ScrambledImage:
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """Raise ValueError if a setting cannot disturb an image."""
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
     def start_episode(self) -> None:
         """Start an episode."""
-        self._late: Late[np.ndarray] = Late()
+        self._late: DelayLine[np.ndarray] = DelayLine()
 
     def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed patches of a tick into the message."""

@@ -30,8 +30,8 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_srvs.srv import Trigger
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
-from an_control.disturbance.cables import NOISE, NOTHING, Cables
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, scheduled_settings
+from an_control.disturbance.signal_routing import NOISE, NOTHING, SignalRouting
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
@@ -200,11 +200,11 @@ class Scrambler:
         self._table = ChannelTable(wiring)
         self._out = make_scrambled_message(wiring)
         self._accept = accept
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             self._check_settings(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
-        self._cables = Cables((), seed)
+        self._cables = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])

@@ -260,7 +260,7 @@ class PatchDagger:
     def _validate(self) -> float:
         """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
+            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
         )
         results = play_episodes(
             self._make_policy(),

@@ -19,7 +19,7 @@ from an_control.learning.rollout.compiled.loop import (
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeStart, Outcomes
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.packed_weights import Form, Packed, pack, pack_head
+from an_control.policy.packed_weights import KernelOptions, PackedWeights, pack_head, pack_weights
 from an_control_sim.gym.environments import EnvironmentBatch
 
 CHUNK = 1024
@@ -104,7 +104,12 @@ class FusedEngine:
                 for some, few in self._split_calls(len(rows), len(part)):
                     where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
                     told = NO_HINTS if hints is None else hints.codes[rows[some]]
-                    what = team.some(some), told, states[few], _slice_conditions(conditions, few)
+                    what = (
+                        team.select(some),
+                        told,
+                        states[few],
+                        _slice_conditions(conditions, few),
+                    )
                     tasks.append((where, self._pool.submit(self._play_call, *what)))
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
@@ -171,7 +176,7 @@ class FusedEngine:
 
     def _play_call(
         self,
-        candidates: Packed,
+        candidates: PackedWeights,
         hints: np.ndarray,
         states: np.ndarray,
         conditions: RolloutConditions,
@@ -195,7 +200,7 @@ class FusedEngine:
         return returns, steps
 
 
-def stack_weights(models: Sequence[Model]) -> Packed:
+def stack_weights(models: Sequence[Model]) -> PackedWeights:
     """Return the stacked weights of models of the same sizes, as the compiled rollout takes them.
 
     Raises:
@@ -212,15 +217,15 @@ def stack_weights(models: Sequence[Model]) -> Packed:
                 "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
-        return pack(sizes, arrays)
+        return pack_weights(sizes, arrays)
     assert isinstance(sizes, MlpSizes)
     head, widths = pack_head(arrays, len(sizes.head) + 1)
-    form = Form(relu=sizes.activation == "relu", clip=sizes.output == "clip")
+    form = KernelOptions(relu=sizes.activation == "relu", clip=sizes.output == "clip")
     none = np.zeros((len(models), 0, 0), np.float32)
-    return Packed(none, none, head, widths, form)
+    return PackedWeights(none, none, head, widths, form)
 
 
-def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, Packed]]:
+def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
     """Group models of the same form and sizes; return each group's indices and stacked weights."""
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):

@@ -35,7 +35,7 @@ from an_control.learning.rollout.compiled.policies import (
     sum_message,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
-from an_control.policy.packed_weights import Form, Packed
+from an_control.policy.packed_weights import KernelOptions, PackedWeights
 from an_control.system.compiled_cache import njit
 
 
@@ -80,7 +80,11 @@ ADVANCE = types.FunctionType(
 
 @njit(
     (
-        typeof(Packed(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
+        typeof(
+            PackedWeights(
+                NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), KernelOptions()
+            )
+        ),
         types.float32[:, :, ::1],
         OBSERVE,
         ADVANCE,
