@@ -23,7 +23,7 @@ from an_control.wiring.messages import (
     ANGLES,
     DURATION,
     TIME,
-    element,
+    element_path,
     field_types,
     message_class,
     stamp_reader,
@@ -269,7 +269,11 @@ def _elements(
         return
     for key, value, there in zip(keys, values.tolist(), finite, strict=True):
         if there:
-            yield element(path, key) if isinstance(key, str) else f"{path}[{key}]", value, value
+            yield (
+                element_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
+                value,
+                value,
+            )
 
 
 def _angles(value: Any) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from an_control.policy import MlpSizes, Model, VisionSizes
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import Missing, Shown
+from an_control.wiring.checked_yaml import Description, MissingItem
 
 SHOWN = 5
 """Names that one sentence lists."""
@@ -85,11 +85,11 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
     if not isinstance(sizes, VisionSizes):
         if images:
             allowed = f"fields of numbers, which {model_path} reads"
-            raise WiringError(file, "channels", Shown("images"), allowed)
+            raise WiringError(file, "channels", Description("images"), allowed)
         return
     if not images:
         allowed = f"images, whose patches {model_path} reads"
-        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+        raise WiringError(file, "channels", Description("fields of numbers"), allowed)
     for name in ("patch", "stack"):
         if getattr(images[0], name) != getattr(sizes, name):
             allowed = f"{getattr(sizes, name)}, which {model_path} reads"
@@ -117,7 +117,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         return [trained.index(name) for name in names]
     if all(map(_NUMBERED.fullmatch, trained)):
         return None
-    others = Shown(listed(name for name in names if name not in trained))
+    others = Description(listed(name for name in names if name not in trained))
     lacking = listed(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
@@ -155,9 +155,9 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         allowed = (
             f"the channels of {model_path}, an ordered model: {listed(model.task['channels'])}"
         )
-        raise WiringError(wiring.file, "channels", Shown(listed(found.unknown)), allowed)
+        raise WiringError(wiring.file, "channels", Description(listed(found.unknown)), allowed)
     if found.missing:
-        without = Missing(listed(found.missing))
+        without = MissingItem(listed(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 

@@ -124,7 +124,7 @@ class LatenessSettings:
     slack: float = 2.0
     """Nats that a tick must speak for another delay to count: where the model is wrong, as on ice,
     it is so by every action."""
-    enough: float = 60.0
+    has_share: float = 60.0
     """Nats, since it last spoke against it, by which another delay must explain the readings
     better."""
 

@@ -463,7 +463,7 @@ class EventLog:
 
     def begin(self, now_s: float) -> None:
         """Reset the log when the loop starts to act, at a time of the steady clock."""
-        self._controller.table.notice_anew()
+        self._controller.table.reset_notices()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}
@@ -482,7 +482,7 @@ class EventLog:
             if count:
                 self._log_left_out(subject, count)
         self._log_names(now_s)
-        for notice in self._controller.table.notices():
+        for notice in self._controller.table.take_notices():
             self._log_source(notice, now_s)
         if self._waiting:
             self._log_waiting(now_s)

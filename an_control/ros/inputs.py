@@ -303,7 +303,7 @@ class Inputs:
             rival_senders(nodes[pair.first], nodes[pair.second], channels)
             for pair in self._senders[topic].rivals(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
-            and (channels := self._table.ids_named(source, pair.names))
+            and (channels := self._table.ids_with_names(source, pair.names))
         ]
 
     def close(self) -> None:

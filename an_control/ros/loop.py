@@ -41,8 +41,8 @@ from an_control.system.priority import (
     take_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Wiring, WiringError
-from an_control.wiring.checked_yaml import Shown
-from an_control.wiring.messages import stamp_of
+from an_control.wiring.checked_yaml import Description
+from an_control.wiring.messages import stamp_field
 
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
@@ -463,8 +463,8 @@ def _check_stamps(table: ChannelTable) -> None:
     Raises:
         WiringError: If none has.
     """
-    if all(stamp_of(cls()) is None for cls in table.message_classes.values()):
-        types = Shown(", ".join({one.type: None for one in table.wiring.sources}))
+    if all(stamp_field(cls()) is None for cls in table.message_classes.values()):
+        types = Description(", ".join({one.type: None for one in table.wiring.sources}))
         allowed = "at least one type with a stamp, for mode lockstep"
         raise WiringError(table.wiring.file, "sources", types, allowed)
 

@@ -468,7 +468,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """Read from this table from now on, and log what changed."""
         before = self._configured().controller.wiring
         self._configured().rewire(table)
-        changes = table.wiring.changes(before)
+        changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
         read = {one.topic for one in before.sources}

@@ -29,8 +29,8 @@ from an_control.ros.graph import temporary_node
 from an_control.ros.outputs import proposed_topics
 from an_control.ros.settings import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import without_middle
-from an_control.wiring.config import check_loops
+from an_control.wiring.checked_yaml import shorten_error
+from an_control.wiring.config import check_no_loops
 
 
 def declare(node: Node) -> None:
@@ -87,7 +87,7 @@ def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescripto
     try:
         return node.declare_parameter(name, default, descriptor).value
     except ParameterException as error:
-        reason = without_middle(error).removesuffix(f": {name}")
+        reason = shorten_error(error).removesuffix(f": {name}")
         raise ValueError(f"parameter {name}: {reason}") from None
 
 
@@ -137,7 +137,7 @@ class WiringParameters:
                 ignore_override=not overridden,
             )
         except ParameterException as error:
-            raise ValueError(f"a parameter of the wiring: {without_middle(error)}") from None
+            raise ValueError(f"a parameter of the wiring: {shorten_error(error)}") from None
         finally:
             self._declaring = False
         return self.changed(wiring, declared) or wiring
@@ -181,7 +181,7 @@ class WiringParameters:
             if topic in outputs:
                 allowed = f"a topic other than {outputs[topic]}, which this node publishes itself"
                 raise WiringError(wiring.file, key, topic, allowed)
-        check_loops(wiring.file, sources, {**outputs, **commands})
+        check_no_loops(wiring.file, sources, {**outputs, **commands})
 
     def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
         """Return a topic's name after expansion and remapping."""
