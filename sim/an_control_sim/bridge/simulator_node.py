@@ -15,7 +15,7 @@ from rclpy.node import Node
 
 from an_control.disturbance import Change, DisturbanceSettings
 from an_control.ros.graph import QuietNode
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import SourceConfig, Wiring, WiringError, load_wiring
 from an_control.wiring.checked_yaml import Description
 from an_control.wiring.command import MessageFields
@@ -171,7 +171,7 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
-    if answers_help("simulator", ABOUT, read_settings, args):
+    if print_help_if_asked("simulator", ABOUT, read_settings, args):
         return 0
     try:
         with signals(), ros(args):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
 from an_control.disturbance import Change, DisturbanceSettings, Late, stages
-from an_control.ros.outputs import doubles, set_stamp
+from an_control.ros.outputs import set_stamp, to_float64_array
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
 from an_control.wiring.image import join_patches
@@ -71,7 +71,7 @@ class ScrambledReadings:
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
-        self.message.position = doubles(values)
+        self.message.position = to_float64_array(values)
         set_stamp(self.message.header.stamp, stamp_ns)
 
 

@@ -36,7 +36,7 @@ from an_control.disturbance.cables import NOISE, NOTHING, Cables
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
@@ -379,20 +379,20 @@ class ScramblerNode(QuietNode):
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _follow(self, source: str, stamp_ns: int | None) -> None:
-        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
+        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._act(ready_ns)
-        elif self._lockstep.repeated(stamp_ns):
+        elif self._lockstep.is_repeated(stamp_ns):
             self._scrambler.send()
 
     def _act_if_overdue(self) -> None:
-        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._act(overdue_ns)
 
     def _act(self, stamp_ns: int) -> None:
         """Lockstep: send the readings of a step."""
-        self._lockstep.acted()
+        self._lockstep.record_action()
         self._scrambler.prepare(stamp_ns)
         self._scrambler.send()
 
@@ -412,7 +412,7 @@ class ScramblerNode(QuietNode):
 
 def main(args: Sequence[str] | None = None) -> int:
     """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
-    if answers_help("scrambler", ABOUT, declare_parameters, args):
+    if print_help_if_asked("scrambler", ABOUT, declare_parameters, args):
         return 0
     try:
         with signals() as stopped, ros(args):
