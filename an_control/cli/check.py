@@ -33,7 +33,7 @@ from an_control.wiring import (
     command_messages,
     load_wiring,
 )
-from an_control.wiring.draft import undecided
+from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.listen import Listened
@@ -99,7 +99,7 @@ class CheckCommand:
         found = Findings()
         found.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in undecided(read_regular(self.wiring).decode())
+            for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
         found.notes += unread_sources(wiring).values()
         if model is None:

@@ -24,7 +24,7 @@ from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
-from an_control.ros.settings import values_of
+from an_control.ros.settings import parameter_values
 from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
 from an_control.system.priority import take_priority
 from an_control.system.share import share_path
@@ -273,7 +273,7 @@ class SimCommand:
     ) -> AbstractContextManager[list[int]]:
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        values = values_of(
+        values = parameter_values(
             wiring=wiring,
             model=model,
             mode="rate" if self.realtime else "lockstep",

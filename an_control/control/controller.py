@@ -37,7 +37,7 @@ from an_control.wiring import (
     load_wiring,
     sendable_limits,
 )
-from an_control.wiring.checked_yaml import Shown
+from an_control.wiring.checked_yaml import Description
 
 Decide = Callable[[int | None], np.ndarray]
 """Returns the command (A,) for the time at which it goes out (see `Controller.command`)."""
@@ -192,7 +192,7 @@ class Controller:
                     "what the node was configured with; to change it clean up and configure the"
                     " node, or stop it and start it again"
                 )
-                raise WiringError(wiring.file, name, Shown("a change"), allowed)
+                raise WiringError(wiring.file, name, Description("a change"), allowed)
         model_path, model = self.acting.model_path, self.acting.policy.model
         check_images(wiring, model_path, model)
         table = self.table.rewired(wiring)
@@ -263,7 +263,7 @@ class Controller:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
-        if readings.enough(needed):
+        if readings.has_share(needed):
             return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"
@@ -273,4 +273,4 @@ class Controller:
 
     def _positions_known(self) -> bool:
         """Return whether all positions that are held or moved from have been measured."""
-        return self.table.measured is None or self.table.measured.known
+        return self.table.measured is None or self.table.measured.all_measured

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from an_control.policy import MlpSizes, Model, VisionSizes
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import Missing, Shown
+from an_control.wiring.checked_yaml import Description
 
 SHOWN = 5
 """The largest number of names that one sentence lists."""
@@ -85,11 +85,11 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
     if not isinstance(sizes, VisionSizes):
         if images:
             allowed = f"fields of numbers, which {model_path} reads"
-            raise WiringError(file, "channels", Shown("images"), allowed)
+            raise WiringError(file, "channels", Description("images"), allowed)
         return
     if not images:
         allowed = f"images, whose patches {model_path} reads"
-        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+        raise WiringError(file, "channels", Description("fields of numbers"), allowed)
     for name in ("patch", "stack"):
         if getattr(images[0], name) != getattr(sizes, name):
             allowed = f"{getattr(sizes, name)}, which {model_path} reads"
@@ -119,7 +119,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         return [trained.index(name) for name in names]
     if all(map(_NUMBERED.fullmatch, trained)):
         return None
-    others = Shown(join_names(name for name in names if name not in trained))
+    others = Description(join_names(name for name in names if name not in trained))
     lacking = join_names(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
@@ -157,9 +157,9 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         allowed = (
             f"the channels of {model_path}, an ordered model: {join_names(model.task.channels)}"
         )
-        raise WiringError(wiring.file, "channels", Shown(join_names(found.unknown)), allowed)
+        raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
-        without = Missing(join_names(found.missing))
+        without = Description(join_names(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 

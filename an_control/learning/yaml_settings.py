@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from an_control.wiring.checked_yaml import Entry, Shown, WiringError
+from an_control.wiring.checked_yaml import Description, Entry, WiringError
 
 T = TypeVar("T")
 _PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")
@@ -76,7 +76,7 @@ def parse_settings(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T
         if (parts := _PROBLEM.fullmatch(str(error))) is None:
             raise entry.error(str(error)) from error
         key = f"{entry.key}.{parts['key']}" if entry.key else parts["key"]
-        raise WiringError(entry.file, key, Shown(parts["value"]), parts["allowed"]) from error
+        raise WiringError(entry.file, key, Description(parts["value"]), parts["allowed"]) from error
 
 
 def _parse_value(hint: Any, entry: Entry) -> Any:

@@ -83,7 +83,7 @@ class SensorDelay:
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
-        if self._gains[other] > self._settings.enough:
+        if self._gains[other] > self._settings.has_share:
             self.ticks = other
             self._gains[:] = 0.0
 

@@ -16,7 +16,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
-from an_control.wiring.checked_yaml import without_middle
+from an_control.wiring.checked_yaml import shorten_error
 
 Value = TypeVar("Value", bool, int, float, str)
 NAMES = tuple(one.name for one in SETTINGS)
@@ -156,7 +156,5 @@ def _declare_checked(
     try:
         value: Value = node.declare_parameter(name, default, descriptor).value
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-        raise ValueError(
-            f"parameter {name}: {without_middle(error)} (allowed: {allowed})"
-        ) from None
+        raise ValueError(f"parameter {name}: {shorten_error(error)} (allowed: {allowed})") from None
     return value

@@ -241,11 +241,11 @@ class Camera(gymnasium.Env[Any, Any]):
     channels, frames = PATCHES, None
 
     def _seen(self) -> np.ndarray:
-        from an_control.wiring.image import cut
+        from an_control.wiring.image import cut_patches
 
         first = max(0, self._step - 1)
         self.frames = np.array([picture(first), picture(self._step)])
-        return cut(self.frames, PATCH)
+        return cut_patches(self.frames, PATCH)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self._step = 0

@@ -39,7 +39,7 @@ from an_control.load import make_policy  # noqa: E402
 from an_control.policy import Policy, read_model  # noqa: E402
 from an_control.policy.task import Task  # noqa: E402
 from an_control.system.share import share_path  # noqa: E402
-from an_control.wiring.image import cut  # noqa: E402
+from an_control.wiring.image import cut_patches  # noqa: E402
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment  # noqa: E402
 
 PATCH_RECIPES = {task: read_recipe(task) for task in ("car_racing", "pong")}
@@ -223,7 +223,7 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
     assert len(acted) == len(policy.seen)
     assert (len(acted) < 60) == ("lose" in fault and not repeats)
     for numbers, patches in zip(seen, policy.seen, strict=True):
-        np.testing.assert_array_equal(patches, cut(np.array(frames)[numbers], 6))
+        np.testing.assert_array_equal(patches, cut_patches(np.array(frames)[numbers], 6))
 
 
 def test_rows_of_a_student_with_memory_go_through_episodes_piece_by_piece():

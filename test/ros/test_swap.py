@@ -210,7 +210,7 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
             if path == last:
                 both.set()
 
-    swapping = node.Swap(Controlled(), "numpy", None, given.append, check_rate=False)
+    swapping = node.ModelSwap(Controlled(), "numpy", None, given.append, check_rate=False)
     swapping.start(first)
     assert both.wait(30.0)
     assert given == [first, last]

@@ -34,7 +34,7 @@ from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, load_wiring
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.car_racing import CarRacingEnv
 from an_control_sim.envs.puzzle_pong import PuzzlePongEnv
@@ -178,7 +178,7 @@ def frame(seed: int) -> Any:
     fill_image(message, pixels)
     message.header.stamp.nanosec = 20_000_000 * (seed + 1)
     pixels[:1] = 0
-    return message, cut(pixels[None], 4)[:, 0]
+    return message, cut_patches(pixels[None], 4)[:, 0]
 
 
 def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tmp_path):

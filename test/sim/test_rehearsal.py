@@ -182,7 +182,11 @@ class Both:
         """Why the safe command goes out, or not, for what was read on each way."""
         share = self._robot.wiring.min_present_share
         return [
-            (table.missing(), one.enough(share), table.measured is None or table.measured.known)
+            (
+                table.missing(),
+                one.has_share(share),
+                table.measured is None or table.measured.all_measured,
+            )
             for table, one in zip(self.tables, readings, strict=True)
         ]
 
@@ -253,7 +257,7 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
     for table, gate in zip((wiring, derived), gates, strict=True):
         measured = first_reading(table, {TOPIC: joints(), **robot.messages}).measured
         if measured is not None:
-            assert measured.known
+            assert measured.all_measured
             gate.safe_command.record_positions(measured.values)
             gate.reset()
     for up in ups:

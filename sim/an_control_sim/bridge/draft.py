@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from an_control.policy.task import Task
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
-from an_control.wiring.draft import Draft, Line, entries, number, quoted
+from an_control.wiring.draft import Draft, DraftLine, format_entries, format_number, quote_scalar
 from an_control_sim.gym.environments import (
     HasSensors,
     describe_task,
@@ -227,24 +227,24 @@ def _draft_simulation(
         "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
         *([f"# And the same of sensors.NAME with NAME of {sensors}."] if sensors else []),
         "an_control_simulation: 1",
-        f"environment: {quoted(environment)}",
-        f"step_s: {number(step_s)}",
+        f"environment: {quote_scalar(environment)}",
+        f"step_s: {format_number(step_s)}",
         "",
         "publish:",
     ]
     for topic in topics:
-        names = ", ".join(map(quoted, topic.names))
+        names = ", ".join(map(quote_scalar, topic.names))
         lines += [f"  {topic.topic}:    # {topic.about}", f"    type: {JOINT_STATE}"]
         lines += ["    fields:", f"      name: [{names}]"]
         lines += [
-            f"      {field}: {quoted(format_expression(places, size))}"
+            f"      {field}: {quote_scalar(format_expression(places, size))}"
             for field, places in topic.fields.items()
         ]
     lines += ["", "command:", f"  topic: {COMMANDS}", f"  type: {JOINT_STATE}", "  field: effort"]
     lines += ["  actuators:    # in the order of the action: action = command / scale"]
-    lines += entries(
+    lines += format_entries(
         (
-            Line(one.name, f"{{scale: 1.0, safe: {number(float(one.safe))}}}")
+            DraftLine(one.name, f"{{scale: 1.0, safe: {format_number(float(one.safe))}}}")
             for one, _ in actuators
         ),
         indent=4,

@@ -10,7 +10,7 @@ from rclpy.node import Node
 from rclpy.task import Future
 from std_srvs.srv import SetBool, Trigger
 
-from an_control.ros.distributions import create_patient_service
+from an_control.ros.distributions import create_deferred_service
 from an_control_sim.process import SLICE_S, make_events_executor
 
 
@@ -40,9 +40,9 @@ class RunControl:
         self._pauses: list[Future[str]] = []
         self._steps: list[Future[str]] = []
         self._resets: list[Future[str]] = []
-        create_patient_service(node, SetBool, "~/pause", self._on_pause)
-        create_patient_service(node, Trigger, "~/step", self._on_step)
-        create_patient_service(node, Trigger, "~/reset", self._on_reset)
+        create_deferred_service(node, SetBool, "~/pause", self._on_pause)
+        create_deferred_service(node, Trigger, "~/step", self._on_step)
+        create_deferred_service(node, Trigger, "~/reset", self._on_reset)
 
     def spin(self, until_s: float) -> bool:
         """Process messages that have arrived, or wait for some.

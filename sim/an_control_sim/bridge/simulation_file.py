@@ -23,7 +23,12 @@ from typing import Any
 import numpy as np
 
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
-from an_control.wiring.command import Messages, message_entries, own_field, shared_field
+from an_control.wiring.command import (
+    CommandMessageList,
+    message_entries,
+    read_own_field,
+    read_shared_field,
+)
 from an_control.wiring.messages import MESSAGE_TYPE
 
 Getter = Callable[[Any, Mapping[str, Any]], Any]
@@ -178,7 +183,7 @@ class Simulation:
     options: Mapping[str, Any]
     step_s: float
     publish: tuple[SimulatedTopicConfig, ...]
-    command: Messages[SimulatedMessageConfig]
+    command: CommandMessageList[SimulatedMessageConfig]
     camera: CameraConfig | None
 
     @property
@@ -200,8 +205,10 @@ def load_simulation(path: str | Path) -> Simulation:
     version = top["an_control_simulation"]
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
-    command = Messages(tuple(_parse_message(one) for one in message_entries(top["command"])))
-    command.check_once(str(path))
+    command = CommandMessageList(
+        tuple(_parse_message(one) for one in message_entries(top["command"]))
+    )
+    command.check_unique(str(path))
     publish = tuple(_parse_topic(*item) for item in top["publish"].items("at least one topic"))
     for topic, key in command.topics.items():
         if topic in {one.topic for one in publish}:
@@ -251,7 +258,7 @@ def _parse_message(entry: Entry) -> SimulatedMessageConfig:
     """Return the command topic of an entry."""
     parts = entry.fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].items("at least one actuator, in the action's order")
-    shared = shared_field(parts["field"]) if "field" in parts else None
+    shared = read_shared_field(parts["field"]) if "field" in parts else None
     return SimulatedMessageConfig(
         topic=parts["topic"].text("a topic name", _TOPIC),
         type=_parse_type(parts["type"]),
@@ -268,7 +275,7 @@ def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedAct
         raise parts["scale"].error("a finite number other than 0")
     offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].number("a finite number")
-    field = own_field(entry, parts.get("field"), shared)
+    field = read_own_field(entry, parts.get("field"), shared)
     return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 

@@ -15,9 +15,9 @@ from rclpy.node import Node
 
 from an_control.disturbance import Change, DisturbanceSettings
 from an_control.ros.graph import QuietNode
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import SourceConfig, Wiring, WiringError, load_wiring
-from an_control.wiring.checked_yaml import Shown
+from an_control.wiring.checked_yaml import Description
 from an_control.wiring.command import MessageFields
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import (
@@ -195,7 +195,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
     """
-    if answers_help("simulator", ABOUT, read_simulator_settings, args):
+    if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
     try:
         with catch_signals(), ros_context(args):
@@ -251,11 +251,11 @@ def check_pair(
         if taken is None or taken.type != sends.type:
             known = ", ".join(f"{one.topic} of {one.type}" for one in simulation.command.messages)
             allowed = f"what {simulation.file} takes: {known}"
-            raise WiringError(file, key, Shown(f"{sends.topic} of {sends.type}"), allowed)
+            raise WiringError(file, key, Description(f"{sends.topic} of {sends.type}"), allowed)
         _check_fields(sends, taken, f"{key}.actuators", file, simulation.file)
     if takes:
         allowed = f"messages on {', '.join(takes)} too, which {simulation.file} takes"
-        raise WiringError(file, "command", Shown(", ".join(wiring.command.topics)), allowed)
+        raise WiringError(file, "command", Description(", ".join(wiring.command.topics)), allowed)
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
@@ -277,7 +277,7 @@ def _check_fields(
     places, wanted = _actuator_fields(sends), _actuator_fields(takes)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
-        raise WiringError(file, key, Shown(text[0]), f"as in {simulation}: {text[1]}")
+        raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")
 
 
 def _actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:

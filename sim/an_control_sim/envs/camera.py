@@ -16,7 +16,7 @@ STACK = 4
 
 def cut_patches(frames: np.ndarray) -> np.ndarray:
     """Return the patches (N, k, 6, 6) of frames (k, H, W), in the order of `patch_ids`."""
-    return image.cut(frames, PATCH)
+    return image.cut_patches(frames, PATCH)
 
 
 class FrameStack:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
 from an_control.disturbance import Change, DelayLine, DisturbanceSettings, scheduled_settings
-from an_control.ros.outputs import doubles, set_stamp
+from an_control.ros.outputs import set_stamp, to_float64_array
 from an_control.wiring import Readings, Wiring, WiringError
-from an_control.wiring.checked_yaml import Shown
-from an_control.wiring.image import put_together
+from an_control.wiring.checked_yaml import Description
+from an_control.wiring.image import join_patches
 
 CHANNELS_OF_PIXELS = 4
 
@@ -86,7 +86,7 @@ class ScrambledReadings:
         """Write the disturbed readings of a tick into the message."""
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
-        self.message.position = doubles(values)
+        self.message.position = to_float64_array(values)
         set_stamp(self.message.header.stamp, stamp_ns)
 
 
@@ -103,7 +103,7 @@ class ScrambledImage:
 
     def __init__(self, wiring: Wiring) -> None:
         if len(wiring.images) != 1:
-            cameras = Shown(f"{len(wiring.images)} cameras")
+            cameras = Description(f"{len(wiring.images)} cameras")
             raise WiringError(
                 wiring.file, "channels", cameras, "one camera, to scramble its images"
             )
@@ -145,6 +145,6 @@ class ScrambledImage:
         patches[self._places] = late[signals.astype(np.intp)]
         alpha[self._places] = 255
         grid = self._image.grid
-        gray, there = put_together(patches, grid), put_together(alpha, grid)
+        gray, there = join_patches(patches, grid), join_patches(alpha, grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)
         self.message.data = array.array("B", pixels.tobytes())

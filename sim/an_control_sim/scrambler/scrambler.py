@@ -35,7 +35,7 @@ from an_control.disturbance.signal_routing import NOISE, NOTHING, SignalRouting
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
@@ -432,21 +432,21 @@ class ScramblerNode(QuietNode):
 
     def _on_source(self, source: str, stamp_ns: int | None) -> None:
         """Process the arrival of a source's message in lockstep."""
-        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
+        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._send_step(ready_ns)
-        elif self._lockstep.repeated(stamp_ns):
+        elif self._lockstep.is_repeated(stamp_ns):
             self._scrambler.send()
 
     def _act_if_overdue(self) -> None:
         """Send the readings of a step whose wait has ended."""
-        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._send_step(overdue_ns)
 
     def _send_step(self, stamp_ns: int) -> None:
         """Send the readings of a step in lockstep."""
-        self._lockstep.acted()
+        self._lockstep.record_action()
         self._scrambler.prepare(stamp_ns)
         self._scrambler.send()
 
@@ -467,7 +467,7 @@ class ScramblerNode(QuietNode):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the executable `scrambler` and return its exit status: 0 stopped, 2 invalid input."""
-    if answers_help("scrambler", ABOUT, declare_scrambler_parameters, args):
+    if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
         with catch_signals() as stopped, ros_context(args):

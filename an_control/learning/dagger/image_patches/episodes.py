@@ -24,7 +24,7 @@ from an_control.learning.training_disturbances import (
     make_sorted_ids,
 )
 from an_control.policy import Policy
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
 
 ROAD_GRAY = 102.0
@@ -155,7 +155,7 @@ def record_episode(
             if picture is not None:
                 view = inner.frames.copy()
                 replace_grass(view, picture)
-                patches = cut(view, settings.student.patch)
+                patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.apply(patches, channels)
                 policy_acts = delivery.arrived or settings.repeats
