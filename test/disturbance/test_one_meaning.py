@@ -21,12 +21,13 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber, Range  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import PatchBatches  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
-    PatchEpisode as PatchEpisode,
+    PatchEpisode,
 )
 from an_control.learning.dagger.image_patches.episodes import record_episode as record_patches  # noqa: E402
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings  # noqa: E402
 from an_control.learning.dagger.settings import read_recipe  # noqa: E402
 from an_control.learning.dagger.streams import (  # noqa: E402
+    DaggerEpisode,
     DaggerStreams,
     RolloutSettings,
     StreamSettings,
@@ -37,7 +38,7 @@ from an_control.learning.forward_model.episodes import (  # noqa: E402
     MissingChannels,
     record_episodes,
 )
-from an_control.learning.forward_model.imputation import _ImputationBatch as ImputationBatch  # noqa: E402
+from an_control.learning.forward_model.imputation import _ImputationBatch  # noqa: E402
 from an_control.learning.forward_model.networks import ForwardModelSettings  # noqa: E402
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
 from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
@@ -171,7 +172,7 @@ def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
 def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     settings = StreamSettings({TrainingDisturbance.parse(words): 1.0}, reshuffled=0.0)
-    what = [PatchEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
+    what = [DaggerEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
     batch = DaggerStreams(*what, np.random.default_rng(4)).next_batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
     for row, counts in enumerate(batch.counts.sum(0).long().tolist()):
@@ -325,7 +326,7 @@ def imputation(words: str, env: VariedRobot) -> Iterator[Received]:
     )
     trace = EpisodeTrace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
     zero, one = np.zeros(N), np.ones(N)
-    batch = ImputationBatch([trace], settings, zero, zero, one, np.random.default_rng(11))
+    batch = _ImputationBatch([trace], settings, zero, zero, one, np.random.default_rng(11))
     for missing in batch._missing:
         yield np.where(missing, np.nan, RECORDED)
 

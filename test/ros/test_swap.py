@@ -163,7 +163,7 @@ def test_what_the_arrays_hold_is_read_aside_and_a_refusal_is_seen_in_diagnostics
     seen: list[DiagnosticArray] = []
     stand.peer.create_subscription(DiagnosticArray, "/diagnostics", seen.append, 10)
     stand.start()
-    go, threads, read = threading.Event(), [], model_file._array
+    go, threads, read = threading.Event(), [], model_file._read_array
 
     def slow(*arguments):
         threads.append(threading.current_thread().name)
