@@ -8,14 +8,14 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import with_environment_offers
+from an_control.cli.help import with_environment_offers, with_help_texts
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import format_command
 
 PartOptions = Annotated[
-    PolicyParts, tyro.conf.arg(name="", constructor=with_environment_offers(PolicyParts))
+    PolicyParts, tyro.conf.arg(name="", constructor=with_help_texts(PolicyParts))
 ]
 
 
