@@ -19,7 +19,7 @@ from an_control import __version__
 from an_control.cli.common import InputError, WorkError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, parse, unknown_verb, usage
 from an_control.cli.verbs import completion, verb_class
-from an_control.learning.runs.progress import RunStopped
+from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status.
 
     Args:
-        arguments: the verb and its arguments; None: those of the command line.
+        arguments: The verb and its arguments; None: those of the command line.
     """
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
@@ -44,9 +44,9 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     """Run a verb and return the exit status.
 
     Args:
-        verb: returns the verb's dataclass.
-        prog: the name of the program in messages, such as ``an-control sim``.
-        arguments: the arguments of the verb.
+        verb: Returns the verb's dataclass.
+        prog: The name of the program in messages, such as ``an-control sim``.
+        arguments: The arguments of the verb.
     """
 
     def say(text: str) -> None:
@@ -93,7 +93,7 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
     except (WorkError, WriteError, EnvironmentFailure) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-    except RunStopped:
+    except RunStoppedError:
         return INTERRUPTED
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)

@@ -33,7 +33,7 @@ from an_control.wiring import (
     command_messages,
     load_wiring,
 )
-from an_control.wiring.draft import undecided
+from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.listen import Listened
@@ -99,7 +99,7 @@ class CheckCommand:
         found = Findings()
         found.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in undecided(read_regular(self.wiring).decode())
+            for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
         found.notes += unread_sources(wiring).values()
         if model is None:
@@ -162,7 +162,7 @@ def _list_channels(
     found: Findings,
 ) -> None:
     """Add a row for each channel of wiring and model, with its readings if the robot was heard."""
-    trained = () if model is None else model.task.get("channels", ())
+    trained = () if model is None else model.task.channels
     ranges = {} if model is None else trained_ranges(model)
     seen = {} if heard is None else heard.ranges
     configs = {one.id: one for one in wiring.channels}

@@ -10,11 +10,13 @@ import tyro
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.help import with_environment_offers, with_help_texts
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
-from an_control.learning.api.parts import Parts
+from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
-PartOptions = Annotated[Parts, tyro.conf.arg(name="", constructor=with_help_texts(Parts))]
+PartOptions = Annotated[
+    PolicyParts, tyro.conf.arg(name="", constructor=with_help_texts(PolicyParts))
+]
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,14 @@ class DistillCommand(DistillOptions):
 
     task: tyro.conf.Positional[str]
     out: OutputFolder
-    parts: PartOptions = field(default_factory=Parts)
+    parts: PartOptions = field(default_factory=PolicyParts)
     json: OutputFile | None = None
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
         """Train the student, print the model file and return the exit status."""
         require_packages("train", "torch")
-        with RunAtTerminal(ProgressLine(command(self, "distill"))) as terminal:
+        with RunAtTerminal(ProgressLine(format_command(self, "distill"))) as terminal:
             result = distill(self, terminal.progress)
         print(result.model)
         made = {"task": self.task, "seed": self.seed, "rounds": result.metrics}

@@ -13,25 +13,25 @@ from an_control.cli.common import (
     InputError,
     OutputFile,
     OutputFolder,
-    option,
+    format_flag,
     require_packages,
     write_json,
 )
 from an_control.cli.disturbance import Options, default_options
 from an_control.learning.api.evaluation import (
-    FOR_ALL,
+    SHARED_OPTIONS,
     EvaluateOptions,
     EvaluateResult,
-    check_marks,
+    check_table_marks,
     evaluate,
 )
 from an_control.policy import Monitor
 from an_control.system.files import WriteError
 
 if TYPE_CHECKING:
-    from an_control.learning.rollout.episode import Result
-    from an_control.learning.rollout.evaluation_protocol import Protocol
-    from an_control.learning.runs.progress import Progress
+    from an_control.learning.rollout.episode import PlayedEpisode
+    from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+    from an_control.learning.runs.progress import RunProgress
 RESHUFFLE_STEPS = 200
 """The steps between two reshuffles of an identification."""
 USUAL = default_options(shuffle="reset")
@@ -123,7 +123,7 @@ class EvaluateCommand:
         if self.table:
             self._check_table()
         protocols = self.table or (self._protocol(),)
-        given = {name: getattr(self, name) for name in (*names, *FOR_ALL)}
+        given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
@@ -133,21 +133,23 @@ class EvaluateCommand:
         given |= {one.name: getattr(self, one.name) for one in others if self._is_given(one)}
         if given:
             name, value = next(iter(given.items()))
-            typed = option(name) if value is True else f"{option(name)} {value}"
+            typed = format_flag(name) if value is True else f"{format_flag(name)} {value}"
             words = self._protocol()
             raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")
 
-    def _protocol(self) -> Protocol:
+    def _protocol(self) -> EvaluationProtocol:
         """Return the protocol that the options describe."""
-        from an_control.learning.rollout.evaluation_protocol import Protocol
+        from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
-        return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+        return EvaluationProtocol(
+            self.disturbance.settings(), self.memory, self.until, self.monitor
+        )
 
     def _is_given(self, one: Field[Any]) -> bool:
         """Return whether this option is not at its default."""
         return bool(getattr(self, one.name) != one.default)
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: RunProgress) -> None:
         figures = progress.figures
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
@@ -157,16 +159,16 @@ class EvaluateCommand:
             print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
 
     def _show(self, result: EvaluateResult) -> None:
-        from an_control.learning.evaluation.comparison import lines
+        from an_control.learning.evaluation.comparison import format_lines
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
-        about |= {name: getattr(self, name) for name in FOR_ALL}
+        about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
         if self.table:
             print(f"\n{result.table}")
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(lines(row, result.success, result.walk_m)))
+        print("\n".join(format_lines(row, result.success, result.walk_m)))
         described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})
@@ -177,14 +179,14 @@ class EvaluateCommand:
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
         if self.markdown is not None:
-            check_marks(self.markdown, TABLES)
+            check_table_marks(self.markdown, TABLES)
         disturbance = self.disturbance.settings()
         given = [one.name for one in disturbance.changed if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
         given += [one.name for one in fields(self) if one.name in others and self._is_given(one)]
         if given:
-            raise InputError(f"{option(given[0])}: not for --identification")
+            raise InputError(f"{format_flag(given[0])}: not for --identification")
         shuffle = disturbance.shuffle
         if not shuffle.at_reset:
             raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
@@ -205,7 +207,7 @@ class EvaluateCommand:
         return 0
 
 
-def _protocol_line(name: str, results: list[Result]) -> str:
+def _protocol_line(name: str, results: list[PlayedEpisode]) -> str:
     """Return a line with a protocol's mean return and its numbers of real and detected moves."""
     mean, ticks = (
         sum(one.total for one in results) / len(results),

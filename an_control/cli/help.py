@@ -80,7 +80,7 @@ def parse(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     """Return the verb's dataclass with these arguments.
 
     Raises:
-        SystemExit: the arguments ask for help or are wrong.
+        SystemExit: The arguments ask for help or are wrong.
     """
     return tyro.cli(with_help_texts(verb), prog=prog, args=arguments)
 

@@ -28,7 +28,7 @@ class InfoCommand:
             "kind": model.kind,
             "parameters": model.parameters,
             "sizes": asdict(model.sizes),
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": model.trained,
             "forward": None if model.forward is None else asdict(model.forward),
             "arrays": {name: list(array.shape) for name, array in model.arrays.items()},

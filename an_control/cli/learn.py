@@ -18,8 +18,8 @@ from an_control.cli.common import (
 from an_control.cli.help import with_environment_offers
 from an_control.cli.terminal import PartBars, RunAtTerminal, with_figures
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import RunStopped
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import RunStoppedError
 from an_control.system.environment_output import EnvironmentFailure
 from an_control.system.interrupts import INTERRUPTED
 
@@ -47,10 +47,10 @@ class LearnCommand(LearnOptions):
             raise EnvironmentFailure(f"{failure}{self._kept}") from failure
         except (InputError, WorkError) as error:
             raise InputError(f"{error}{self._kept}") from error
-        except (KeyboardInterrupt, RunStopped):
+        except (KeyboardInterrupt, RunStoppedError):
             with suppress(OSError):  # where nothing was made yet
                 self.out.rmdir()
-            print(f"stopped; to continue: {command(self, 'learn')}")
+            print(f"stopped; to continue: {format_command(self, 'learn')}")
             return INTERRUPTED
         print("\n".join([result.table, *result.notes, str(result.model)]))
         about = {"task": self.task, "seed": self.seed, "model": str(result.model)}

@@ -68,20 +68,20 @@ class NewCommand:
     def _draft_from_environment(self, wiring: Path, simulation: Path) -> int:
         require_packages("sim", "gymnasium")
         from an_control_sim.bridge.draft import draft_environment
-        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
-        from an_control_sim.gym.environments import environment_of
+        from an_control_sim.gym.environments import find_environment_id
 
         assert self.env is not None
         try:
-            draft = draft_environment(self.name, environment_of(self.env))
+            draft = draft_environment(self.name, find_environment_id(self.env))
         except ValueError as error:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}
         with tempfile.TemporaryDirectory() as folder:
             first, second = _write_texts(Path(folder), texts)
             _check_wiring(first)
-            Robot(load_simulation(second)).close()
+            SimulatedRobot(load_simulation(second)).close()
         self._write(texts)
         _show(draft.channels, draft.actuators)
         print(f"\nan-control sim --simulation {simulation} --wiring {wiring} --model MODEL")

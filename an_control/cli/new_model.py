@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
 
@@ -13,6 +12,7 @@ from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.policy import MlpSizes, Sizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
+from an_control.policy.task import Task
 from an_control.system.files import WriteError
 from an_control.wiring import load_wiring
 
@@ -46,7 +46,7 @@ class NewModelCommand:
             if self.robot.endswith((".yaml", ".yml"))
             else self._task_of_environment()
         )
-        channels, actions = len(task["channels"]), len(task["actuators"])
+        channels, actions = len(task.channels), len(task.actuators)
         sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
             sizes = MlpSizes(channels, actions, [16])
@@ -58,36 +58,35 @@ class NewModelCommand:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _task_of_wiring(self) -> dict[str, Any]:
+    def _task_of_wiring(self) -> Task:
         """Return the task for the model file, from a wiring."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
             raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
-        return {
-            "name": wiring.robot,
-            "environment": "",
-            "channels": [channel.id for channel in wiring.channels],
-            "actuators": [actuator.name for actuator in wiring.command.actuators],
-            "step_s": 1.0 / wiring.rate_hz,
-        }
+        return Task(
+            name=wiring.robot,
+            channels=tuple(channel.id for channel in wiring.channels),
+            actuators=tuple(actuator.name for actuator in wiring.command.actuators),
+            step_s=1.0 / wiring.rate_hz,
+        )
 
-    def _task_of_environment(self) -> dict[str, Any]:
+    def _task_of_environment(self) -> Task:
         """Return the task for the model file, from a gymnasium environment."""
         require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (
-            describe,
-            environment_of,
+            describe_task,
+            find_environment_id,
             make_environment,
-            of_patches,
+            shows_patches,
         )
-        from an_control_sim.gym.probe import measured_units
+        from an_control_sim.gym.probe import measure_units
 
-        environment = environment_of(self.robot)
+        environment = find_environment_id(self.robot)
         try:
-            units = measured_units(environment)
+            units = measure_units(environment)
             with closing(make_environment(environment, units)) as env:
-                if of_patches(env):
+                if shows_patches(env):
                     raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
-                return describe(env, self.robot, environment)
+                return describe_task(env, self.robot, environment)
         except ValueError as error:
             raise InputError(str(error)) from error

@@ -13,7 +13,7 @@ import tyro
 from an_control.cli.common import InputError, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.settings import PARAMETERS, values_of
+from an_control.ros.settings import PARAMETERS, parameter_values
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 
 
@@ -62,7 +62,7 @@ class RunCommand:
             raise InputError(refusal)
         from an_control.ros.node import main
 
-        values = values_of(
+        values = parameter_values(
             wiring=self.wiring,
             model=self.model,
             mode=self.mode,

@@ -11,9 +11,9 @@ from an_control.cli.distill import PartOptions
 from an_control.cli.help import with_environment_offers
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.evolution import EvolveOptions, evolve
-from an_control.learning.api.parts import Parts
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import Progress
+from an_control.learning.api.parts import PolicyParts
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import RunProgress
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class TrainCommand(EvolveOptions):
 
     task: tyro.conf.Positional[str]
     out: OutputFolder
-    parts: PartOptions = field(default_factory=Parts)
+    parts: PartOptions = field(default_factory=PolicyParts)
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
         """Search for a policy, print its evaluation and model file, and return the exit status."""
         require_packages("train", "gymnasium", "cma", "numba")
-        with RunAtTerminal(ProgressLine(command(self, "train"))) as terminal:
+        with RunAtTerminal(ProgressLine(format_command(self, "train"))) as terminal:
 
-            def report(progress: Progress) -> bool:
+            def report(progress: RunProgress) -> bool:
                 if progress.unit != "evaluation":
                     return terminal.progress(progress)
                 row = progress.figures

@@ -17,7 +17,7 @@ from an_control.cli.common import (
 )
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TrainMonitorCommand(MonitorOptions):
         require_packages("train", "torch", "gymnasium")
         if self.out is None and (problem := file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")
-        again = command(self, "train-monitor") if self.folder is not None else None
+        again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:
             result = train_monitor(self, terminal.progress)
         made = {"model": str(result.model)}

@@ -10,7 +10,7 @@ from an_control.cli.common import OutputFile, OutputFolder, require_packages, wr
 from an_control.cli.help import with_environment_offers
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TrainTeacherCommand(TeacherOptions):
     def run(self) -> int:
         """Train the teacher, print its evaluation and model file, and return the exit status."""
         require_packages("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
-        with RunAtTerminal(ProgressLine(command(self, "train-teacher"))) as terminal:
+        with RunAtTerminal(ProgressLine(format_command(self, "train-teacher"))) as terminal:
             result = train_teacher(self, terminal.progress)
         print(f"ended: {result.end}")
         for row in result.evaluations:

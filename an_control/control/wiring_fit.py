@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from an_control.policy import MlpSizes, Model, VisionSizes
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import Missing, Shown
+from an_control.wiring.checked_yaml import Description
 
 SHOWN = 5
 """The largest number of names that one sentence lists."""
@@ -47,8 +47,8 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
 
 def rate_refusal(wiring: Wiring, model: Model) -> str:
     """Return why the model should not run at the wiring's rate, or ""."""
-    trained_s = model.task.get("step_s")
-    if trained_s is None or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
+    trained_s = model.task.step_s
+    if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""
     return (
         f"{wiring.file}: rate_hz: {wiring.rate_hz:g}, but the model was trained at"
@@ -70,7 +70,7 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
 
 def trained_ramp_s(model: Model) -> float:
     """Return the longest ramp in seconds that a model was trained with; 0 if it names none."""
-    return float(model.task.get("ramp_s", 0.0))
+    return model.task.ramp_s
 
 
 def has_discrete_action(model: Model) -> bool:
@@ -85,11 +85,11 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
     if not isinstance(sizes, VisionSizes):
         if images:
             allowed = f"fields of numbers, which {model_path} reads"
-            raise WiringError(file, "channels", Shown("images"), allowed)
+            raise WiringError(file, "channels", Description("images"), allowed)
         return
     if not images:
         allowed = f"images, whose patches {model_path} reads"
-        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+        raise WiringError(file, "channels", Description("fields of numbers"), allowed)
     for name in ("patch", "stack"):
         if getattr(images[0], name) != getattr(sizes, name):
             allowed = f"{getattr(sizes, name)}, which {model_path} reads"
@@ -103,7 +103,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     None if the order is the same because the model names no actuators.
 
     Raises:
-        WiringError: the model's actuators are not the wiring's.
+        WiringError: The model's actuators are not the wiring's.
     """
     names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:
@@ -119,7 +119,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         return [trained.index(name) for name in names]
     if all(map(_NUMBERED.fullmatch, trained)):
         return None
-    others = Shown(join_names(name for name in names if name not in trained))
+    others = Description(join_names(name for name in names if name not in trained))
     lacking = join_names(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
@@ -127,7 +127,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
 
 def actuator_names(model: Model) -> Sequence[str]:
     """Return the actuators' names (A,) in the action's order; empty if the model names none."""
-    names: Sequence[str] = model.task.get("actuators", ())
+    names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
 
@@ -136,7 +136,7 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
     A wildcard may still get any id that matches it.
     """
-    trained: Sequence[str] = model.task.get("channels", ())
+    trained: Sequence[str] = model.task.channels
     if not trained:
         return ChannelNames((), (), 0)
     known, present = set(trained), set(ids)
@@ -155,11 +155,11 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
     found = compare_channels(wiring, ids, model)
     if found.unknown:
         allowed = (
-            f"the channels of {model_path}, an ordered model: {join_names(model.task['channels'])}"
+            f"the channels of {model_path}, an ordered model: {join_names(model.task.channels)}"
         )
-        raise WiringError(wiring.file, "channels", Shown(join_names(found.unknown)), allowed)
+        raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
-        without = Missing(join_names(found.missing))
+        without = Description(join_names(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 
@@ -168,9 +168,9 @@ def describe_differences(found: ChannelNames, model_path: str, *, watched: bool)
     """Return sentences on the differences and their effect.
 
     Args:
-        found: the differences.
-        model_path: the model file.
-        watched: whether an identity monitor is on.
+        found: The differences.
+        model_path: The model file.
+        watched: Whether an identity monitor is on.
     """
     said = []
     if found.unknown:

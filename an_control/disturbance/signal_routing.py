@@ -25,8 +25,8 @@ class SignalRouting:
     A signal may be carried by several channels.
 
     Args:
-        ids: the channels (N,).
-        seed: the seed of the noise.
+        ids: The channels (N,).
+        seed: The seed of the noise.
     """
 
     def __init__(self, ids: Sequence[str] = (), seed: int = 0) -> None:
@@ -70,10 +70,10 @@ class SignalRouting:
         """Let channels carry other signals from now on.
 
         Args:
-            changes: by channel its new signal, or `NOISE` or `NOTHING`.
+            changes: By channel its new signal, or `NOISE` or `NOTHING`.
 
         Raises:
-            ValueError: a channel or a signal is not known.
+            ValueError: A channel or a signal is not known.
         """
         self.check(changes)
         words = {NOTHING: _NOTHING, NOISE: _NOISE}
@@ -95,8 +95,8 @@ class SignalRouting:
         while nothing changes.
 
         Args:
-            values: the readings (n,) by signal.
-            ids: the ids (n,) of the signals.
+            values: The readings (n,) by signal.
+            ids: The ids (n,) of the signals.
 
         Returns:
             The readings (m,) by channel, and the ids (m,) of the channels.

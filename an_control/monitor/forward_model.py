@@ -76,7 +76,7 @@ class ForwardModel:
     """The forward networks of a model, ready to use; single ticks run in compiled code.
 
     Args:
-        model: a model with a forward model.
+        model: A model with a forward model.
     """
 
     def __init__(self, model: Model) -> None:
@@ -84,7 +84,7 @@ class ForwardModel:
 
         assert model.forward is not None
         self.sizes = model.forward
-        self.channels: tuple[str, ...] = tuple(model.task["channels"])
+        self.channels: tuple[str, ...] = model.task.channels
         self.binary = np.array([name in model.forward.binary for name in self.channels])
         arrays = model.arrays
         self._forward = _layers(arrays, "forward", len(model.forward.hidden) + 1)
@@ -94,7 +94,7 @@ class ForwardModel:
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.products = sum(weight.size for weight, _ in self._forward)
         """The number of multiplications that one prediction takes."""
-        self.step_s = float(model.task.get("step_s", DEFAULT_STEP_S))
+        self.step_s = model.task.step_s or DEFAULT_STEP_S
         """The period of the task's ticks."""
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
@@ -215,7 +215,7 @@ def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
     if model.forward is None or not model.forward.imputation:
         return {}
     _, low, high = model.arrays["imputation.typical"].tolist()
-    return dict(zip(model.task["channels"], zip(low, high, strict=True), strict=True))
+    return dict(zip(model.task.channels, zip(low, high, strict=True), strict=True))
 
 
 def identity_features(

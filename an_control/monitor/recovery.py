@@ -13,22 +13,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from an_control.monitor.settings import RECOVERY, RecoverySettings
-from an_control.policy.model_file import MAX_RECOVERY, Model
+from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy, WrappingPolicy
 from an_control.policy.sizes import VisionSizes
+from an_control.policy.task import MAX_RECOVERY
 
 
 def resolve_recovery(model: Model, asked: float | None) -> float:
     """Return the least change of a robot that moves, as asked for or as the model says.
 
     Args:
-        model: the model.
-        asked: the value that the user asked for; 0: no recovery, None: the model's.
+        model: The model.
+        asked: The value that the user asked for; 0: no recovery, None: the model's.
 
     Raises:
-        ValueError: the value is out of range, or the policy is for image patches.
+        ValueError: The value is out of range, or the policy is for image patches.
     """
-    least_change = float(model.task.get("recovery", 0.0)) if asked is None else asked
+    least_change = model.task.recovery if asked is None else asked
     if not 0.0 <= least_change <= MAX_RECOVERY:
         raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_RECOVERY:g}")
     if least_change and isinstance(model.sizes, VisionSizes):
@@ -40,10 +41,10 @@ class RecoveringPolicy(WrappingPolicy):
     """A policy for scalar channels that pushes the robot if it stands still.
 
     Args:
-        policy: the inner policy, which acts while the robot moves.
-        least_change: the least change of a robot that moves: the mean over channels of a reading's
+        policy: The inner policy, which acts while the robot moves.
+        least_change: The least change of a robot that moves: the mean over channels of a reading's
             change from tick to tick, as a running mean over about twelve ticks.
-        settings: the tuned numbers of the recovery.
+        settings: The tuned numbers of the recovery.
     """
 
     _change: float

@@ -21,9 +21,9 @@ class SensorDelay:
     """The estimated delay of the readings, and predictions across it.
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        settings: the tuned numbers of the delay's estimation.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        settings: The tuned numbers of the delay's estimation.
     """
 
     def __init__(self, forward: ForwardModel, costs: Costs, settings: SensorDelaySettings) -> None:
@@ -83,7 +83,7 @@ class SensorDelay:
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
-        if self._gains[other] > self._settings.enough:
+        if self._gains[other] > self._settings.has_share:
             self.ticks = other
             self._gains[:] = 0.0
 

@@ -135,7 +135,7 @@ class SensorDelaySettings:
     slack: float = 2.0
     """Nats that a tick must gain to count for another delay: if the model is wrong, as on ice, it
     is wrong by every action."""
-    enough: float = 60.0
+    has_share: float = 60.0
     """Nats by which another delay must explain the readings better in total, since its total was
     last 0."""
 

@@ -29,6 +29,7 @@ from an_control.policy.sizes import (
     VisionSizes,
     sizes_from_header,
 )
+from an_control.policy.task import Task
 from an_control.system.files import open_regular, write_whole
 
 FORMAT = 2
@@ -37,20 +38,6 @@ MAX_HEADER_BYTES = 2**19
 """Bounds the time for which parsing the header blocks all other threads."""
 MAX_WEIGHT = 1e6
 """Larger than any trained weight; below it no product in a tick can overflow."""
-MIN_STEP_S, MAX_STEP_S = 1e-6, 3600.0
-TASK_KEYS: dict[str, Any] = {
-    "name": str,
-    "environment": str,
-    "channels": list,
-    "actuators": list,
-    "step_s": (int, float),
-    "ramp_s": (int, float),
-    "recovery": (int, float),
-    "repeats": bool,
-    "units": list,
-}
-MAX_RAMP_S = 3600.0
-MAX_RECOVERY = 1.0
 POSITIVE = ("identity.units",)
 """Arrays that others are divided by."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
@@ -65,20 +52,17 @@ class ModelError(ValueError):
 class Model:
     """A policy in memory: its arrays (float32) and the description of its task and training.
 
-    `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
-    ``actuators`` in the environment's order, ``step_s``; ``ramp_s``, the longest soft start that it
-    was trained with; ``recovery``, the least change of a robot that moves, see `RecoveringPolicy`;
-    ``repeats``, whether it was trained to step on readings that it has seen before; ``units``, a
-    pair of scale and offset for each channel, where it was trained on numbers of the environment
-    that are scaled so), `trained` how; both may be empty.
-    `forward` describes the monitor's networks, whose arrays are ``forward.*``, ``identity.*`` and
-    ``imputation.*``; None if the model has none.
+    Attributes:
+        task: What it was trained for.
+        trained: How it was trained, as JSON values; may be empty.
+        forward: The sizes of the monitor's networks, whose arrays are ``forward.*``,
+            ``identity.*`` and ``imputation.*``; None if the model has none.
     """
 
     kind: str
     sizes: Sizes
     arrays: dict[str, np.ndarray]
-    task: dict[str, Any] = field(default_factory=dict)
+    task: Task = field(default_factory=Task)
     trained: dict[str, Any] = field(default_factory=dict)
     forward: ForwardSizes | None = None
 
@@ -91,10 +75,10 @@ class Model:
         """Return the policy with its sums over channels scaled to `channels` of them.
 
         Args:
-            channels: the nominal number of channels; 0: the sums are not scaled.
+            channels: The nominal number of channels; 0: the sums are not scaled.
 
         Raises:
-            ValueError: this kind of policy has no such sums.
+            ValueError: This kind of policy has no such sums.
         """
         if not isinstance(self.sizes, AttentionSizes):
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
@@ -104,14 +88,14 @@ class Model:
         """Return the shapes of the arrays by name.
 
         Raises:
-            ValueError: the parts of the model do not fit each other.
+            ValueError: The parts of the model do not fit each other.
         """
         shapes = self.sizes.shapes()
         if self.forward is None:
             return shapes
         if isinstance(self.sizes, VisionSizes):
             raise ValueError("forward: there is none for image patches")
-        return shapes | self.forward.shapes(len(self.task.get("channels", [])), self.sizes.actions)
+        return shapes | self.forward.shapes(len(self.task.channels), self.sizes.actions)
 
     def check(self) -> None:
         """Raise ValueError unless the arrays are float32, finite and of the implied shapes."""
@@ -129,22 +113,21 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file atomically: the file is complete or not there.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        model: the model.
+        path: The file to write; an existing one is replaced.
+        model: The model.
 
     Raises:
-        ModelError: the model is invalid; names the file and the reason.
-        WriteError: the file cannot be written.
+        ModelError: The model is invalid; names the file and the reason.
+        WriteError: The file cannot be written.
     """
     path = Path(path)
     try:
         model.check()
-        _check_task(model.task)
         described = {
             "an_control": FORMAT,
             "kind": model.kind,
             "sizes": asdict(model.sizes),
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": model.trained,
         }
         if model.forward is not None:
@@ -163,7 +146,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     """Read and check a model file.
 
     Raises:
-        ModelError: the file cannot be read or is not a valid model; names the file and the reason.
+        ModelError: The file cannot be read or is not a valid model; names the file and the reason.
     """
     with _open_model_file(Path(path)) as file:
         model, places = _read_description(file, _file_size(file))
@@ -177,14 +160,14 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     """Return the model of a file without its arrays, by its header alone.
 
     Args:
-        path: a ``.safetensors`` model file.
-        largest: the largest header in bytes that is read.
+        path: A ``.safetensors`` model file.
+        largest: The largest header in bytes that is read.
 
     Returns:
         The model, or None if its header is larger than `largest`.
 
     Raises:
-        ModelError: no valid model file of this size has this header.
+        ModelError: No valid model file of this size has this header.
     """
     with _open_model_file(Path(path)) as file:
         if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
@@ -218,16 +201,16 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
         raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
     header = _parse_header(tensors)
-    kind, sizes, task, trained = (header[key] for key in ("kind", "sizes", "task", "trained"))
+    kind, sizes, trained = header["kind"], header["sizes"], header["trained"]
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
     for key in ("task", "trained"):
         if not isinstance(header[key], dict):
             raise ValueError(f"{key}: {short(header[key])} is not an object")
-    _check_task(task)
+    task = Task.from_header(header["task"])
     forward = None
     if "forward" in header:
-        forward = ForwardSizes.from_header(header["forward"], task.get("channels", []))
+        forward = ForwardSizes.from_header(header["forward"], task.channels)
     model = Model(kind, sizes_from_header(kind, sizes), {}, task, trained, forward)
     return model, _array_offsets(tensors, model.shapes(), start, size)
 
@@ -299,39 +282,3 @@ def _check_values(name: str, array: np.ndarray) -> None:
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
         raise ValueError(f"array {name!r} holds a value that is not greater than 0")
-
-
-def _check_task(task: Mapping[str, Any]) -> None:
-    for key, value in task.items():
-        if key not in TASK_KEYS:
-            raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TASK_KEYS)}")
-        kind = TASK_KEYS[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"task.{key}: {short(value)} is of the wrong type")
-    for key in ("channels", "actuators"):
-        names = task.get(key, [])
-        if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-            raise ValueError(f"task.{key}: must be a list of strings that differ")
-    if "units" in task:
-        _check_units(task["units"], len(task.get("channels", [])))
-    ramp_s = task.get("ramp_s", 0.0)
-    if not 0.0 <= ramp_s <= MAX_RAMP_S:
-        raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {MAX_RAMP_S:g} s")
-    recovery = task.get("recovery", 0.0)
-    if not 0.0 <= recovery <= MAX_RECOVERY:
-        raise ValueError(f"task.recovery: {recovery!r} is not between 0 and {MAX_RECOVERY:g}")
-    step_s = task.get("step_s", 1.0)
-    if not MIN_STEP_S <= step_s <= MAX_STEP_S:
-        raise ValueError(
-            f"task.step_s: {step_s!r} is not between {MIN_STEP_S:g} and {MAX_STEP_S:g} s"
-        )
-
-
-def _check_units(units: list[Any], channels: int) -> None:
-    """Raise ValueError unless each channel has a scale, which is not 0, and an offset."""
-    if len(units) != channels:
-        raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
-    for pair in units:
-        numbers = isinstance(pair, list) and [type(one) in (int, float) for one in pair]
-        if numbers != [True, True] or not all(map(math.isfinite, pair)) or not pair[0]:
-            raise ValueError(f"task.units: {short(pair)} is not a pair of scale and offset")

@@ -127,8 +127,8 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
     """Lay out the arrays of the head's memory for compiled code.
 
     Args:
-        arrays: a model's arrays.
-        width: the number of columns of the second result, at least n.
+        arrays: A model's arrays.
+        width: The number of columns of the second result, at least n.
 
     Returns:
         The gates' rows (R, 3H) float32: bias, shares and readings seen last (2n), units (H),

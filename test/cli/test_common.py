@@ -8,7 +8,7 @@ import pytest
 
 from an_control.cli.common import write_json
 from an_control.cli.help import parse
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
 pytest.importorskip("torch", reason="needs the train extra")
 
@@ -38,7 +38,7 @@ CASES = [
 def test_the_command_that_continues_a_run_asks_for_the_same(verb, typed):
     name, *words = shlex.split(typed)
     given = parse(verb, name, words)
-    printed = shlex.split(command(given, name))
+    printed = shlex.split(format_command(given, name))
     assert printed[:2] == ["an-control", name]
     assert asdict(parse(verb, name, printed[2:])) == asdict(given)
 

@@ -20,7 +20,7 @@ from an_control.disturbance import (
     Shuffle,
     load_schedule,
 )
-from an_control.learning.api.evolution import mixture
+from an_control.learning.api.evolution import parse_disturbances
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 WALK = pytest.mark.parametrize("one", SETTINGS, ids=lambda one: one.name)
@@ -204,9 +204,9 @@ def test_more_signals_than_channels_cannot_move():
 
 
 def test_training_refuses_such_a_swap_by_its_text():
-    assert mixture(("none", "25,swap=5"), 5)[1].swap == 5
+    assert parse_disturbances(("none", "25,swap=5"), 5)[1].swap == 5
     with pytest.raises(ValueError, match=r"--shuffle 25,swap=9: swap: 9 .*0 to 5"):
-        mixture(("none", "25,swap=9"), 5)
+        parse_disturbances(("none", "25,swap=9"), 5)
 
 
 def test_the_page_has_the_table():

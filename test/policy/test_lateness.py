@@ -99,5 +99,5 @@ def test_what_follows_is_what_the_next_tick_asks_for():
     for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late
         for action in actions:
-            following = lateness.following(action)
+            following = lateness.next_delayed_action(action)
             assert lateness.next_tick(action) is following
