@@ -36,7 +36,7 @@ def cli() -> str:
     """Return all verbs with their options, by group, as `an-control VERB --help` has them."""
     import tyro
 
-    from an_control.cli.help import GROUPS, described
+    from an_control.cli.help import GROUPS, with_help_texts
     from an_control.cli.verbs import verb_class
 
     lines = []
@@ -45,7 +45,7 @@ def cli() -> str:
         for verb, about in verbs.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
-                parser = tyro.extras.get_parser(described(verb_class(verb)), prog=verb)
+                parser = tyro.extras.get_parser(with_help_texts(verb_class(verb)), prog=verb)
             text = inspect.cleandoc(verb_class(verb).__doc__ or "")
             first, _, rest = text.partition("\n\n")
             lines += [

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.page_tables import Table
-from experiments.page_tables import main as write
+from experiments.page_tables import PageTable, write_tables
 from experiments.reality.run import ANT as REALITY
-from experiments.steps import Step
+from experiments.steps import ExperimentStep
 
 RUNS = Path("runs/tables")
 PAGE = "experiments/tables/report.md"
@@ -52,28 +51,28 @@ STARTS = (
     "reset,start=posture",
 )
 TABLES = (
-    Table("ant", PAGE, "ant moved", MOVED),
-    Table("ant", PAGE, "ant moved and noisy", NOISY, episodes=20),
-    Table("ant", PAGE, "ant missing", MISSING, episodes=40, plots=f"{PICTURES}/ant_missing"),
-    Table("ant", PAGE, "ant moved and missing", MOVED_AND_MISSING, episodes=40),
-    Table("ant", PAGE, "ant in reality", REALITY),
-    Table("ant", PAGE, "ant stops and starts", STARTS, options="--success 2847"),
-    Table("cartpole", PAGE, "cartpole moved", MOVED_CARTPOLE),
-    Table("ant_quick", PAGE, "ant rewired", REWIRED, options="--monitor off"),
-    Table("ant_quick", PAGE, "ant disturbed", DISTURBED, options="--monitor off"),
+    PageTable("ant", PAGE, "ant moved", MOVED),
+    PageTable("ant", PAGE, "ant moved and noisy", NOISY, episodes=20),
+    PageTable("ant", PAGE, "ant missing", MISSING, episodes=40, plots=f"{PICTURES}/ant_missing"),
+    PageTable("ant", PAGE, "ant moved and missing", MOVED_AND_MISSING, episodes=40),
+    PageTable("ant", PAGE, "ant in reality", REALITY),
+    PageTable("ant", PAGE, "ant stops and starts", STARTS, options="--success 2847"),
+    PageTable("cartpole", PAGE, "cartpole moved", MOVED_CARTPOLE),
+    PageTable("ant_quick", PAGE, "ant rewired", REWIRED, options="--monitor off"),
+    PageTable("ant_quick", PAGE, "ant disturbed", DISTURBED, options="--monitor off"),
 )
 OTHERS = (
-    Step(
+    ExperimentStep(
         "experiments/tables/rewiring/ant",
         "an-control evaluate models/ant_quick.safetensors --monitor off --episodes 100"
         " --table none 100 100,announced --plots experiments/tables/rewiring/ant",
     ),
-    Step(
+    ExperimentStep(
         "experiments/tables/rewiring/ant_monitored",
         "an-control evaluate models/ant.safetensors --episodes 1 --table none 100"
         " --plots experiments/tables/rewiring/ant_monitored",
     ),
-    Step(
+    ExperimentStep(
         "experiments/ant_policy/report.md",
         "an-control evaluate models/ant.safetensors --identification --episodes 10 --seed 1"
         " --markdown experiments/ant_policy/report.md --plots experiments/ant_policy/pictures",
@@ -83,4 +82,4 @@ OTHERS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the tables that are not done and return the exit status."""
-    return write(__doc__, RUNS, TABLES, OTHERS, arguments)
+    return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)
