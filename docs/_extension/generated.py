@@ -285,14 +285,21 @@ def site_links(app: Sphinx, name: str, content: list[str]) -> None:
 
     content[0] = LINK.sub(link, content[0])
     if name == app.config.root_doc:
-        lines = content[0].splitlines()
-        content[0] = "\n".join(one for one in lines if _matches(one, lines, app.env.found_docs))
+        content[0] = _without_empty_patterns(content[0], set(app.env.found_docs))
 
 
-def _matches(line: str, lines: list[str], pages: set[str]) -> bool:
-    """Return whether a line is no pattern of a toctree, or one of pages that are not listed."""
-    pattern = re.fullmatch(r"[a-z-]+/[\w/-]*\*[\w/*-]*", line)
-    return not pattern or bool(set(patfilter(pages, line)) - set(lines))
+def _without_empty_patterns(text: str, pages: set[str]) -> str:
+    """Return the text without the patterns of its toctrees that no further page matches."""
+    lines = []
+    pages -= {line for line in text.splitlines() if line in pages}
+    for line in text.splitlines():
+        if re.fullmatch(r"[a-z-]+/[\w/*-]*\*[\w/*-]*", line):
+            matched = set(patfilter(pages, line))
+            pages -= matched
+            if not matched:
+                continue
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
