@@ -34,7 +34,7 @@ MIN_EPISODES = 2
 MIN_CHANNELS = 10
 """Minimum number of channels for the row with a tenth of them missing."""
 MIN_STEPS = {"100": 200, "25": 50}
-"""Minimum mean length of the teacher's episodes for a row with reshuffles to mean something, by
+"""Minimum mean length of the teacher's episodes, in steps, for the rows with reshuffles, by
 protocol."""
 
 
@@ -165,7 +165,7 @@ class ScorePlayer:
             if over and len(episodes) >= bounds[0]:
                 break
         if len(episodes) < MIN_EPISODES:
-            raise EnvironmentFailure(f"{last}; so did nearly all episodes of the row {case.name}")
+            raise EnvironmentFailure(f"{last}; nearly all episodes of the row {case.name!r} failed")
         returns, steps = zip(*episodes, strict=True)
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 

@@ -170,7 +170,7 @@ class RunFolder:
         if saved or "versions" not in self._known:
             raise RunError(
                 f"{path}: holds a run with other settings ({self._differences()});"
-                " take another folder"
+                " use another folder"
             )
         self._known = None
 

@@ -80,7 +80,7 @@ class FusedEngine:
         Args:
             models: P candidate models; with `hints`, LSTM policies of the same sizes.
             starts: R episodes.
-            disturbance: What is done to the readings.
+            disturbance: Disturbance of the readings.
             hints: Identity hints for the neurons.
 
         Raises:
@@ -89,7 +89,9 @@ class FusedEngine:
         for model in models:
             wide = getattr(model.sizes, "channels", len(self.channels))
             if wide != len(self.channels):
-                raise ValueError(f"{len(self.channels)} readings for {wide} inputs in order")
+                raise ValueError(
+                    f"an MLP with {wide} inputs cannot act on {len(self.channels)} channels"
+                )
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _group_by_sizes(models)
@@ -133,8 +135,7 @@ class FusedEngine:
         if not disturbance.compiled:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
-                f"{disturbance}: compiled rollouts can do {able} alone;"
-                " --engine processes can do all"
+                f"{disturbance}: compiled rollouts support only {able}; use --engine processes"
             )
         disturbance.check_channels(len(self.channels))
         signals, present, noise, copied = [], [], [], []
@@ -214,7 +215,7 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
     if isinstance(sizes, AttentionSizes):
         if not sizes.compiles_in_rollouts:
             raise ValueError(
-                "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
+                "compiled rollouts support no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
         return pack_weights(sizes, arrays)

@@ -63,7 +63,7 @@ class ConsoleState(NamedTuple):
 
 
 class PaddleAim(NamedTuple):
-    """Place to which to hold the stick, from when the ball is at `begin`."""
+    """Target of the stick, and the column of the ball at which to move there."""
 
     target: float
     begin: int = 0
