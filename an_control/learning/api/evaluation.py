@@ -242,7 +242,7 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
     from an_control_sim.gym.units import Units
 
     environment = find_environment_id(task)
-    env = make_environment(environment, Units.of_task(model.task))
+    env = make_environment(environment, Units.from_task(model.task))
     (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
     if actuators != actions:
         env.close()

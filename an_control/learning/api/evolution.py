@@ -239,7 +239,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     options.check()
     environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
-    units = Units.of_task(model.task) if model else find_units(options.out, environment)
+    units = Units.from_task(model.task) if model else find_units(options.out, environment)
     env = make_environment(environment, units)
     task = describe_task(env, options.task, environment)
     if model is not None:  # keep keys that the environment does not define

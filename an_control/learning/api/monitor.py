@@ -143,7 +143,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         )
     name = options.task or model.task.name
     try:
-        env = make_environment(find_environment_id(name), Units.of_task(model.task))
+        env = make_environment(find_environment_id(name), Units.from_task(model.task))
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):

@@ -308,7 +308,7 @@ class _Run:
 
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
-        with closing(make_environment(environment, Units.of_task(model.task))) as env:
+        with closing(make_environment(environment, Units.from_task(model.task))) as env:
             teacher = self._given_teacher or read_teacher(str(self._teacher), env)
             self._fill_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""

@@ -273,7 +273,7 @@ def measure_identification(
     policy = load_policy(path, monitor="off")
     channels = policy.nominal_ids
     name = task or policy.model.task.name
-    units = Units.of_task(policy.model.task)
+    units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
         found = count_identified(policy, env, channels, episodes, seed, every)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)

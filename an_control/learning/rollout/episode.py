@@ -362,7 +362,7 @@ def play_pickled_model(
         disturbance: Disturbance of the readings.
     """
     model: Model = pickle.loads(pickled_model)
-    policy, units = make_policy(model, "off"), Units.of_task(model.task)
+    policy, units = make_policy(model, "off"), Units.from_task(model.task)
     returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
     failure = None
     for number, start in enumerate(starts):

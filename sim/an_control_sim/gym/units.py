@@ -38,7 +38,7 @@ class Units:
     offset: tuple[float, ...] = ()
 
     @classmethod
-    def of_task(cls, task: Task) -> Units:
+    def from_task(cls, task: Task) -> Units:
         """Return the units in a model's task."""
         pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))

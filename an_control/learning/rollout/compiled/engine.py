@@ -103,14 +103,15 @@ class FusedEngine:
                 conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
-                for some, few in self._split_calls(len(rows), len(part)):
-                    where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
-                    told = NO_HINTS if hints is None else hints.codes[rows[some]]
+                for candidates, episodes in self._split_calls(len(rows), len(part)):
+                    columns = np.arange(begin, begin + len(part))[episodes]
+                    where = np.ix_(rows[candidates], columns)
+                    codes = NO_HINTS if hints is None else hints.codes[rows[candidates]]
                     what = (
-                        team.select(some),
-                        told,
-                        states[few],
-                        _slice_conditions(conditions, few),
+                        team.select(candidates),
+                        codes,
+                        states[episodes],
+                        _slice_conditions(conditions, episodes),
                     )
                     tasks.append((where, self._pool.submit(self._play_call, *what)))
             for where, task in tasks:
@@ -243,7 +244,14 @@ def _split_evenly(count: int, parts: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
-def _slice_conditions(conditions: RolloutConditions, few: slice) -> RolloutConditions:
-    """Return the conditions of the episodes in the slice `few`."""
+def _slice_conditions(conditions: RolloutConditions, episodes: slice) -> RolloutConditions:
+    """Return the conditions of the episodes in a slice."""
     order, every, noise, present, copied, hinted = conditions
-    return RolloutConditions(order[few], every, noise[few], present[few], copied[few], hinted[few])
+    return RolloutConditions(
+        order[episodes],
+        every,
+        noise[episodes],
+        present[episodes],
+        copied[episodes],
+        hinted[episodes],
+    )
