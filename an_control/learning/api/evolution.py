@@ -370,7 +370,7 @@ def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm,
     from an_control.learning.es.search import Hinted
 
     if not isinstance(form, Authors):
-        raise ValueError("--hints: only for --form attention or attention-raw")
+        raise ValueError("--hints: only for policies in the paper's attention form")
     hinted = Hinted(form, channels)
     if start is not None:
         start = np.concatenate([start, np.zeros(hinted.size - form.size)])

@@ -305,9 +305,9 @@ def _convert_actions_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: whole("native", numbers),
+        lambda numbers: whole("to_action", numbers),
         unit,
-        lambda numbers: whole("steering", numbers),
+        lambda numbers: whole("from_own_units", numbers),
     )
 
 
