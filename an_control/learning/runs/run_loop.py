@@ -54,7 +54,7 @@ class Learner(Protocol):
         """
 
     def state(self) -> dict[str, Any]:
-        """Return everything that `restore` needs; see `pack` for what it may hold."""
+        """Return everything that `restore` needs; see `pack_checkpoint` for what it may hold."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state of a learner with the same settings."""

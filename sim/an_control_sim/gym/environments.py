@@ -7,7 +7,7 @@ and bits (see `spaces`). It may offer more, by having the attributes of one of t
     HasChannels     ids of the readings                               model files, everything
     HasActuators    names of the actuators                            model files
     HasStepLength   seconds per step                                  model files
-    Batched         compiled physics of many episodes at once         the compiled engine
+    HasBatch        compiled physics of many episodes at once         the compiled engine
     HasTeacher      a teacher that reads the simulator's state        `distill` from patches
     HasFrames       the camera's pictures behind the patches          `distill` from patches
     HasBackgrounds  other pictures behind what the camera shows       `evaluate --table`
@@ -215,7 +215,7 @@ def find_environment_id(task: str) -> str:
 def open_environment(
     environment: str, *, limited: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment whose robot can be `varied`, with its own spaces.
+    """Make an environment whose robot can be changed by `vary_robot`, with its own spaces.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the

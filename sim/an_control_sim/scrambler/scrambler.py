@@ -2,9 +2,9 @@
 
 The wiring converts the robot's messages to readings. The output is a stamped JointState with the
 channel ids as names and the readings as positions (NaN where missing) or, for a camera, an image
-with its patches moved. The policy reads it with the derived wiring (`scrambled_wiring`). Inside the
-simulator the bridge passes its messages directly; as an executable of its own the same object is
-fed by subscriptions.
+with its patches moved. The policy reads it with the derived wiring (`derive_scrambled_wiring`).
+Inside the simulator the bridge passes its messages directly; as an executable of its own the same
+object is fed by subscriptions.
 
 The parameter `order` sets which signal each channel carries, and the topic `~/order` reports it. An
 entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the signal of

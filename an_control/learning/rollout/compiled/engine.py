@@ -45,7 +45,7 @@ class IdentityHints(NamedTuple):
 
 
 class FusedEngine:
-    """Engine that plays the episodes of a `Batched` environment in compiled code, 64 at once.
+    """Engine that plays the episodes of a `HasBatch` environment in compiled code, 64 at once.
 
     Args:
         batch: The compiled physics.
@@ -75,7 +75,7 @@ class FusedEngine:
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
         hints: IdentityHints | None = None,
     ) -> Outcomes:
-        """Play every model through every episode; see `Engine`.
+        """Play every model through every episode; see `RolloutEngine`.
 
         Args:
             models: P candidate models; with `hints`, LSTM policies of the same sizes.
