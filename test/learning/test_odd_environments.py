@@ -402,7 +402,7 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
     write_model(cart, replace(model, task=replace(model.task, units=((1.0, 0.0),) * 2)))
     capsys.readouterr()
     assert main(["train-monitor", str(cart), "--take", str(milli)]) == 2
-    assert "its units are not those of" in capsys.readouterr().err
+    assert "its units differ from those of" in capsys.readouterr().err
 
 
 def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():

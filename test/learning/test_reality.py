@@ -149,8 +149,8 @@ def test_gain_and_lag_are_what_the_motors_make_of_an_action():
 @pytest.mark.parametrize(
     ("environment", "words", "said"),
     [
-        (CART, "mass=0.7", "mass: 0.7 .Cart has no set_physics"),
-        (CART, "start=rest", "start: rest .Cart starts usual"),
+        (CART, "mass=0.7", "mass: 0.7 .Cart cannot change it: it has no set_physics"),
+        (CART, "start=rest", "start: rest .Cart supports only usual"),
         (POLE, "gain=0.6", "gain: 0.6 .*Discrete"),
         (CART, "gain=0.6..1", "no number has been drawn"),
     ],

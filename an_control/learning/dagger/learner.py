@@ -102,7 +102,7 @@ class Dagger:
         self._device, self._teacher_name = device, teacher_name
         self.settings, self.seed = settings, seed
         if start is not None:
-            units = Units.of_task(start.task)
+            units = Units.from_task(start.task)
         elif teacher.layers is not None or teacher.units:
             units = teacher.units
         else:  # a function, which takes the environment's numbers

@@ -50,8 +50,9 @@ def compare_protocols(
             defined: for the first protocol, if the first protocol permutes signals itself, or if
             its results have no reward for each step.
         walk_m: Distance in metres that counts as walking again after a stop. For protocols with a
-            stop, `walked_m` lists the distances of the robots that were upright when it ended, and
-            `walk_again` counts those that reached `walk_m`; both are None otherwise.
+            stop, the row's `walked_m` lists the distances of the robots that were upright when it
+            ended, and `walk_again` is the number of distances from `walk_m` on. Without a stop both
+            are None.
     """
     (first, *_) = runs.values()
     return [
@@ -135,7 +136,7 @@ def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | 
 def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of `compare_protocols` as a Markdown table.
 
-    Means and standard errors have at least three digits of the largest return.
+    All numbers have as many decimals as the largest return needs for three significant digits.
     """
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
@@ -260,10 +261,15 @@ class KeptResults:
             for protocol, episodes in kept["rows"].items():
                 self._rows[protocol] = [_result_from_json(one) for one in episodes]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: has no rows of a table") from error
+            raise ValueError(
+                f"{path}: is not a state file of a table; delete it or name another file"
+            ) from error
         for name, value in about.items():
             if before[name] != value:
-                raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
+                raise ValueError(
+                    f"{path}: was made with {name} {before[name]}, not {value};"
+                    " delete it or name another file"
+                )
 
     def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
         """Return the kept results of a protocol, or None if there are none.

@@ -47,8 +47,8 @@ class AttentionTrace:
     def record(self, policy: Policy, disturber: Disturber) -> None:
         """Record attention (M, N) and keys (N, k) in the signals' order, NaN for missing signals.
 
-        For image patches, what they add to the message (N, m) is recorded. Pass this method as
-        `watch`; a policy without attention records nothing.
+        For image patches, their contributions to the message (N, m) are recorded. Pass this method
+        as the argument `watch`; a policy without attention records nothing.
         """
         attention, report = policy.attention, policy.monitor_report
         keys = policy.messages if policy.keys is None else policy.keys

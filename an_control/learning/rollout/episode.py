@@ -57,7 +57,7 @@ class NewestReadings:
 
 
 class EpisodeDisturbance(typing.Protocol):
-    """Protocol of what disturbs an episode, such as a `Disturber` after its `reset`."""
+    """Interface of what disturbs an episode, such as a `Disturber` after its `reset`."""
 
     @property
     def settings(self) -> DisturbanceSettings:
@@ -141,7 +141,7 @@ class LiveEpisode:
             self.stop = disturbance.stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
-        """The newest ones."""
+        """The environment's newest observation and info."""
         self.sent: np.ndarray | None = None
         """The action that was sent last."""
         self.rewards: list[float] = []
@@ -169,7 +169,9 @@ class LiveEpisode:
                 yield Tick(seen, values, ids, moves > before, arrived)
             steps += 1
             if len(rewards) != steps:
-                raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
+                raise RuntimeError(
+                    f"step {steps}: `act` was called {len(rewards)} times (allowed: once per tick)"
+                )
 
     def act(self, action: np.ndarray) -> float:
         """Send an action (A,) to the environment for one step and return the reward.
@@ -299,7 +301,7 @@ def play_episode(
         channels: Ids of the observation's entries, in their order.
         disturber: What disturbs the episode; it is reset to `start.episode`.
         start: The episode's seeds.
-        protocol: What happens to the neurons' state; None leaves it alone.
+        protocol: When to clear the neurons' state; None for never.
         watch: Called after each action.
 
     Raises:
@@ -357,10 +359,10 @@ def play_pickled_model(
         channels: Ids of the observation's entries, in their order.
         pickled_model: The pickled `Model`.
         starts: The episodes' seeds.
-        disturbance: What is done to the readings.
+        disturbance: Disturbance of the readings.
     """
     model: Model = pickle.loads(pickled_model)
-    policy, units = make_policy(model, "off"), Units.of_task(model.task)
+    policy, units = make_policy(model, "off"), Units.from_task(model.task)
     returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
     failure = None
     for number, start in enumerate(starts):

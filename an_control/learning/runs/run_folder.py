@@ -140,7 +140,7 @@ def find_units(folder: Path, environment: str) -> Units:
     if (folder / CHECKPOINT).exists():
         try:
             config = json.loads(read_regular(folder / "config.json"))
-            return Units.of_task(Task.from_header(config["task"]))
+            return Units.from_task(Task.from_header(config["task"]))
         except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
             return UNSCALED
     return measure_units(environment)
@@ -170,7 +170,7 @@ class RunFolder:
         if saved or "versions" not in self._known:
             raise RunError(
                 f"{path}: holds a run with other settings ({self._differences()});"
-                " take another folder"
+                " use another folder"
             )
         self._known = None
 

@@ -225,13 +225,13 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = head_layers(model.arrays, len(model.sizes.head) + 1)
-        return NetworkTeacher(layers, model.sizes.output, Units.of_task(model.task))
+        return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(
         lambda observation: policy.step_array(observation, ids),
         hash_model(model, model.sizes.activation, model.sizes.output),
-        Units.of_task(model.task),
+        Units.from_task(model.task),
     )
 
 

@@ -184,7 +184,7 @@ class RunSummary:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """Return the returns (E,)."""
+        """Return the episodes' returns (E,)."""
         return np.array([one.return_ for one in self.episodes])
 
     @property
@@ -247,7 +247,7 @@ class RunSummary:
         if self.unmatched:
             lines.append(
                 f"unmatched {self.unmatched} commands without a step or steps without a command:"
-                " steps may have got the command of another one"
+                " steps may have used the command of another step"
             )
         return lines
 
