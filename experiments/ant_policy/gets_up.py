@@ -194,7 +194,7 @@ def main() -> None:
         parser.error(str(error))
     if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
-    channels = list(model.task["channels"])
+    channels = list(model.task.channels)
     reflex = search_reflex(Trials(env, teacher, channels), given.seed)
     arrays = join_networks(teacher.layers, reflex, channels.index("height"))
     assert isinstance(model.sizes, MlpSizes)

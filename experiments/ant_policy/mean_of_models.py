@@ -33,8 +33,9 @@ def average_models(models: list[Model]) -> Model:
             if getattr(other, key) != getattr(first, key):
                 raise ValueError(f"{key}: {getattr(other, key)} is not {getattr(first, key)}")
         for key in ("channels", "actuators"):
-            if other.task.get(key) != first.task.get(key):
-                raise ValueError(f"task.{key}: {other.task.get(key)} is not {first.task.get(key)}")
+            theirs, ours = getattr(other.task, key), getattr(first.task, key)
+            if theirs != ours:
+                raise ValueError(f"task.{key}: {theirs} is not {ours}")
     names = [name for name in first.arrays if not name.startswith(NETWORKS)]
     arrays = {
         name: np.asarray(np.mean([one.arrays[name] for one in models], 0, np.float64), np.float32)

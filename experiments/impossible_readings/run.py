@@ -169,11 +169,11 @@ def measure_node(kind: ReadingSource, count: int) -> np.ndarray:
     from std_msgs.msg import Float64MultiArray
 
     ranges, model = TrainedRanges(), read_model(MODEL)
-    step_s = float(model.task["step_s"])
+    step_s = float(model.task.step_s)
     readings = kind(ranges, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
         wiring, file = Path(folder) / "wiring.yaml", Path(folder) / "times.npy"
-        wiring.write_text(make_wiring(ranges, 1.0 / step_s, list(model.task["actuators"])))
+        wiring.write_text(make_wiring(ranges, 1.0 / step_s, list(model.task.actuators)))
         settings = {"wiring": wiring, "model": MODEL, "autostart": "true"}
         words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
         node = subprocess.Popen([sys.executable, __file__, "--as-node", str(file), *words])

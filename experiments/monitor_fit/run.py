@@ -221,7 +221,7 @@ def measure_cell(
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
     policy = make_policy(model, monitor)  # type: ignore[arg-type]
     watch = MonitorWatch(policy) if isinstance(policy, MonitoredPolicy) else None
-    channels = tuple(model.task["channels"])
+    channels = model.task.channels
     disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
     returns: list[float] = []
     wanted = min(CHUNK, ticks - known.get("ticks", 0))

@@ -39,7 +39,7 @@ def attention_by_signal(
         for channel, column in zip(policy.channel_order, np.abs(attention).T, strict=True):
             weights[shown.get(channel, NOISE)].append(float(column.mean()))
 
-    channels = tuple(policy.model.task["channels"])
+    channels = tuple(policy.model.task.channels)
     results = evaluate(policy, env, channels, episodes, seed, Protocol.parse(protocol), watch=watch)
     env.close()
     means = {name: float(np.mean(some)) for name, some in weights.items()}
@@ -60,13 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
     given = parser.parse_args(arguments)
     model = read_model(given.model)
-    names = [*model.task["channels"], NOISE]
+    names = [*model.task.channels, NOISE]
     print(f"| sd | {' | '.join(names)} | return |\n{'|---' * (len(names) + 2)}|")
     for sd in given.sd:
         protocol = f"reset,noise={given.noise},noise-sd={sd}"
         policy = make_policy(model, "off")
         means, total = attention_by_signal(
-            policy, model.task["name"], protocol, given.episodes, given.seed
+            policy, model.task.name, protocol, given.episodes, given.seed
         )
         cells = " | ".join(f"{means[name]:.2f}" for name in names)
         print(f"| {sd} | {cells} | {total:.0f} |", flush=True)

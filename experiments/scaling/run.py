@@ -83,10 +83,10 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     described = describe(env, task, environment)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
-    form = Authors(len(described["actuators"]), 16)
+    form = Authors(len(described.actuators), 16)
     people = [form.model(np.zeros(form.size), described, {})] * POPULATION
     starts = training_starts(np.random.default_rng(0), ROLLOUTS)
-    tasks = cut(environment, described["channels"], people, starts, workers=1)
+    tasks = cut(environment, described.channels, people, starts, workers=1)
     costs = GenerationCosts(
         _measure_episode_s(tasks[0], limit or 1000, seconds),
         _measure_optimiser_s(form.size),

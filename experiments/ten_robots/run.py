@@ -99,7 +99,7 @@ class LearnedRobot:
         self._run("lockstep", *served, *common, str(LOCKSTEP_EPISODES))
         self._run("offline", *offline, *common, str(PAIRS))
         model = read_model(self.model)
-        if float(model.task["step_s"]) >= MIN_STEP_S:
+        if float(model.task.step_s) >= MIN_STEP_S:
             self._run("real_time", *served, *common, str(PAIRS), "--realtime")
 
     def _run(self, what: str, *words: str) -> None:

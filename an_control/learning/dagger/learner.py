@@ -117,12 +117,13 @@ class Dagger:
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = offered(self._env, settings.faults)
-        self._task = describe(self._env, name, environment)
         streams, collection = settings.streams.disturb, settings.collection.disturb
-        if any(one.settings.repeat for one in (*self._faults, *streams, *collection)):
-            self._task["repeats"] = True
-        if settings.recovery:
-            self._task["recovery"] = settings.recovery
+        disturbances = (*self._faults, *streams, *collection)
+        self._task = replace(
+            describe(self._env, name, environment),
+            repeats=any(one.settings.repeat for one in disturbances),
+            recovery=settings.recovery,
+        )
         self._recordings = Recordings(folder, DaggerEpisode)
         self._student = self._make_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
@@ -173,7 +174,7 @@ class Dagger:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "teacher": self._teacher_name,
@@ -285,7 +286,7 @@ class Dagger:
 
     def _make_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
-        readings, actions = len(self._task["channels"]), len(self._task["actuators"])
+        readings, actions = len(self._task.channels), len(self._task.actuators)
         sizes = self.settings.student
         student: Student | PaperStudent
         if sizes.paper:

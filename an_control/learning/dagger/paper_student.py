@@ -20,6 +20,7 @@ from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, StudentParts, StudentState
 from an_control.learning.es.parametrisation import Authors, join_arrays, split_vectors
 from an_control.policy import Model
+from an_control.policy.task import Task
 
 FIRST_WEIGHTS = 0.35
 """Bound of the neurons' uniform initial weights."""
@@ -146,7 +147,7 @@ class PaperStudent(nn.Module):
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
         """Return the student's weights as a model file's contents."""
         arrays = {
             **self.neuron.arrays(),

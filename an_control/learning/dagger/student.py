@@ -25,6 +25,7 @@ from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
+from an_control.policy.task import Task
 
 RecurrenceState = tuple[Tensor, ...]
 
@@ -622,7 +623,7 @@ class Student(nn.Module):
         out: Tensor = last(message)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
         """Return the student's weights as a model file's contents."""
         arrays = {
             **self.neuron.arrays(),

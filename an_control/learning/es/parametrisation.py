@@ -14,6 +14,7 @@ import numpy as np
 from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
 from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, paper_sizes
+from an_control.policy.task import Task
 
 LARGEST = 1e5
 """Bound of the absolute value of a weight; a model file refuses larger ones."""
@@ -58,14 +59,12 @@ class PolicyForm(ABC):
         """
         return layer_scales(self.shapes)
 
-    def models(
-        self, vectors: np.ndarray, task: dict[str, Any], trained: dict[str, Any]
-    ) -> list[Model]:
+    def models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that vectors (P, size) describe.
 
         Args:
             vectors: (P, size); numbers beyond the bounds of a model file are clipped.
-            task: the task's description for the model file.
+            task: the task for the model file.
             trained: how the policies were made, for the model file.
         """
         found = self.arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
@@ -76,7 +75,7 @@ class PolicyForm(ABC):
             for i in range(len(vectors))
         ]
 
-    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, vector: np.ndarray, task: Task, trained: dict[str, Any]) -> Model:
         """Return the policy that a vector (size,) describes; see `models`."""
         return self.models(vector[None], task, trained)[0]
 

@@ -50,6 +50,7 @@ from an_control.learning.runs.card import failures, mean_return, playable, stand
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.sizes import Shapes
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 
 ALL_UNTIL, NONE_FROM = 0.2, 0.6
@@ -351,7 +352,7 @@ class Search:
 
     def __init__(
         self,
-        task: dict[str, Any],
+        task: Task,
         form: PolicyForm,
         engine: Engine,
         settings: SearchSettings,
@@ -362,7 +363,7 @@ class Search:
         """Set up a new run.
 
         Args:
-            task: the task's description for the model file.
+            task: the task for the model file.
             form: the family of policies to search.
             engine: plays the episodes.
             settings: numbers of generations, candidates and episodes.
@@ -440,7 +441,7 @@ class Search:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "form": repr(self._form),
             "settings": asdict(self.settings),

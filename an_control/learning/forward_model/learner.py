@@ -111,7 +111,7 @@ class ForwardModelLearner:
         """
         model = self._known
         return {
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
@@ -166,7 +166,7 @@ class ForwardModelLearner:
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task["channels"])
+            else ForwardSizes.read(state["forward"], self._known.task.channels)
         )
         self._known = replace(self._without_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])
@@ -248,7 +248,7 @@ class ForwardModelLearner:
 
     def _add_network(self, training: NetworkTraining) -> None:
         """Put a trained network into the model."""
-        settings, channels = self.settings, self._known.task["channels"]
+        settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
             self._predicting = {"arrays": training.arrays(), "binary": binary}

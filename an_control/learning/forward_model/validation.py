@@ -92,7 +92,7 @@ def validate(
     traces = unmoved + [trace for robot in robots for trace in robot]
     false = sum(count_false_moves(monitor, alike, trace) for trace in traces)
     played = sum(len(trace.actions) for trace in traces)
-    hours = played * float(model.task.get("step_s", 1.0)) / 3600.0
+    hours = played * (model.task.step_s or 1.0) / 3600.0
     found = found_share(monitor, alike, play(NOMINAL), rng)
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))

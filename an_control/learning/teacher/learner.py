@@ -261,7 +261,7 @@ class TeacherLearner:
         The limits are not part of them, so that they may be raised.
         """
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,

@@ -24,6 +24,7 @@ from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, Model
+from an_control.policy.task import Task
 from an_control_sim.gym.failure import Failures
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
@@ -154,9 +155,7 @@ def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Lay
     return (*hidden, (weight / largest, bias / largest))
 
 
-def mlp_model(
-    layers: Layers, output: Output, task: dict[str, Any], trained: dict[str, Any]
-) -> Model:
+def mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
     """Return a relu network as a model file's contents."""
     arrays = {}
     for place, (weight, bias) in enumerate(layers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import hash_model, hashes_for_run
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
+from an_control.policy.task import Task
 from an_control_sim.gym.environments import HasTeacher
 
 
@@ -102,7 +103,7 @@ class PatchDagger:
         self,
         folder: Path,
         env: gymnasium.Env[Any, Any],
-        task: dict[str, Any],
+        task: Task,
         settings: PatchDaggerSettings,
         seed: int,
         device: str = "cpu",
@@ -113,7 +114,7 @@ class PatchDagger:
         Args:
             folder: the run's folder, in which the recorded episodes are stored.
             env: the environment, which brings its own teacher.
-            task: the task's description for the model file.
+            task: the task for the model file.
             settings: the recipe.
             seed: decides all random numbers of the run.
             device: the torch device on which the student learns.
@@ -125,9 +126,9 @@ class PatchDagger:
         """
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, {**task, **({"repeats": True} if settings.repeats else {})}
+        self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
         if not isinstance(env.unwrapped, HasTeacher):
-            raise ValueError(f"task {task['name']!r}: its environment has no teacher")
+            raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
         self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
@@ -150,7 +151,7 @@ class PatchDagger:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
@@ -264,7 +265,7 @@ class PatchDagger:
         results = evaluate(
             self._make_policy(),
             self._env,
-            self._task["channels"],
+            self._task.channels,
             self.settings.validation_episodes,
             VALIDATION_SEED,
             shuffled,

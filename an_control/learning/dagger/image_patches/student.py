@@ -20,6 +20,7 @@ from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.set_transformer import NORM_EPSILON, positional_table
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
+from an_control.policy.task import Task
 from an_control.policy.vision.patch_attention import WHITE
 
 NEVER = -1e9
@@ -112,7 +113,7 @@ class VisionStudent(nn.Module):
             arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
         return self.load(replace(model, sizes=widened, arrays=arrays))
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
         """Return the student's weights as a model file's contents."""
         return Model(kind_of(self.sizes), self.sizes, self.arrays(), task, trained)
 
