@@ -106,7 +106,7 @@ class RecurrenceModule(nn.Module):
                 parts["hidden_bias"] = inner[inside:]
         return {f"recurrence.{name}": array_of(part) for name, part in parts.items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays.
 
         Args:
@@ -336,7 +336,7 @@ class SetEncoder(nn.Module):
         """Return the weights as arrays of a model file."""
         return _exported(self, {"block.": "encoder.", "": "encoder."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays."""
         _imported(self, arrays, {"block.": "encoder.", "": "encoder."})
 
@@ -363,7 +363,7 @@ class SetPooling(nn.Module):
         """Return the weights as arrays of a model file."""
         return _exported(self, {"block.": "pooling.", "": "pooling."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays."""
         _imported(self, arrays, {"block.": "pooling.", "": "pooling."})
 

@@ -85,7 +85,7 @@ def assert_agreement(torch, learned, sizes, inputs, cuts, resets):
     """`resets` are (tick, row), each tick one of `cuts`."""
     arrays = arrays_of(sizes)
     module = learned(INPUTS, sizes)
-    module.begin_as(arrays)
+    module.load_arrays(arrays)
     outputs = in_pieces(torch, module, inputs, cuts, resets)
     for row in range(inputs.shape[1]):
         ticks = {tick for tick, one in resets if one == row}
@@ -106,7 +106,7 @@ def test_a_row_whose_state_is_zeroed_starts_anew_and_the_others_do_not(torch, le
 @pytest.mark.parametrize("ticks", [1, 4, 15])
 def test_the_last_output_alone_is_the_last_of_all(torch, learned, sizes, ticks):
     module = learned(INPUTS, sizes)
-    module.begin_as(arrays_of(sizes))
+    module.load_arrays(arrays_of(sizes))
     inputs = inputs_of(ticks, rows=3)
     with torch.no_grad():
         last = module.last(torch.from_numpy(inputs)).numpy()
@@ -142,7 +142,7 @@ def test_what_lies_beyond_the_windows_reach_has_no_influence_and_what_is_within_
     reach = transformer.layers * (transformer.window - 1)
     arrays, inputs = arrays_of(transformer), inputs_of(reach + 4)
     module = learned(INPUTS, transformer)
-    module.begin_as(arrays)
+    module.load_arrays(arrays)
     other = inputs.copy()
     other[0] += 1.0
     for outputs in (
@@ -216,7 +216,7 @@ def test_a_files_arrays_come_back_bit_for_bit(learned, sizes):
     arrays = arrays_of(sizes)
     module = learned(INPUTS, sizes)
     assert {n: a.shape for n, a in module.arrays().items()} == sizes.shapes(INPUTS)
-    module.begin_as(arrays | {"head.0.bias": np.zeros(2, np.float32)})
+    module.load_arrays(arrays | {"head.0.bias": np.zeros(2, np.float32)})
     back = module.arrays()
     assert back.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -226,7 +226,7 @@ def test_a_files_arrays_come_back_bit_for_bit(learned, sizes):
 def test_arrays_of_other_sizes_are_refused(learned, sizes):
     other = RecurrenceSizes(sizes.kind, 2 * sizes.units, sizes.layers, sizes.heads, sizes.window)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        learned(INPUTS, sizes).begin_as(arrays_of(other))
+        learned(INPUTS, sizes).load_arrays(arrays_of(other))
 
 
 def test_what_is_not_named_in_a_header_is_1():

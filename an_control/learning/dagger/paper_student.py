@@ -80,7 +80,7 @@ class PaperStudent(nn.Module):
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
-        self.neuron.begin_as({name: arrays[name] for name in names} | hidden)
+        self.neuron.load_arrays({name: arrays[name] for name in names} | hidden)
         with torch.no_grad():
             self.scores.copy_(torch.from_numpy(arrays["scores"]))
             self.out.weight.copy_(torch.from_numpy(arrays["head.0.weight"]))

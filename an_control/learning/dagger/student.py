@@ -77,12 +77,12 @@ class StudentParts(nn.Module):
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.arrays().items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights of those layers that the arrays of a model file contain."""
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
-                part.begin_as(arrays)
+                part.load_arrays(arrays)
 
 
 CHANGE_GAIN = 3.0
@@ -148,7 +148,7 @@ class LstmNeuron(nn.LSTM):
             "neuron.bias": array_of(self.bias_ih_l0 + self.bias_hh_l0),
         }
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from the arrays of a model file."""
         with torch.no_grad():
             self.weight_ih_l0.copy_(_import_weights(arrays, self.basis))
@@ -202,7 +202,7 @@ class StackedNeuron(nn.Linear):
         exported = _export_weights(self.weight, self.basis, self.actions)
         return exported | {"neuron.bias": array_of(self.bias)}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from the arrays of a model file."""
         with torch.no_grad():
             self.weight.copy_(_import_weights(arrays, self.basis))
@@ -358,8 +358,8 @@ class Student(nn.Module):
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
             )
         arrays = {name: array.copy() for name, array in model.arrays.items()}
-        self.neuron.begin_as(arrays)
-        self.parts.begin_as(arrays)
+        self.neuron.load_arrays(arrays)
+        self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
         if head:
             self._copy_head(sizes, arrays)

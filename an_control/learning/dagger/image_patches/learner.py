@@ -134,7 +134,7 @@ class PatchDagger:
         self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
-            self._student.begin_as(start)
+            self._student.load_start_model(start)
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())

@@ -67,7 +67,7 @@ class VisionStudent(nn.Module):
             }
         )
         for part in self._set_layers:
-            part.begin_as(arrays)
+            part.load_arrays(arrays)
         table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
@@ -95,9 +95,9 @@ class VisionStudent(nn.Module):
                 if _torch_name(name) in self.weights:
                     self.weights[_torch_name(name)].copy_(torch.tensor(array))
         for part in self._set_layers:
-            part.begin_as(model.arrays)
+            part.load_arrays(model.arrays)
 
-    def begin_as(self, model: Model) -> None:
+    def load_start_model(self, model: Model) -> None:
         """Copy a model's weights; a memory that only the student has starts with no effect.
 
         Raises:
