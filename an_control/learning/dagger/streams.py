@@ -364,9 +364,9 @@ class DaggerStreams:
         self._number += 1
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
-    def _replace_row_if_due(self, number: int) -> bool:
-        """Give row `number` a new episode if it needs one, and return whether it got one."""
-        row = self._rows[number]
+    def _replace_row_if_due(self, row_number: int) -> bool:
+        """Give row `row_number` a new episode if it needs one, and return whether it got one."""
+        row = self._rows[row_number]
         if (
             row is not None
             and row.place < len(row.values)
@@ -377,7 +377,7 @@ class DaggerStreams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[number] = self._make_row(episode)
+        self._rows[row_number] = self._make_row(episode)
         return True
 
     def _next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:

@@ -214,12 +214,12 @@ def _input_width(inputs: int, actions: int, products: bool) -> int:
     return inputs + actions + (inputs * actions if products else 0)
 
 
-def _neuron_inputs(own: Tensor, previous: Tensor, products: bool) -> Tensor:
+def _neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
     """Return the neurons' inputs (T, B, N, .): own inputs, previous action, and their products."""
-    shared = previous.unsqueeze(2).expand(-1, -1, own.shape[2], -1)
-    parts = [own, shared]
+    shared = previous.unsqueeze(2).expand(-1, -1, readings.shape[2], -1)
+    parts = [readings, shared]
     if products:
-        parts.append((own.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
+        parts.append((readings.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
     return torch.cat(parts, -1)
 
 
@@ -444,10 +444,10 @@ class Student(nn.Module):
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
         truth = None if teacher_forced is None else self.true_message(batch)
-        memory, lately, evidence = state.memory, state.message, state.evidence
+        memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
-            memory, mean = self.predict_readings(memory, lately, batch.previous[t])
+            memory, mean = self.predict_readings(memory, last_message, batch.previous[t])
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
                 evidence = self.update_evidence(batch.values[t], mean, evidence)
@@ -457,11 +457,11 @@ class Student(nn.Module):
             message = self._route(weights, batch.values[t], batch.present[t])
             if truth is not None and teacher_forced is not None:
                 message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
-            lately = self.blend_with_prediction(message, mean)
-            seen.append(lately[:, : self.channels])
+            last_message = self.blend_with_prediction(message, mean)
+            seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
-        state = state._replace(memory=memory, message=lately, evidence=evidence)
+        state = state._replace(memory=memory, message=last_message, evidence=evidence)
         remembered = torch.stack(memories)
         return StudentOutput(
             torch.stack(attentions),
@@ -584,12 +584,12 @@ class Student(nn.Module):
                 predicted readings (T, B, n); the last memory (B, H); the last blended message (B, 2
                 n).
         """
-        memory, lately = state.memory, state.message
+        memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
-        for heard, previous in zip(message, batch.previous, strict=True):
-            memory, mean = self.predict_readings(memory, lately, previous)
-            lately = self.blend_with_prediction(heard, mean)
-            seen.append(lately[:, : self.channels])
+        for raw_message, previous in zip(message, batch.previous, strict=True):
+            memory, mean = self.predict_readings(memory, last_message, previous)
+            last_message = self.blend_with_prediction(raw_message, mean)
+            seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
         remembered = torch.stack(memories)
@@ -598,7 +598,7 @@ class Student(nn.Module):
             self.head_output(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
             memory,
-            lately,
+            last_message,
         )
 
     def true_message(self, batch: StreamBatch) -> Tensor:

@@ -103,21 +103,21 @@ def _to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _match_type(known: Any, value: Any, path: str) -> Any:
+def _match_type(example: Any, value: Any, path: str) -> Any:
     """Return a checkpoint's value with the type and memory layout of the known one."""
-    expected = _to_plain(known)
+    expected = _to_plain(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
             f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
         )
-    if isinstance(known, np.ndarray):
-        array = np.empty_like(known)  # the layout decides how BLAS rounds
+    if isinstance(example, np.ndarray):
+        array = np.empty_like(example)  # the layout decides how BLAS rounds
         array[...] = value
         return array
     if isinstance(value, list):
         entries = [entry.copy() if isinstance(entry, np.ndarray) else entry for entry in value]
-        return tuple(entries) if isinstance(known, tuple) else entries
-    return None if known is None else type(known)(value)
+        return tuple(entries) if isinstance(example, tuple) else entries
+    return None if example is None else type(example)(value)
 
 
 def _describe_type(value: Any) -> str:

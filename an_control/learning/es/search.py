@@ -108,8 +108,8 @@ class Hinted(PolicyForm):
             rng: draws which neurons get their code.
         """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
-        told = rng.random((episodes, self.channels)) < share
-        return Hints(np.ascontiguousarray(codes, np.float32), told.astype(np.float32))
+        hinted = rng.random((episodes, self.channels)) < share
+        return Hints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
 def hinted_share(progress: float) -> float:
@@ -263,8 +263,8 @@ class StallDetector:
             return f"all candidates return the same in {self._equal} generations"
         if sigma < self._min_sigma:
             return f"sigma {sigma:.2g} is below {self._min_sigma:.2g}"
-        lately = sum(then > progress - PATIENCE for then in self._progress)
-        waited = max(MIN_VALIDATIONS, len(self._validations) // 3, lately)
+        recent = sum(then > progress - PATIENCE for then in self._progress)
+        waited = max(MIN_VALIDATIONS, len(self._validations) // 3, recent)
         before, after = self._validations[:-waited], self._validations[-waited:]
         if before and max(after) <= max(before) + error:
             return f"no better validation in {waited}"
@@ -631,8 +631,8 @@ class Search:
         starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._current_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
-        told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
-        return mean_return(told.returns)
+        outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
+        return mean_return(outcomes.returns)
 
 
 def play_mixture(

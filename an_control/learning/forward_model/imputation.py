@@ -340,13 +340,13 @@ class _IdentityNetwork(nn.Module):
         widths = [2 * WINDOW, width, width, channels]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
-    def forward(self, own: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+    def forward(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
         first, second, last = self.layers
-        x = nn.functional.silu(first(own) + self.common(common).unsqueeze(1))
+        x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
         return last(nn.functional.silu(second(x)))
 
-    def loss(self, own: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+    def loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy of the scores, if slots are in nominal order."""
-        scores = self(own, common)
+        scores = self(slot_inputs, shared_inputs)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)
         return nn.functional.cross_entropy(scores.flatten(0, 1), channel.flatten())

@@ -218,13 +218,13 @@ class ForwardModelLearner:
         return training
 
     def _record_episodes(
-        self, number: int, explorer: Explorer | MissingChannels, steps: int
+        self, recording: int, explorer: Explorer | MissingChannels, steps: int
     ) -> None:
-        limit_s = self.settings.time_limit_s(TIME["record"][number])
+        limit_s = self.settings.time_limit_s(TIME["record"][recording])
         how = self.settings.faults, limit_s
         traces = record_episodes(self._env, explorer, steps, self._rng, *how)
         self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
-        self._recordings.write(number, traces)
+        self._recordings.write(recording, traces)
         self._traces += traces
 
     def _prediction_training(self) -> NetworkTraining:

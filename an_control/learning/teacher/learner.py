@@ -333,12 +333,12 @@ class TeacherLearner:
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _keep_contenders(self, kept: list[Contender]) -> None:
+    def _keep_contenders(self, contenders: list[Contender]) -> None:
         """Remove all other contenders from the race."""
         for one in self._contenders:
-            if one not in kept:
+            if one not in contenders:
                 one.close()
-        self._contenders = kept
+        self._contenders = contenders
 
     def _validate(self) -> float:
         """Return the mean return of the policy as it would be saved, without noise or bursts.

@@ -41,18 +41,18 @@ class ReplayFile:
         self._path, self._buffer = path, buffer
         self._kept = 0
 
-    def append(self, count: int) -> None:
+    def append(self, total: int) -> None:
         """Write the transitions that were added since the last call.
 
         Args:
-            count: number of transitions that were ever added to the buffer.
+            total: number of transitions that were ever added to the buffer.
 
         Raises:
             RunError: the file cannot be written.
         """
-        if count == self._kept:
+        if total == self._kept:
             return
-        places = np.arange(self._kept, count) % self._buffer.buffer_size
+        places = np.arange(self._kept, total) % self._buffer.buffer_size
         rows = [getattr(self._buffer, part)[places].reshape(len(places), -1) for part in PARTS]
         records = np.concatenate(rows, axis=1, dtype=np.float32)
         try:
@@ -63,10 +63,10 @@ class ReplayFile:
                 file.write(records.tobytes())
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
-        self._kept = count
+        self._kept = total
 
-    def restore(self, count: int) -> None:
-        """Fill the buffer with its content after `count` transitions.
+    def restore(self, total: int) -> None:
+        """Fill the buffer with its content after `total` transitions.
 
         Raises:
             RunError: the file cannot be read, or is shorter than the checkpoint says.
@@ -74,24 +74,24 @@ class ReplayFile:
         buffer = self._buffer
         widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
         width, size = sum(widths), buffer.buffer_size
-        first = max(0, count - size)
+        first = max(0, total - size)
         try:
             numbers = np.fromfile(
-                self._path, "<f4", (count - first) * width, offset=first * width * 4
+                self._path, "<f4", (total - first) * width, offset=first * width * 4
             )
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
-        if len(numbers) != (count - first) * width:
+        if len(numbers) != (total - first) * width:
             raise RunError(
                 f"{self._path}: is shorter than the checkpoint says; start the run again"
             )
         columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
-        places = np.arange(first, count) % size
+        places = np.arange(first, total) % size
         for part, column in zip(PARTS, columns, strict=True):
             array = getattr(buffer, part)
             array[places] = column.reshape(len(places), *array.shape[1:])
-        buffer.pos, buffer.full = count % size, count >= size
-        self._kept = count
+        buffer.pos, buffer.full = total % size, total >= size
+        self._kept = total
 
 
 class Normalisation(NamedTuple):

@@ -33,20 +33,20 @@ DIGITS = 12
 """Length of a hash."""
 
 
-def hash_arrays(arrays: Iterable[np.ndarray], *words: str) -> str:
-    """Return a short hash of these arrays, in this order, and of words about their use."""
-    found = hashlib.sha256(json.dumps(words).encode())
+def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
+    """Return a short hash of these arrays, in this order, and of labels for their use."""
+    found = hashlib.sha256(json.dumps(labels).encode())
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())
         found.update(array.tobytes())
     return found.hexdigest()[:DIGITS]
 
 
-def hash_model(model: Model | None, *words: str) -> str | None:
+def hash_model(model: Model | None, *labels: str) -> str | None:
     """Return a short hash of a model's arrays, or None without a model."""
     if model is None:
         return None
-    return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *words)
+    return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
 def hashes_for_run(folder: Path, **digests: str | None) -> dict[str, str]:
@@ -233,9 +233,11 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     )
 
 
-def _import_function(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _import_function(
+    text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
+) -> FunctionTeacher:
     """Return a scripted teacher, after trying it on the observation of a reset."""
-    module, _, name = place.partition(":")
+    module, _, name = module_and_name.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
     try:
         function = getattr(import_module(module), name)

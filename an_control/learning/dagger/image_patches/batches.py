@@ -132,10 +132,10 @@ class PatchBatches:
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
-    def _start_row(self, number: int, previous_row: PatchRow | None) -> PatchRow:
-        """Return the row for index `number` with a newly drawn episode and disturbances."""
+    def _start_row(self, row_number: int, previous_row: PatchRow | None) -> PatchRow:
+        """Return the row for index `row_number` with a newly drawn episode and disturbances."""
         settings, rng = self._settings, self._rng
-        newest = settings.newest if number % 2 else len(self._episodes)
+        newest = settings.newest if row_number % 2 else len(self._episodes)
         episode = self._episodes[-1 - int(rng.integers(min(newest, len(self._episodes))))]
         height, width = episode.frames.shape[1:]
         patch = settings.student.patch
