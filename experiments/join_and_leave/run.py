@@ -70,7 +70,7 @@ def stress(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
     time.sleep(60.0 * minutes)
     nodes, stacks = 0, []
     for process in processes:
-        process.send_signal(signal.SIGINT)  # a killed one leaves ports locked
+        process.send_signal(signal.SIGINT)  # killing it would leave ports locked
         try:
             out, errors = process.communicate(timeout=10.0)
         except subprocess.TimeoutExpired:

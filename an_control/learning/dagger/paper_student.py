@@ -47,7 +47,7 @@ class PaperStudent(nn.Module):
         )
         for parameter in self.neuron.parameters():
             nn.init.uniform_(parameter, -FIRST_WEIGHTS, FIRST_WEIGHTS)
-        if isinstance(self.neuron, LstmNeuron):  # remember by default; one bias, not two
+        if isinstance(self.neuron, LstmNeuron):  # initial forget bias 1; one bias, not two
             with torch.no_grad():
                 self.neuron.bias_ih_l0[sizes.neuron : 2 * sizes.neuron] += 1.0
                 self.neuron.bias_hh_l0.zero_()

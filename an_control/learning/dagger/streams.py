@@ -277,12 +277,12 @@ class StreamSettings:
 class StreamBatch:
     """A batch of K steps of B rows with S slots, N channels and A actions."""
 
-    values: Tensor  # (K, B, S) as the slots show them
-    change: Tensor  # (K, B, S) since the slot's last value
-    previous: Tensor  # (K, B, A)
+    values: Tensor  # (K, B, S) readings of the slots
+    change: Tensor  # (K, B, S) change since the slot's last reading
+    previous: Tensor  # (K, B, A) previous actions
     ordered: Tensor  # (K, B, N) the observation in nominal order
     labels: Tensor  # (K, B, A) the teacher's action
-    channel: Tensor  # (K, B, S) which channel a slot shows; N for none of them
+    channel: Tensor  # (K, B, S) index of the channel that a slot carries; N for none
     present: Tensor  # (K, B, S) 0 where the slot is missing
     counts: Tensor  # (K, B) 0 after an episode's end
     moved: Tensor  # (K, B) 1 where the neurons are reset

@@ -109,7 +109,7 @@ class LstmNeuron(nn.LSTM):
         self.actions, self.products = actions, products
         self.inputs = ("value", "change") if change else ("value",)
         self.basis = np.diag([1.0, CHANGE_GAIN][: 1 + change])
-        with torch.no_grad():  # remember by default
+        with torch.no_grad():  # initial forget bias 1
             self.bias_ih_l0[units : 2 * units] += 1.0
 
     def initial_state(self, rows: int, slots: int) -> NeuronState:
@@ -254,12 +254,12 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 class StudentState(NamedTuple):
     """The state of a student from step to step: B rows, N slots, n channels, H memory units."""
 
-    first: Tensor  # (B, N, .) of the neurons
-    second: Tensor  # (B, N, .) of the neurons
-    memory: Tensor  # (B, H)
-    message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
-    evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
-    recurrence: tuple[Tensor, ...] = ()  # (B, ...)
+    first: Tensor  # (B, N, .) first part of the neurons' state
+    second: Tensor  # (B, N, .) second part of the neurons' state
+    memory: Tensor  # (B, H) GRU units of the head
+    message: Tensor  # (B, 2 n) blended message of the last step, if there is a memory
+    evidence: Tensor  # (B, N, n) how well each slot's readings fitted each prediction
+    recurrence: tuple[Tensor, ...] = ()  # (B, ...) state of the recurrent layer
 
     def keep_rows(self, keep: Tensor) -> StudentState:
         """Return the state with the rows reset whose `keep` (B,) is 0; it is 1 for all others."""
@@ -279,10 +279,10 @@ class StudentState(NamedTuple):
 class StudentOutput(NamedTuple):
     """The outputs of a student for T steps of B rows."""
 
-    attention: Tensor  # (T, B, N, n + 1) logarithms
+    attention: Tensor  # (T, B, N, n + 1) log-weights of the attention
     action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
     ordered: Tensor | None  # (T, B, A) the action if it had seen the ordered observation
-    expected: Tensor | None  # (T, B, n) what the memory expected to read
+    expected: Tensor | None  # (T, B, n) readings that the memory predicted
     state: StudentState
 
 
@@ -305,7 +305,7 @@ class Student(nn.Module):
             inputs = message + actions
             self.memory = nn.GRUCell(inputs, sizes.memory)
             self.expectation = nn.Linear(sizes.memory + inputs, channels)
-            with torch.no_grad():  # things stay as they are
+            with torch.no_grad():  # predict at first that readings stay as they are
                 self.expectation.weight[:, sizes.memory :].zero_()
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
             message = channels + sizes.memory

@@ -194,7 +194,7 @@ def _loss(
     wrong = nn.functional.nll_loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
     ).view_as(weight)
-    seen = weight.sum().clamp(min=1.0)  # none, where few rows have a channel or two
+    seen = weight.sum().clamp(min=1.0)  # 0 if all channels are missing
     channel = (wrong * weight).sum() / seen
     action = _action_loss(outcome.action, batch)
     loss = settings.channel_loss * channel + settings.action_loss * action

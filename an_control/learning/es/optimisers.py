@@ -26,7 +26,7 @@ SKIPPED = frozenset(
     {
         *(".inputargs", ".inopts", ".opts.bounds", ".sp"),  # settings
         *(".logger", ".timer"),  # wall clocks
-        *(".ary", ".pop_sorted", "._tell2_args", ".mean_old_old"),  # the past; pycma ignores them
+        *(".ary", ".pop_sorted", "._tell2_args", ".mean_old_old"),  # not read by pycma
         *(".B", ".C", ".D", ".dC"),  # the sampler's, see `_updateBDfromSM`
     }
 )

@@ -108,7 +108,7 @@ class ImputationTraining(NetworkTraining):
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
-        typical = np.clip(self._typical, -MAX_WEIGHT, MAX_WEIGHT)  # a file holds no larger ones
+        typical = np.clip(self._typical, -MAX_WEIGHT, MAX_WEIGHT)  # bounds of a model file
         arrays["imputation.typical"] = typical.astype(F32)
         return arrays
 

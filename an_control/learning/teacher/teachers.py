@@ -244,7 +244,7 @@ def _import_function(
         action = np.asarray(function(observation), np.float32)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"teacher {text}: {error}") from error
-    except Exception as error:  # of the user's function, whatever it is
+    except Exception as error:  # any error of the user's function
         raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(

@@ -131,7 +131,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
-        except EnvironmentFailure as failure:  # it does not repeat itself
+        except EnvironmentFailure as failure:  # the environment does not repeat its episode
             self._note_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
