@@ -131,7 +131,7 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 class MonitorWatch:
     """Counter of what a monitored policy does, tick by tick, with the readings of an episode.
 
-    These numbers are counted:
+    It is called as the `watch` of `play_episode`. These numbers are counted:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved

@@ -29,7 +29,13 @@ CHANNEL_UNTIL = 0.6
 
 
 class PaperStudent(nn.Module):
-    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels."""
+    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels.
+
+    Args:
+        channels: number n of channels.
+        actions: number A of actions.
+        sizes: sizes and optional parts of the network.
+    """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()

@@ -115,7 +115,12 @@ def record_episode(
 
 
 class NoisyTeacher:
-    """The teacher with normal noise, whose standard deviation is drawn once for the episode."""
+    """The teacher with normal noise, whose standard deviation is drawn once for the episode.
+
+    Args:
+        rng: decides all random numbers.
+        max_sd: maximum standard deviation of the noise.
+    """
 
     def __init__(self, rng: np.random.Generator, max_sd: float) -> None:
         self._rng = rng
@@ -135,6 +140,11 @@ class PerturbedTeacher:
 
     It visits states that a student reaches before it has identified its channels, and then shows
     the way back to normal operation.
+
+    Args:
+        rng: decides all random numbers.
+        teacher: gives the actions, also for wrongly ordered readings.
+        noise: maximum standard deviation of the noise on all actions.
     """
 
     def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
@@ -217,7 +227,13 @@ class RolloutSettings:
 
 
 class StudentRollout:
-    """Driver of an episode: the student, with the teacher taking over for some stretches."""
+    """Driver of an episode: the student, with the teacher taking over for some stretches.
+
+    Args:
+        rng: decides all random numbers.
+        policy: the student, which is reset.
+        settings: how often the teacher takes over, and the noise on the actions.
+    """
 
     def __init__(self, rng: np.random.Generator, policy: Policy, settings: RolloutSettings) -> None:
         self._rng, self._policy, self._how = rng, policy, settings
@@ -316,6 +332,16 @@ class DaggerStreams:
 
     Neurons that a reshuffle resets must be run separately before and after it. So all rows of a
     batch share its few `CUTS` as the moments at which they may be reshuffled.
+
+    Args:
+        episodes: the episodes to draw from, the newest last.
+        rows: rows of each batch.
+        steps: steps of each batch.
+        settings: disturbances of the rows.
+        newest: number of the last episodes that are drawn more often than the rest.
+        rng: decides all random numbers.
+        reset_on_jump: whether a reshuffle resets the student's neurons.
+        faults: probability of each fault, of which a row has one or none.
     """
 
     def __init__(
@@ -329,18 +355,6 @@ class DaggerStreams:
         reset_on_jump: bool = False,
         faults: Mapping[Fault, float] = NO_FAULTS,
     ) -> None:
-        """Set up the rows.
-
-        Args:
-            episodes: the episodes to draw from, the newest last.
-            rows: rows of each batch.
-            steps: steps of each batch.
-            settings: disturbances of the rows.
-            newest: number of the last episodes that are drawn more often than the rest.
-            rng: decides all random numbers.
-            reset_on_jump: whether a reshuffle resets the student's neurons.
-            faults: probability of each fault, of which a row has one or none.
-        """
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._faults = faults
         self._reset_on_jump = reset_on_jump

@@ -31,15 +31,14 @@ RecurrenceState = tuple[Tensor, ...]
 
 
 class StudentParts(nn.Module):
-    """Optional layers between the neurons and the head: encoder, pooling and recurrence."""
+    """Optional layers between the neurons and the head: encoder, pooling and recurrence.
+
+    Args:
+        sizes: the student's sizes.
+        message: length of the message where no pooling replaces it.
+    """
 
     def __init__(self, sizes: StudentSizes, message: int) -> None:
-        """Make the layers that the sizes name.
-
-        Args:
-            sizes: the student's sizes.
-            message: length of the message where no pooling replaces it.
-        """
         super().__init__()
         width, heads = sizes.neuron, sizes.heads
         self.encoder = self.pooling = self.recurrence = None
@@ -97,6 +96,12 @@ class LstmNeuron(nn.LSTM):
     """An LSTM that reads a slot's reading and, with `change`, its change since the last step.
 
     Its state is the pair of outputs h and cells c.
+
+    Args:
+        actions: number of actions.
+        units: units of the LSTM.
+        products: whether products of readings and previous actions are inputs too.
+        change: whether the change since the last step is an input too.
     """
 
     weight_ih_l0: nn.Parameter
@@ -161,6 +166,12 @@ class StackedNeuron(nn.Linear):
     """A layer of tanh units that reads a slot's `stack` newest readings.
 
     Its state is the pair of earlier readings and a 1 where there are any.
+
+    Args:
+        actions: number of actions.
+        units: units of the layer.
+        products: whether products of readings and previous actions are inputs too.
+        stack: number of readings.
     """
 
     inputs = ("value",)
@@ -290,6 +301,11 @@ class Student(nn.Module):
     """Torch module of the student with one attention query for each channel.
 
     T steps, B episodes, N slots, A actions, n channels.
+
+    Args:
+        channels: number n of channels.
+        actions: number A of actions.
+        sizes: sizes and optional parts of the network.
     """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:

@@ -165,19 +165,17 @@ class Cma:
     """CMA-ES by pycma (Hansen 2016), with full or diagonal covariance.
 
     Where pycma stops, it is restarted at the mean with the initial sigma.
+
+    Args:
+        start: (n,) initial mean.
+        sigma: initial standard deviation.
+        population: candidates of a generation.
+        diagonal: use a diagonal covariance.
     """
 
     def __init__(
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
-        """Start a search.
-
-        Args:
-            start: (n,) initial mean.
-            sigma: initial standard deviation.
-            population: candidates of a generation.
-            diagonal: use a diagonal covariance.
-        """
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
         self._restart(start)
 
@@ -339,6 +337,17 @@ class Pgpe:
 
     Adam or ClipUp moves the mean, with a learning rate that falls to a tenth over the run. Each
     element has its own sigma, which changes by at most a tenth in a generation.
+
+    Args:
+        start: (n,) initial mean.
+        sigma: initial standard deviation.
+        population: candidates of a generation.
+        rate: learning rate of the mean.
+        sigma_rate: learning rate of the sigmas.
+        clipup: move the mean by ClipUp, not Adam.
+
+    Raises:
+        ValueError: the population is odd.
     """
 
     def __init__(
@@ -350,19 +359,6 @@ class Pgpe:
         sigma_rate: float = 0.05,
         clipup: bool = False,
     ) -> None:
-        """Start a search.
-
-        Args:
-            start: (n,) initial mean.
-            sigma: initial standard deviation.
-            population: candidates of a generation.
-            rate: learning rate of the mean.
-            sigma_rate: learning rate of the sigmas.
-            clipup: move the mean by ClipUp, not Adam.
-
-        Raises:
-            ValueError: the population is odd.
-        """
         if population % 2:
             raise ValueError(f"population {population}: must be even (candidates come in pairs)")
         self.centre = np.array(start, np.float64)

@@ -191,10 +191,13 @@ class EpisodeCount:
     play the same episodes, so the residual of the returns (P, R) after subtracting candidate means
     and episode means is noise. The variance between candidates' means, less the noise in it, is
     their own.
+
+    Args:
+        min_count: number of episodes at the start, and the minimum.
+        max_count: maximum number of episodes.
     """
 
     def __init__(self, min_count: int, max_count: int) -> None:
-        """Begin with `min_count` episodes; allow up to `max_count`."""
         self._least, self._most = min_count, max(min_count, max_count)
         self.current = min_count
         self.reliable: float | None = None
@@ -228,7 +231,11 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a search that makes no further progress."""
+    """Detector of a search that makes no further progress.
+
+    Args:
+        first_sigma: initial standard deviation of the search.
+    """
 
     def __init__(self, first_sigma: float) -> None:
         self._min_sigma = MIN_SIGMA * first_sigma
@@ -346,7 +353,21 @@ class SearchValidation(NamedTuple):
 
 
 class Search:
-    """Learner that searches for a policy; a step of the run loop is a generation."""
+    """Learner that searches for a policy; a step of the run loop is a generation.
+
+    Args:
+        task: the task for the model file.
+        form: the family of policies to search.
+        engine: plays the episodes.
+        settings: numbers of generations, candidates and episodes.
+        seed: decides all random numbers of the run.
+        start: (form.size,) initial mean; None for zeros, or random starts.
+        curriculum: disturbances for each generation; None for `settings.mixture`.
+
+    Raises:
+        ValueError: the settings contradict each other, or a form with hints is to be played by an
+            engine that is not compiled.
+    """
 
     unit = "generation"
 
@@ -360,21 +381,6 @@ class Search:
         start: np.ndarray | None = None,
         curriculum: Curriculum | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            task: the task for the model file.
-            form: the family of policies to search.
-            engine: plays the episodes.
-            settings: numbers of generations, candidates and episodes.
-            seed: decides all random numbers of the run.
-            start: (form.size,) initial mean; None for zeros, or random starts.
-            curriculum: disturbances for each generation; None for `settings.mixture`.
-
-        Raises:
-            ValueError: the settings contradict each other, or a form with hints is to be played by
-                an engine that is not compiled.
-        """
         self._hinted = form if isinstance(form, Hinted) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
             raise ValueError("hints: need compiled rollouts (--engine fused)")

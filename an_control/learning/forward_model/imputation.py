@@ -40,6 +40,13 @@ class ImputationTraining(NetworkTraining):
 
     The network learns from its own estimates: an update runs each row of the batch over
     `imputation_ticks` ticks, and the next update continues with the ticks that follow.
+
+    Args:
+        traces: episodes to learn from.
+        settings: sizes and numbers of updates.
+        rng: decides all random numbers.
+        arrays: arrays of a model file; if they contain an imputation network, training starts from
+            it.
     """
 
     name = "impute"
@@ -51,15 +58,6 @@ class ImputationTraining(NetworkTraining):
         rng: np.random.Generator,
         arrays: Mapping[str, np.ndarray] = NO_ARRAYS,
     ) -> None:
-        """Prepare the batches and the network.
-
-        Args:
-            traces: episodes to learn from.
-            settings: sizes and numbers of updates.
-            rng: decides all random numbers.
-            arrays: arrays of a model file; if they contain an imputation network, training starts
-                from it.
-        """
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
         self._middle, self._spread = middle, spread = mean_and_sd(everything)
@@ -249,6 +247,11 @@ class IdentityTraining(NetworkTraining):
 
     Half of them have noise on the readings. If no episode is as long, stretches are at most as long
     as the episodes' median.
+
+    Args:
+        traces: episodes to learn from; the last ones are held out.
+        settings: sizes and numbers of updates.
+        rng: decides all random numbers.
     """
 
     name = "identity"

@@ -42,7 +42,16 @@ IMPROVEMENT = 0.01
 
 
 class Contender:
-    """An algorithm with its environments; several of them may race."""
+    """An algorithm with its environments; several of them may race.
+
+    Args:
+        folder: the run's folder.
+        environment: the name from which `make_environment` makes the environments.
+        units: units of the readings.
+        settings: the algorithm and its settings.
+        seed: decides all random numbers.
+        start: a relu network to continue; None for random weights.
+    """
 
     def __init__(
         self,
@@ -148,7 +157,20 @@ class TeacherLimits:
 
 
 class TeacherLearner:
-    """Learner that trains a teacher, from random weights or from a relu network."""
+    """Learner that trains a teacher, from random weights or from a relu network.
+
+    Args:
+        folder: the run's folder.
+        name: the task's name in the model file.
+        environment: the name from which `make_environment` makes the environment.
+        settings: the algorithm and its settings.
+        limits: when the run ends.
+        seed: decides all random numbers of the run.
+        start: a relu network to continue; None for random weights.
+
+    Raises:
+        ValueError: the environment's readings are image patches.
+    """
 
     unit = "iteration"
 
@@ -162,20 +184,6 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            folder: the run's folder.
-            name: the task's name in the model file.
-            environment: the name from which `make_environment` makes the environment.
-            settings: the algorithm and its settings.
-            limits: when the run ends.
-            seed: decides all random numbers of the run.
-            start: a relu network to continue; None for random weights.
-
-        Raises:
-            ValueError: the environment's readings are image patches.
-        """
         units = units_of_run(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
         if of_patches(self._env):

@@ -35,6 +35,10 @@ class ReplayFile:
     """File with the transitions of one environment's replay buffer, a float32 record for each.
 
     A checkpoint says how many records count; what a killed run has written after them is dropped.
+
+    Args:
+        path: the file.
+        buffer: the replay buffer of stable-baselines3.
     """
 
     def __init__(self, path: Path, buffer: Any) -> None:
@@ -190,7 +194,16 @@ LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 
 
 class LibraryAlgorithm:
-    """An algorithm of stable-baselines3 or sb3-contrib with its environments."""
+    """An algorithm of stable-baselines3 or sb3-contrib with its environments.
+
+    Args:
+        folder: the run's folder, in which a replay buffer is stored.
+        envs: the environments.
+        settings: the algorithm and its settings.
+        seed: decides all random numbers.
+        start: a relu network that PPO's actor starts as, with its output clipped or squashed by
+            tanh; observations are then not normalised. None for random weights.
+    """
 
     def __init__(
         self,
@@ -200,16 +213,6 @@ class LibraryAlgorithm:
         seed: int,
         start: Teacher | None,
     ) -> None:
-        """Make the algorithm.
-
-        Args:
-            folder: the run's folder, in which a replay buffer is stored.
-            envs: the environments.
-            settings: the algorithm and its settings.
-            seed: decides all random numbers.
-            start: a relu network that PPO's actor starts as, with its output clipped or squashed by
-                tanh; observations are then not normalised. None for random weights.
-        """
         from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 

@@ -102,7 +102,13 @@ class Teacher(Protocol):
 
 
 class NetworkTeacher:
-    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh."""
+    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh.
+
+    Args:
+        layers: weight (out, in) and bias (out,) of each layer.
+        output: function behind the last layer.
+        units: units of the readings that the network takes.
+    """
 
     def __init__(
         self,
@@ -133,7 +139,13 @@ class NetworkTeacher:
 
 
 class FunctionTeacher:
-    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher."""
+    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher.
+
+    Args:
+        function: the function.
+        digest: a short hash of its numbers, None if they are not known.
+        units: units of the readings that it takes.
+    """
 
     layers: Layers | None = None
     output: Output = "clip"
@@ -152,15 +164,14 @@ class FunctionTeacher:
 
 
 class ChoiceTeacher:
-    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others."""
+    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others.
+
+    Args:
+        teacher: returns a number for each option.
+        choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
+    """
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
-        """Wrap a teacher.
-
-        Args:
-            teacher: returns a number for each option.
-            choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
-        """
         self._teacher, self._choices = teacher, choices
         self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
         self.units = teacher.units

@@ -46,6 +46,16 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Spaces of choices are kept. `info` is left empty, since the library copies it in every step and
     nothing reads it. An episode that fails is truncated.
+
+    Args:
+        env: the environment.
+        burst: probability per step that a burst begins.
+        seed: decides all random numbers.
+        faults: probability of each fault, of which an episode has one or none.
+        failures: counts the episodes that fail; None for a new counter.
+
+    Raises:
+        EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it too.
     """
 
     def __init__(
@@ -56,19 +66,6 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         faults: Mapping[Fault, float] = NO_FAULTS,
         failures: Failures | None = None,
     ) -> None:
-        """Start the first episode.
-
-        Args:
-            env: the environment.
-            burst: probability per step that a burst begins.
-            seed: decides all random numbers.
-            faults: probability of each fault, of which an episode has one or none.
-            failures: counts the episodes that fail; None for a new counter.
-
-        Raises:
-            EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it
-                too.
-        """
         super().__init__(env)
         self._faults = faults
         self._failures = Failures() if failures is None else failures

@@ -85,6 +85,11 @@ class PatchBatches:
     A row of a student with memory continues to the end of its episode before it starts another. Its
     first episode starts at a random step, so that rows do not run in parallel. Without memory, a
     row starts at a random step in each batch.
+
+    Args:
+        episodes: the episodes to draw from, the newest last.
+        settings: numbers of rows and steps, and disturbances.
+        rng: decides all random numbers.
     """
 
     def __init__(
