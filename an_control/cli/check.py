@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import InputError, OutputFile, require_packages, write_json
 from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
-    actuators_of,
+    actuator_names,
     compare_channels,
-    listed,
-    notes,
+    describe_differences,
+    join_names,
     unread_sources,
 )
-from an_control.load import monitor_of, monitor_warning
+from an_control.load import monitor_warning, resolve_monitor
 from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.system.files import read_regular
@@ -33,7 +33,7 @@ from an_control.wiring import (
     command_messages,
     load_wiring,
 )
-from an_control.wiring.draft import undecided
+from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.listen import Listened
@@ -65,7 +65,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Verb:
+class CheckCommand:
     """Compare a wiring with a model, and with the robot that runs.
 
     Prints tables of the channels, the actuators and, with --live, the sources. What a draft leaves
@@ -92,14 +92,14 @@ class Verb:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         if self.namespace and not self.live:
             raise InputError("--namespace: only with --live")
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
         found = Findings()
         found.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in undecided(read_regular(self.wiring).decode())
+            for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
         found.notes += unread_sources(wiring).values()
         if model is None:
@@ -140,8 +140,8 @@ class Verb:
         if warning := monitor_warning(model, None):
             found.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
-        watched = monitor_of(model, None) != "off"
-        found.problems += notes(names, str(self.model), watched=watched)
+        watched = resolve_monitor(model, None) != "off"
+        found.problems += describe_differences(names, str(self.model), watched=watched)
 
     def _listen(self, wiring: Wiring) -> Listened:
         from an_control.commissioning.listen import listen
@@ -181,14 +181,14 @@ def _list_channels(
         if id_ in lacking:
             row["model"] = "not wired"
         if heard is not None:
-            row |= _read(id_, heard, ranges, found)
+            row |= _channel_row(id_, heard, ranges, found)
         found.channels.append(row)
     if heard is not None:
         for reason, missing in heard.missing.items():
-            found.problems.append(f"missing at the end: {listed(missing)}: {reason}")
+            found.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
 
 
-def _read(
+def _channel_row(
     id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
 ) -> dict[str, Any]:
     """Return the readings of a channel and its range in training; add problems with them."""
@@ -221,7 +221,7 @@ def _read(
 def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found: Findings) -> None:
     """Add a row for each actuator of the wiring, with the action that it gets."""
     places: list[int] | None = list(range(len(wiring.command.names)))
-    trained = () if model is None else actuators_of(model)
+    trained = () if model is None else actuator_names(model)
     if model is not None:
         try:
             order = ActionOrder(wiring, model_path, model)
@@ -300,14 +300,14 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:
         numbers = column in RANGES or any(isinstance(row.get(column), float) for row in rows)
-        least = max(len(_cell(row.get(column))) for row in rows) if numbers else None
+        least = max(len(_cell_text(row.get(column))) for row in rows) if numbers else None
         table.add_column(column.replace("_", " "), overflow="fold", min_width=least)
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(_cell_text(row.get(column)) for column in columns))
     return table
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else escape(str(value))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import tyro
 
-Verb = TypeVar("Verb")
+Command = TypeVar("Command")
 ARG = type(tyro.conf.arg())
 GROUPS = {
     "Run": {
@@ -67,7 +67,7 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def unknown(word: str) -> str:
+def unknown_verb(word: str) -> str:
     """Return the error text for a word that is no verb: its new name, or similar verbs."""
     if word in RENAMED:
         return f"{word!r} is now: {RENAMED[word]}"
@@ -76,16 +76,16 @@ def unknown(word: str) -> str:
     return f"unknown verb {word!r}: {hint}"
 
 
-def parse(verb: type[Verb], prog: str, arguments: Sequence[str]) -> Verb:
+def parse(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     """Return the verb's dataclass with these arguments.
 
     Raises:
         SystemExit: the arguments ask for help or are wrong.
     """
-    return tyro.cli(described(verb), prog=prog, args=arguments)
+    return tyro.cli(with_help_texts(verb), prog=prog, args=arguments)
 
 
-def described(verb: type[Verb]) -> type[Verb]:
+def with_help_texts(verb: type[Command]) -> type[Command]:
     """Return a subclass of the verb with what tyro needs for a plain help text.
 
     An option whose default stands for "not given" shows no default and no `None` among its values;
@@ -163,7 +163,7 @@ OFFERS = {
 """Optional attributes of `env.unwrapped`, and their meaning."""
 
 
-def with_offers(text: str | None) -> str:
+def with_environment_offers(text: str | None) -> str:
     """Return a help text, completed by the attributes that an environment may offer."""
     said = "; ".join(f"{name}: {what}" for name, what in OFFERS.items())
     return (

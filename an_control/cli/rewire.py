@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, require_packages
 
 
 @dataclass(frozen=True)
-class Verb:
+class RewireCommand:
     """Change where the channels of a running policy node come from, all at once or not at all.
 
     SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
@@ -29,7 +29,7 @@ class Verb:
 
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         parsed = [_parse(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:

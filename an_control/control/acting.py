@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.control.wiring_fit import action_places, chooses, trained_ramp_s
+from an_control.control.wiring_fit import action_places, has_discrete_action, trained_ramp_s
 from an_control.policy import Model, Policy
 from an_control.wiring import Readings, Wiring
 
@@ -107,7 +107,7 @@ class ActingPolicy:
     def ramp_s(self) -> float:
         """Seconds of the ramp from the safe command to the commands of the model that acts."""
         model = self.policy.model
-        if chooses(model):
+        if has_discrete_action(model):
             return 0.0  # there is nothing between two buttons
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 

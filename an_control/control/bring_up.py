@@ -40,7 +40,7 @@ class BringUp:
         self._target: Values | None = None
         self.done = True
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the bring-up from the robot's present pose."""
         self.done = not self._moved.any()
         self._target = None

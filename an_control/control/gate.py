@@ -78,14 +78,14 @@ class SafeCommand:
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
-        self._low, self._high = limits or limits_of(command)
+        self._low, self._high = limits or command_limits(command)
         self._fixed = np.clip(command.safe_command(), self._low, self._high)
         self._holds = np.isnan(self._fixed)
         self._moves = bool(self._holds.any())
         self._measured = np.full(len(self._fixed), np.nan)
         self._held: Values | None = None
 
-    def measure(self, positions: Values) -> None:
+    def record_positions(self, positions: Values) -> None:
         """Record the last measured positions (A,) of the actuators, NaN where never measured."""
         self._measured = positions
 
@@ -110,7 +110,7 @@ class SafeCommand:
             self._held = None
 
 
-class Gate:
+class SafetyGate:
     """The gate that keeps commands (A,) within the wiring's limits.
 
     Changes are limited from the last command that went out, from whatever sender (`last`); if that
@@ -134,7 +134,7 @@ class Gate:
         ramp_s: float = 0.0,
         limits: Limits | None = None,
     ) -> None:
-        self._low, self._high = limits or limits_of(command)
+        self._low, self._high = limits or command_limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
@@ -204,14 +204,14 @@ class Gate:
         else:
             self.safe_command.release()
         if self._any_rated:
-            slowed = self._slowed(allowed, periods)
+            slowed = self._limit_rate(allowed, periods)
             if (slowed != allowed).any():
                 self.counts.rate_limited += 1
             allowed = slowed
         self._given = allowed
         return allowed.copy()
 
-    def _slowed(self, allowed: Values, periods: float) -> Values:
+    def _limit_rate(self, allowed: Values, periods: float) -> Values:
         """Return `allowed` (A,) with the changes of rate-limited actuators bounded.
 
         Both ends lie within the limits, and so do all values between them.
@@ -226,7 +226,7 @@ class Gate:
         return np.where(self._rated, slowed, allowed)
 
 
-def limits_of(command: CommandConfig) -> Limits:
+def command_limits(command: CommandConfig) -> Limits:
     """Return the wiring's limits."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
@@ -255,9 +255,9 @@ class Watchdog:
     """A thread that sends the safe command while no other command goes out.
 
     It trips once the last command is `timeout_s` old. From then on, and while the e-stop is
-    latched, it sends the safe command whenever no command has gone out for `period_s`, until `fed`
-    is called. Between `start` and the first command it also sends the safe one, which does not
-    count as a trip.
+    latched, it sends the safe command whenever none has gone out for `period_s`, until
+    `command_sent` is called. Between `start` and the first command it also sends the safe one,
+    which does not count as a trip.
 
     Args:
         send_safe: sends the safe command and returns whether it could be sent, which it cannot
@@ -310,7 +310,7 @@ class Watchdog:
             self._thread = None
         self.tripped = False
 
-    def fed(self, now_s: float) -> None:
+    def command_sent(self, now_s: float) -> None:
         """Note that a command has gone out, at this time of the steady clock."""
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too

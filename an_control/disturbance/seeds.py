@@ -23,7 +23,7 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
 
 
-class Streams:
+class RandomStreams:
     """The random generators of an episode by use, each made when it is first read.
 
     New ones must be added last, so that the others draw the same numbers as before.
@@ -63,4 +63,4 @@ class Streams:
         return made
 
 
-NAMES = tuple(Streams.__annotations__)
+NAMES = tuple(RandomStreams.__annotations__)

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.seeds import Streams
+from an_control.disturbance.seeds import RandomStreams
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 
 
@@ -111,7 +111,7 @@ class Range:
         return int(self.value)
 
     @classmethod
-    def read(cls, value: object) -> Range:
+    def from_value(cls, value: object) -> Range:
         """Return the range for a number, a text such as ``0.1`` or ``0..2``, or a range.
 
         Raises:
@@ -124,7 +124,7 @@ class Range:
         low, dots, high = str(value).partition("..")
         return cls(float(low), float(high if dots else low))
 
-    def at(self, place: float, *, whole: bool) -> Range:
+    def number_at(self, place: float, *, whole: bool) -> Range:
         """Return the number at a place from 0 (`low`) to 1 (`high`), as a range.
 
         If it must be a whole one, each whole number has an equal part of the places.
@@ -137,7 +137,7 @@ class Range:
 
     def draw(self, rng: np.random.Generator) -> float:
         """Return a number drawn uniformly from the range."""
-        return self.at(rng.random(), whole=False).value
+        return self.number_at(rng.random(), whole=False).value
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
@@ -244,7 +244,7 @@ class Setting:
         found: object = value
         if self.kind is Range:
             try:
-                found = Range.read(value)
+                found = Range.from_value(value)
             except ValueError:
                 raise self.error(value) from None
         elif isinstance(value, str) and not self.choices:
@@ -431,7 +431,7 @@ class DisturbanceSettings:
         for setting in SETTINGS:
             value = getattr(self, setting.name)
             if setting.kind is Range and isinstance(value, Real):
-                value = Range.read(value)
+                value = Range.from_value(value)
                 object.__setattr__(self, setting.name, value)
             setting.check(value)
 
@@ -482,7 +482,7 @@ class DisturbanceSettings:
         return replace(self, **changes)
 
     @classmethod
-    def read(cls, values: Mapping[str, object]) -> DisturbanceSettings:
+    def from_values(cls, values: Mapping[str, object]) -> DisturbanceSettings:
         """Return settings from texts, YAML or parameters by name.
 
         Raises:
@@ -504,7 +504,7 @@ class DisturbanceSettings:
         """Return whether these settings disturb this target."""
         return any(not one.modifies and one.target == target for one in self.changed)
 
-    def drawn_by(self, streams: Streams) -> DisturbanceSettings:
+    def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
 
         In one episode a range always gets the same place between its ends, whatever else is
@@ -518,7 +518,7 @@ class DisturbanceSettings:
             return self
         places = zip(ranges.items(), streams.places(len(RANGES)), strict=True)
         drawn = {
-            name: one.at(place, whole=TABLE[name].whole)
+            name: one.number_at(place, whole=TABLE[name].whole)
             for (name, one), place in places
             if one.is_open
         }
@@ -586,7 +586,7 @@ WALK_S = 8.0
 """The seconds after a stop during which the robot's distance is measured."""
 
 
-def after_stops(walked_m: Sequence[float], walk_m: float | None) -> str:
+def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
     """Return a sentence on how far robots walked after their stops.
 
     Args:
@@ -630,7 +630,7 @@ class Stop:
             round(begin_s / step_s), round(settings.stop.value / step_s), round(WALK_S / step_s)
         )
 
-    def follow(self, step: int, distance_m: float | None) -> None:
+    def record_distance(self, step: int, distance_m: float | None) -> None:
         """Record the robot's distance before a step.
 
         Args:
@@ -688,7 +688,7 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
     return tuple(_change(step, one) for step, one in top["changes"].items("at least one step"))
 
 
-def stages(
+def scheduled_settings(
     settings: DisturbanceSettings, schedule: Sequence[Change]
 ) -> Iterator[DisturbanceSettings]:
     """Yield the settings that an episode goes through, in the order of the steps."""

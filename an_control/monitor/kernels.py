@@ -24,7 +24,9 @@ def add_costs(
     costs, moved, expected, scale, reads, chance,
     binary, usual, width, max_ratio, noise, min_chance, min_likelihood,
 ):  # fmt: skip
-    """Add the costs of T ticks to `costs` (slots, channels) float64; the oracle is `Costs.own`.
+    """Add the costs of T ticks to `costs` (slots, channels) float64.
+
+    `Costs.channel_costs` is the same in numpy, and the oracle of the tests.
 
     Args:
         costs: (slots, channels), changed in place.

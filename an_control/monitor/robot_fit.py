@@ -77,7 +77,7 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def add(self, excess: float, *, known: bool) -> None:
+    def count_tick(self, excess: float, *, known: bool) -> None:
         """Count a tick.
 
         Args:
@@ -102,7 +102,7 @@ class RobotFit:
         elif known and long and self.excess <= largest:
             self._seen = True
 
-    def watch(self, same: np.ndarray, readings: np.ndarray) -> None:
+    def count_repeats(self, same: np.ndarray, readings: np.ndarray) -> None:
         """Count which slots repeat their readings, to find slow sensors.
 
         Args:
@@ -129,7 +129,7 @@ class RobotFit:
         self._repeats *= self._settings.fade
         self._left = self._settings.ticks
 
-    def explains(self, first: Candidate, other: Candidate) -> bool:
+    def explains_move(self, first: Candidate, other: Candidate) -> bool:
         """Return whether the move from `first` to `other` explains the moved channels' readings."""
         if self.limits is None:
             return True

@@ -118,7 +118,7 @@ class NoiseSettings:
 
 
 @dataclass(frozen=True)
-class LatenessSettings:
+class SensorDelaySettings:
     """The estimation of the readings' delay in ticks.
 
     Chosen on the Ant with delays of one to three ticks, and on ice, where no delay may be found.
@@ -135,7 +135,7 @@ class LatenessSettings:
     slack: float = 2.0
     """Nats that a tick must gain to count for another delay: if the model is wrong, as on ice, it
     is wrong by every action."""
-    enough: float = 60.0
+    has_share: float = 60.0
     """Nats by which another delay must explain the readings better in total, since its total was
     last 0."""
 
@@ -394,7 +394,7 @@ class MonitorSettings:
     """All tuned numbers of the monitor, by estimator, in the order of the pipeline."""
 
     stuck: StuckSettings = StuckSettings()
-    lateness: LatenessSettings = LatenessSettings()
+    delay: SensorDelaySettings = SensorDelaySettings()
     noise: NoiseSettings = NoiseSettings()
     costs: CostSettings = CostSettings()
     detector: DetectorSettings = DetectorSettings()

@@ -8,7 +8,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread
 
@@ -108,10 +108,10 @@ class MlpPolicy(PreviousAction, Policy):
                 another number of readings than it has inputs.
             TypeError: the values are not real numbers.
         """
-        values = real_numbers(values, len(ids)).astype(np.float64)
+        values = check_readings(values, len(ids)).astype(np.float64)
         ids = tuple(ids)
         if ids != self.nominal_ids:
-            given = dict(zip(distinct(ids), values, strict=True))
+            given = dict(zip(check_unique(ids), values, strict=True))
             values = np.array([given.get(name, np.nan) for name in self.nominal_ids or ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")

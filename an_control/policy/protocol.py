@@ -179,7 +179,7 @@ class MonitorReport(NamedTuple):
     fits."""
 
 
-def real_numbers(values: np.ndarray, count: int) -> np.ndarray:
+def check_readings(values: np.ndarray, count: int) -> np.ndarray:
     """Return the readings as an array (count,), float32 or float64.
 
     Raises:
@@ -194,7 +194,7 @@ def real_numbers(values: np.ndarray, count: int) -> np.ndarray:
     return values
 
 
-def distinct(ids: Sequence[str]) -> tuple[str, ...]:
+def check_unique(ids: Sequence[str]) -> tuple[str, ...]:
     """Return the ids as a tuple; raise ValueError if one occurs twice."""
     ids = tuple(ids)
     if len(set(ids)) != len(ids):

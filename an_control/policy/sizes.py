@@ -207,7 +207,7 @@ class RecurrenceSizes:
             )
 
     @classmethod
-    def read(cls, header: Any) -> RecurrenceSizes:
+    def from_header(cls, header: Any) -> RecurrenceSizes:
         """Return the sizes in a model file's header.
 
         Raises:
@@ -670,7 +670,7 @@ def kind_of(sizes: Sizes) -> str:
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
-def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
+def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
     """Return the sizes in a model file's header.
 
     Raises:
@@ -685,7 +685,7 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
             raise ValueError(f"sizes.{key[:80]}: unknown, allowed are {', '.join(sorted(known))}")
     recurrence = {}
     if header.get("recurrence") is not None:
-        recurrence["recurrence"] = RecurrenceSizes.read(header["recurrence"])
+        recurrence["recurrence"] = RecurrenceSizes.from_header(header["recurrence"])
     try:
         sizes = cls(**{**header, **recurrence})
     except TypeError as error:
@@ -761,7 +761,7 @@ class MonitorValidation:
         )
 
     @classmethod
-    def read(cls, header: Any) -> MonitorValidation:
+    def from_header(cls, header: Any) -> MonitorValidation:
         """Return the validation in a model file's header.
 
         Raises:
@@ -841,7 +841,7 @@ class ForwardSizes:
         }
 
     @classmethod
-    def read(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
+    def from_header(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
         """Return the sizes in a model file's header.
 
         Raises:
@@ -868,5 +868,5 @@ class ForwardSizes:
             allowed = ", ".join(get_args(Monitor))
             raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
         if validation is not None:
-            validation = MonitorValidation.read(validation)
+            validation = MonitorValidation.from_header(validation)
         return cls(hidden, identity, binary, monitor, imputation, validation)

@@ -23,7 +23,7 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.teacher.teachers import Layers, Teacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 LYING = -0.42
 """Height of the torso relative to a usual start, in m, below which the Ant lies on the ground."""
@@ -186,7 +186,7 @@ def main() -> None:
         "--seed", type=int, default=1, help="seed of all random numbers (default: 1)"
     )
     given = parser.parse_args()
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     try:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         model, teacher = read_model(given.teacher), read_teacher(str(given.teacher), env)

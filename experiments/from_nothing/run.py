@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
@@ -160,7 +160,7 @@ def validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
 
 def measure_random_return(name: str) -> float:
     """Return the mean return of random actions."""
-    env = make_environment(environment_of(name))
+    env = make_environment(find_environment_id(name))
     env.action_space.seed(1)
     total = 0.0
     for episode in range(RANDOM_EPISODES):

@@ -52,9 +52,9 @@ class MemoryComparison:
 
     def __init__(self, folder: RunFolder, budget: TrainingBudget, seed: int) -> None:
         self._folder, self._budget, self._seed = folder, budget, seed
-        checkpoint = folder.last_checkpoint()
+        checkpoint = folder.load_checkpoint()
         done = 0 if checkpoint is None else checkpoint["done"]
-        self.lines: list[Line] = list(folder.metrics(done))
+        self.lines: list[Line] = list(folder.read_metrics(done))
         """Results of the finished trainings."""
 
     @staticmethod
@@ -83,13 +83,13 @@ class MemoryComparison:
         Raises:
             RunError: the folder cannot be written, or another process works in it.
         """
-        with self._folder.alone():
-            self._folder.begin(self.lines)
+        with self._folder.lock():
+            self._folder.write_settings(self.lines)
             while len(self.lines) < self.training_count:
                 line = self._train(len(self.lines))
                 self.lines.append(line)
-                self._folder.add_metrics(line)
-                self._folder.checkpoint({"done": len(self.lines)})
+                self._folder.append_metrics(line)
+                self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
     def _train(self, training_number: int) -> Line:

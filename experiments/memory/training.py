@@ -86,9 +86,9 @@ class MemoryNetwork(nn.Module):
     def forward(self, seen: Tensor) -> Tensor:
         """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
         if self._last:
-            scores: Tensor = self.head(self.memory.last(seen))
+            scores: Tensor = self.head(self.memory.last_output(seen))
             return scores
-        outputs, _ = self.memory(seen, self.memory.start(seen.shape[1]))
+        outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)
         return every
 

@@ -23,14 +23,14 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import play_episode
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import Policy, read_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -214,9 +214,9 @@ def measure_cell(
         ticks: ticks to reach; at most `CHUNK` are played, rounded up to whole episodes.
     """
     held, words = robot
-    protocol = Protocol.parse(words)
+    protocol = EvaluationProtocol.parse(words)
     model = read_model(file)
-    env = make_environment(environment_of(subject.task))
+    env = make_environment(find_environment_id(subject.task))
     if held:
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
     policy = make_policy(model, monitor)  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def measure_cell(
     played, begun = 0, time.process_time()
     with closing(env):
         for start in islice(
-            evaluation_starts(SEED, 100_000), counts_before.get("episodes", 0), None
+            make_evaluation_starts(SEED, 100_000), counts_before.get("episodes", 0), None
         ):
             if watch is not None:
                 watch.start()

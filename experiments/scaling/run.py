@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.bench.training import median_rate
+from an_control.bench.training import measure_median_rate
 from an_control.learning.es.optimisers import make_optimiser
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.rollout.engine import training_starts
-from an_control.learning.rollout.episode import play
-from an_control.learning.rollout.processes import Task, cut, share
-from an_control_sim.gym.environments import describe, environment_of, make_environment
+from an_control.learning.rollout.engine import draw_training_starts
+from an_control.learning.rollout.episode import play_pickled_model
+from an_control.learning.rollout.processes import RolloutTask, count_episodes_per_task, split_tasks
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
 """Values of the paper (Tang & Ha 2021, appendix)."""
@@ -69,7 +69,7 @@ def estimate_generation(costs: GenerationCosts, workers: int) -> dict[str, Any]:
 
 def _playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
     """Return the seconds until all tasks are played, and the bottleneck: messages or playing."""
-    episodes = share(POPULATION, ROLLOUTS, workers)
+    episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
     sent, rounds = tasks * costs.message_s, -(-tasks // workers)
     playing = rounds * episodes * costs.episode_s
@@ -78,15 +78,15 @@ def _playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     """Measure the costs of a task with the authors' policy, and return them with the estimates."""
-    environment = environment_of(task)
+    environment = find_environment_id(task)
     env = make_environment(environment)
-    described = describe(env, task, environment)
+    described = describe_task(env, task, environment)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
     form = Authors(len(described.actuators), 16)
     people = [form.model(np.zeros(form.size), described, {})] * POPULATION
-    starts = training_starts(np.random.default_rng(0), ROLLOUTS)
-    tasks = cut(environment, described.channels, people, starts, workers=1)
+    starts = draw_training_starts(np.random.default_rng(0), ROLLOUTS)
+    tasks = split_tasks(environment, described.channels, people, starts, workers=1)
     costs = GenerationCosts(
         _measure_episode_s(tasks[0], limit or 1000, seconds),
         _measure_optimiser_s(form.size),
@@ -96,15 +96,15 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "numbers": form.size, **costs._asdict(), "rows": rows}
 
 
-def _measure_episode_s(task: Task, limit: int, seconds: float) -> float:
+def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
     """Return the seconds of a full episode, estimated from the steps of shorter ones."""
     name, channels, model, starts, disturbance = task.arguments
 
     def steps() -> int:
-        return int(play(name, channels, model, starts[:4], disturbance).steps.sum())
+        return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
     steps()
-    return limit / median_rate(steps, seconds, time.process_time)
+    return limit / measure_median_rate(steps, seconds, time.process_time)
 
 
 def _measure_optimiser_s(size: int) -> float:
@@ -117,7 +117,7 @@ def _measure_optimiser_s(size: int) -> float:
     return (time.perf_counter() - begin) / GENERATIONS
 
 
-def _measure_message_s(tasks: list[Task]) -> float:
+def _measure_message_s(tasks: list[RolloutTask]) -> float:
     """Return the seconds that a task of real size takes to a Dask worker and back."""
     import distributed
 

@@ -41,13 +41,13 @@ class Ant:
 
         from an_control.ros.graph import QuietNode
         from an_control_sim.bridge.bridge import Bridge
-        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.process import RELIABLE
 
         rclpy.init(args=[])
         node = QuietNode("robot")
-        robot = Robot(load_simulation(str(SIMULATION)))
+        robot = SimulatedRobot(load_simulation(str(SIMULATION)))
         self.bridge = Bridge(node, robot, policy="", realtime=True)
         self.heard: list[tuple[float, bool]] = []
         """Time of each command, and whether it was the safe one."""

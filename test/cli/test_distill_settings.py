@@ -17,7 +17,7 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.system.share import share_path
-from an_control_sim.gym.environments import describe, environment_of, make_environment
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 CART = "cart_env:Cart-v0"
 SIZES = MlpSizes(2, 1, [4], activation="relu", output="clip")
@@ -69,8 +69,8 @@ def test_a_start_model_that_has_changed_behind_its_name_is_refused(tmp_path, dis
 def test_a_start_model_of_image_patches_is_known_by_its_numbers(tmp_path):
     pytest.importorskip("ale_py", reason="needs the sim extra")
     settings = read_recipe("pong")
-    with closing(make_environment(environment_of("pong"))) as env:
-        task = describe(env, "pong", environment_of("pong"))
+    with closing(make_environment(find_environment_id("pong"))) as env:
+        task = describe_task(env, "pong", find_environment_id("pong"))
         one, same, other = (
             PatchDagger(
                 tmp_path, env, task, settings, 5, start=make_student(settings, seed).model(task, {})

@@ -28,17 +28,17 @@ from an_control.learning.dagger.streams import (
     record_episode,
 )
 from an_control.learning.dagger.student import Student
-from an_control.learning.runs.run_folder import CHECKPOINT, Recordings, RunError, RunFolder
+from an_control.learning.runs.run_folder import CHECKPOINT, EpisodeRecordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
-from an_control.learning.training_disturbances import Disturbance
+from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
 from an_control.policy.task import Task
-from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
-ENVIRONMENT = ENVIRONMENTS["ant"]
+ENVIRONMENT = TASK_ENVIRONMENTS["ant"]
 TEACHER = packaged_ant_teacher()
 
 
@@ -142,7 +142,7 @@ def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
     settings = replace(smoke_settings(RECIPE), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
-    stored = [Recordings(tmp_path, DaggerEpisode).read(number) for number in range(2)]
+    stored = [EpisodeRecordings(tmp_path, DaggerEpisode).read(number) for number in range(2)]
     assert [len(episodes) for episodes in stored] == [3, 1]
     assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0].total
 
@@ -184,7 +184,9 @@ def test_training_never_sees_an_evaluation_seed():
 
 def test_an_episode_follows_from_its_generator_alone(env):
     policy = make_policy(Student(28, 8, StudentSizes()).model(Task(), {}))
-    own = RolloutSettings(0.5, 0.1, 0.1, {Disturbance("missing=0.05..0.25,noise=1..6"): 1.0})
+    own = RolloutSettings(
+        0.5, 0.1, 0.1, {TrainingDisturbance("missing=0.05..0.25,noise=1..6"): 1.0}
+    )
     makers = [
         (lambda rng: PerturbedTeacher(rng, TEACHER, 0.1), RolloutSettings(shuffled=False)),
         (lambda rng: StudentRollout(rng, policy, own), own),
@@ -214,7 +216,7 @@ def numbered(steps: int, channels: int = 8) -> DaggerEpisode:
 
 def test_a_slots_label_names_the_channel_that_it_shows():
     words = "missing=0.25,garbage=0.2,freeze=0.2,copies=2,noise=1"
-    how = StreamSettings({Disturbance(words): 1.0}, reshuffled=1.0, action_noise=0.0)
+    how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0, action_noise=0.0)
     streams = DaggerStreams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
     for _ in range(6):
         batch = streams.next_batch()
@@ -365,7 +367,7 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
 
 
 def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
-    how = StreamSettings({Disturbance("copies=0..3,noise=0..3"): 1.0}, reshuffled=0.0)
+    how = StreamSettings({TrainingDisturbance("copies=0..3,noise=0..3"): 1.0}, reshuffled=0.0)
     streams = DaggerStreams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
     batch = streams.next_batch()
     assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
@@ -379,7 +381,7 @@ def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
 
 
 def test_a_missing_slot_adds_nothing_to_the_message():
-    how = StreamSettings({Disturbance("missing=0.25"): 1.0})
+    how = StreamSettings({TrainingDisturbance("missing=0.25"): 1.0})
     batch = DaggerStreams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
@@ -390,7 +392,7 @@ def test_a_missing_slot_adds_nothing_to_the_message():
 
 def test_the_true_message_shows_present_channels_and_nothing_else():
     words = "missing=0.25,garbage=0.2,copies=2"
-    how = StreamSettings({Disturbance(words): 1.0}, reshuffled=1.0)
+    how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0)
     batch = DaggerStreams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
     shown, there = student.true_message(batch).split(8, -1)

@@ -12,7 +12,7 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.es.search import Hinted, Search, SearchSettings, hinted_share
-from an_control.learning.rollout.engine import NOTHING, training_starts
+from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import read_model
@@ -28,10 +28,10 @@ def form(request):
 
 @pytest.fixture
 def starts():
-    return training_starts(np.random.default_rng(3), 70)
+    return draw_training_starts(np.random.default_rng(3), 70)
 
 
-def played(fused, form, starts, vectors, share, disturbance=NOTHING):
+def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
     """The returns with hints in this share of the episodes; None: without any."""
     models, rng = form.models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
     hints = None if share is None else form.make_hints(vectors, share, len(starts), rng)

@@ -23,19 +23,19 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
-from an_control.learning.training_disturbances import Disturbance
+from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control_sim.envs.tasks import CARTPOLE_TASK
-from an_control_sim.gym.environments import ENVIRONMENTS
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
 PLAIN = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
-DISTURBED = replace(PLAIN, disturb={Disturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
+DISTURBED = replace(PLAIN, disturb={TrainingDisturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
 
     def run(name, stop_after=None):
         learner = Dagger(
-            tmp_path / name, "cartpole", ENVIRONMENTS["cartpole"], TEACHER, settings, 1
+            tmp_path / name, "cartpole", TASK_ENVIRONMENTS["cartpole"], TEACHER, settings, 1
         )
         loop = RunLoop(RunFolder(tmp_path / name, learner.config), learner)
         loop.run(stop_after=stop_after)

@@ -15,14 +15,14 @@ from an_control.load import load_policy
 from an_control.policy import write_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control_sim.envs.tasks import ANT_TASK
-from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 TEACHER = packaged_ant_teacher()
 
 
 @pytest.fixture(scope="module")
 def episode():
-    env, rng = make_environment(ENVIRONMENTS["ant"]), np.random.default_rng(0)
+    env, rng = make_environment(TASK_ENVIRONMENTS["ant"]), np.random.default_rng(0)
     episode = record_episode(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
     env.close()
     return episode

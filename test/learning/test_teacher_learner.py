@@ -130,7 +130,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
                 file.write(b"what a killed run had written beyond its checkpoint")
     assert loop.done == 4
     states = [
-        RunFolder(folder, loop.learner.config).last_checkpoint()["learner"]["contenders"]
+        RunFolder(folder, loop.learner.config).load_checkpoint()["learner"]["contenders"]
         for folder in (whole, parts)
     ]
     assert str(states[0]) == str(states[1])
@@ -229,7 +229,7 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
     policy = make_policy(model := read_model(loop.model_path))
     units = Units.of_task(model.task)
     for wanted in (-0.5, 0.5):
-        seen = units.scaled(np.array([5000.0 + 100.0 * wanted, 7.0]))
+        seen = units.to_readings(np.array([5000.0 + 100.0 * wanted, 7.0]))
         action = policy.step_array(seen, ("observation.0", "observation.1"))
         assert abs(action[0] - wanted) < 0.3
 

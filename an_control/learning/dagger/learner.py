@@ -32,7 +32,7 @@ from an_control.learning.dagger.streams import (
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.runs.run_folder import Recordings, as_tensors, units_of_run
+from an_control.learning.runs.run_folder import EpisodeRecordings, find_units, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
@@ -41,11 +41,11 @@ from an_control.learning.teacher.teachers import (
     hash_model,
     hashes_for_run,
 )
-from an_control.learning.training_disturbances import offered
+from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
 from an_control.policy import Model
-from an_control_sim.gym.environments import choices_of, describe, make_environment
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.environments import describe_task, find_choices, make_environment
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
@@ -104,9 +104,9 @@ class Dagger:
         elif teacher.layers is not None or teacher.units:
             units = teacher.units
         else:  # a function, which takes the environment's numbers
-            units = units_of_run(folder, environment)
+            units = find_units(folder, environment)
         self._env = make_environment(environment, units)
-        choices = choices_of(self._env)
+        choices = find_choices(self._env)
         self._teacher = convert_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
@@ -114,19 +114,19 @@ class Dagger:
         self._hashes = hashes_for_run(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
-        self._faults = offered(self._env, settings.faults)
+        self._faults = drop_unsupported(self._env, settings.faults)
         streams, collection = settings.streams.disturb, settings.collection.disturb
         disturbances = (*self._faults, *streams, *collection)
         self._task = replace(
-            describe(self._env, name, environment),
+            describe_task(self._env, name, environment),
             repeats=any(one.settings.repeat for one in disturbances),
             recovery=settings.recovery,
         )
-        self._recordings = Recordings(folder, DaggerEpisode)
+        self._recordings = EpisodeRecordings(folder, DaggerEpisode)
         self._student = self._make_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._average = AveragedModel(self._student) if settings.averaged else None
-        self._failures = Failures()
+        self._failures = FailureCounter()
         self._episodes: list[DaggerEpisode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
         self._best: dict[str, Any] | None = None
@@ -206,7 +206,7 @@ class Dagger:
                 self._returns = [self._mean_return(lambda rng: NoisyTeacher(rng, 0.0), calm)]
             line |= self._keep_or_undo(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
-        line |= self._failures.figures()
+        line |= self._failures.take_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
@@ -261,8 +261,8 @@ class Dagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `state` returned, with the episodes in the folder."""
-        tensors = as_tensors(state)
+        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
         if self._average is not None:
@@ -352,9 +352,9 @@ class Dagger:
             try:
                 episode = record_episode(self._env, self._teacher, make_driver(), rng, *what)
             except EnvironmentFailure as failure:
-                self._failures.note(failure)
+                self._failures.count_failure(failure)
                 continue
-            self._failures.succeed()
+            self._failures.count_success()
             left -= len(episode.labels) if unit else 1
             yield episode
 

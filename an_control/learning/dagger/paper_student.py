@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, StudentParts, StudentState
@@ -157,16 +157,16 @@ class PaperStudent(nn.Module):
         """Return the student's weights as a model file's contents."""
         arrays = {
             **self.neuron.arrays(),
-            "head.0.weight": array_of(self.out.weight),
-            "head.0.bias": array_of(self.out.bias),
+            "head.0.weight": to_array(self.out.weight),
+            "head.0.bias": to_array(self.out.bias),
         }
         if self._is_authors_form:
-            arrays["scores"] = array_of(self.scores)
+            arrays["scores"] = to_array(self.scores)
             return self.form.model(join_arrays(arrays, self.form.shapes), task, trained)
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {
-                "attention.queries": array_of(self.basis @ self.scores),
+                "attention.queries": to_array(self.basis @ self.scores),
                 "attention.key": np.eye(d, dtype=np.float32),
                 "attention.key_bias": np.zeros(d, np.float32),
             }

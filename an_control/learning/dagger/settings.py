@@ -20,8 +20,12 @@ from typing import Any, Literal
 
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
-from an_control.learning.training_disturbances import Disturbance, Fault, check_chances
-from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, settings_from
+from an_control.learning.training_disturbances import (
+    Fault,
+    TrainingDisturbance,
+    check_probabilities,
+)
+from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, parse_settings
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 from an_control.system.share import share_path
 from an_control.wiring.checked_yaml import read_yaml
@@ -134,10 +138,10 @@ class Collection:
     """Maximum standard deviation of the action noise in perturbed and mixed episodes."""
     noisy_noise: float = 0.4
     """Maximum standard deviation of the action noise in noisy episodes."""
-    disturb: dict[Disturbance, Share] = field(
+    disturb: dict[TrainingDisturbance, Share] = field(
         default_factory=lambda: {
-            Disturbance("missing=0.05..0.25"): 0.3,
-            Disturbance("noise=1..4,noise-sd=1"): 0.3,
+            TrainingDisturbance("missing=0.05..0.25"): 0.3,
+            TrainingDisturbance("noise=1..4,noise-sd=1"): 0.3,
         }
     )
     """Share of the rewired and mixed episodes that have each of these disturbances."""
@@ -234,7 +238,7 @@ class DaggerSettings:
     """Return the average of the students after each round as the model."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
         if self.minutes and not self.rounds:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
@@ -301,7 +305,7 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     if "observation" in top:
         text = top["observation"].text(" or ".join(KINDS), _OBSERVATION)
         kind = KINDS[text]  # type: ignore[assignment]
-    settings = settings_from(kind, entry, header)
+    settings = parse_settings(kind, entry, header)
     if top["an_control_recipe"].value != 1:
         raise top["an_control_recipe"].error("1, the version of the format")
     return settings

@@ -30,13 +30,13 @@ from an_control.disturbance import (
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.training_disturbances import (
-    NOTHING,
-    Disturbance,
+    NO_DISTURBANCE,
     Fault,
-    disturber,
-    draw,
-    draw_each,
-    ids_of,
+    TrainingDisturbance,
+    draw_independently,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
 )
 from an_control.learning.yaml_settings import Share
 from an_control.policy import Policy
@@ -73,7 +73,7 @@ def record_episode(
     teacher: Teacher,
     driver: Driver,
     rng: np.random.Generator,
-    disturbance: DisturbanceSettings = NOTHING,
+    disturbance: DisturbanceSettings = NO_DISTURBANCE,
     reshuffle: float = 0.0,
 ) -> DaggerEpisode:
     """Record one episode to its end.
@@ -93,8 +93,8 @@ def record_episode(
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
-    disturbed = disturber(channels, disturbance, rng)
-    episode = LiveEpisode(env, seed, disturbed, ids_of(channels))
+    disturbed = make_disturber(channels, disturbance, rng)
+    episode = LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
     newest = NewestReadings()
@@ -210,7 +210,7 @@ class RolloutSettings:
     """Maximum standard deviation of the noise on an episode's actions."""
     reshuffle: float = 0.0
     """Probability per step that all signals move."""
-    disturb: Mapping[Disturbance, float] = field(default_factory=dict)
+    disturb: Mapping[TrainingDisturbance, float] = field(default_factory=dict)
     """Probability of each disturbance for the episode; an episode may have several."""
     faulty: bool = False
     """Whether the run's faults are drawn for the episode too."""
@@ -221,8 +221,8 @@ class RolloutSettings:
         self, faults: Mapping[Fault, float], rng: np.random.Generator
     ) -> DisturbanceSettings:
         """Draw the disturbances of one episode in a run with these faults."""
-        drawn = draw(faults, rng) if self.faulty else NOTHING
-        drawn = drawn.merged_with(draw_each(self.disturb, rng))
+        drawn = draw_one(faults, rng) if self.faulty else NO_DISTURBANCE
+        drawn = drawn.merged_with(draw_independently(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
@@ -248,7 +248,7 @@ class StudentRollout:
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        own = self._policy.step_array(seen.values, seen.ids or ids_of(len(seen.values)))
+        own = self._policy.step_array(seen.values, seen.ids or make_sorted_ids(len(seen.values)))
         return self._noise.add_noise(label if self._teaching else own)
 
 
@@ -262,8 +262,8 @@ CUTS = 2
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
-DISTURB: Mapping[Disturbance, float] = MappingProxyType(
-    {Disturbance("missing=0.05..0.25"): 0.2, Disturbance("garbage=0.05..0.2"): 0.3}
+DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
+    {TrainingDisturbance("missing=0.05..0.25"): 0.2, TrainingDisturbance("garbage=0.05..0.2"): 0.3}
 )
 """Default share of the rows that have each disturbance."""
 
@@ -272,7 +272,7 @@ DISTURB: Mapping[Disturbance, float] = MappingProxyType(
 class StreamSettings:
     """Disturbances of the rows of batches, beside the run's faults."""
 
-    disturb: dict[Disturbance, Share] = field(default_factory=lambda: dict(DISTURB))
+    disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
     """Share of the rows that have each of these disturbances; a row may have several."""
     reshuffled: Share = 0.4
     """Share of the rows whose signals move during the episode."""
@@ -444,13 +444,13 @@ class DaggerStreams:
 
     def _disturb(self, observations: np.ndarray) -> Replay:
         """Return the readings (T, N) of an episode as they arrive, with the row's disturbances."""
-        drawn = draw(self._faults, self._rng).merged_with(
-            draw_each(self._settings.disturb, self._rng)
+        drawn = draw_one(self._faults, self._rng).merged_with(
+            draw_independently(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape
         if drawn.active_on("readings"):
             seed = int(self._rng.integers(2**31))
-            return Disturber(ids_of(channels), drawn, seed).replay(observations)
+            return Disturber(make_sorted_ids(channels), drawn, seed).replay(observations)
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
@@ -69,7 +69,7 @@ class StudentParts(nn.Module):
 
     def initial_state(self, rows: int) -> RecurrenceState:
         """Return the recurrence's state at the start of `rows` episodes."""
-        return () if self.recurrence is None else self.recurrence.start(rows)
+        return () if self.recurrence is None else self.recurrence.initial_state(rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the layers' weights under their names in a model file."""
@@ -149,8 +149,8 @@ class LstmNeuron(nn.LSTM):
         """Return the weights under their names in a model file."""
         return {
             **_export_weights(self.weight_ih_l0, self.basis, self.actions),
-            "neuron.hidden": array_of(self.weight_hh_l0),
-            "neuron.bias": array_of(self.bias_ih_l0 + self.bias_hh_l0),
+            "neuron.hidden": to_array(self.weight_hh_l0),
+            "neuron.bias": to_array(self.bias_ih_l0 + self.bias_hh_l0),
         }
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -211,7 +211,7 @@ class StackedNeuron(nn.Linear):
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights under their names in a model file."""
         exported = _export_weights(self.weight, self.basis, self.actions)
-        return exported | {"neuron.bias": array_of(self.bias)}
+        return exported | {"neuron.bias": to_array(self.bias)}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from the arrays of a model file."""
@@ -237,7 +237,7 @@ def _neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor
 def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
     """Return a model file's arrays for learned weights."""
     own, shared, *products = np.split(
-        array_of(weight), _part_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _part_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -647,15 +647,15 @@ class Student(nn.Module):
         }
         if not self.sizes.pma:
             arrays |= {
-                "attention.queries": array_of(self.queries),
-                "attention.key": array_of(self.key.weight),
-                "attention.key_bias": array_of(self.key.bias),
+                "attention.queries": to_array(self.queries),
+                "attention.key": to_array(self.key.weight),
+                "attention.key_bias": to_array(self.key.bias),
             }
         if self.sizes.memory:
             arrays |= self._memory_arrays()
         for place, layer in enumerate(self._layers):
-            arrays[f"head.{place}.weight"] = array_of(layer.weight)
-            arrays[f"head.{place}.bias"] = array_of(layer.bias)
+            arrays[f"head.{place}.weight"] = to_array(layer.weight)
+            arrays[f"head.{place}.bias"] = to_array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         return Model("attention_neuron", self._sizes, arrays, task, trained)
 
@@ -689,14 +689,14 @@ class Student(nn.Module):
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
         some = {}
         if self.sizes.outlier_weighting:
-            some["memory.log_outlier_weight"] = array_of(self.log_outlier_weight)
+            some["memory.log_outlier_weight"] = to_array(self.log_outlier_weight)
         if self.sizes.prediction_attention:
-            some["attention.prediction"] = array_of(self.prediction)
+            some["attention.prediction"] = to_array(self.prediction)
         return some | {
-            "memory.input": array_of(memory.weight_ih),
-            "memory.hidden": array_of(memory.weight_hh),
-            "memory.bias": array_of(bias),
-            "memory.hidden_bias": array_of(memory.bias_hh[2 * units :]),
-            "expectation.weight": array_of(self.expectation.weight),
-            "expectation.bias": array_of(self.expectation.bias),
+            "memory.input": to_array(memory.weight_ih),
+            "memory.hidden": to_array(memory.weight_hh),
+            "memory.bias": to_array(bias),
+            "memory.hidden_bias": to_array(memory.bias_hh[2 * units :]),
+            "expectation.weight": to_array(self.expectation.weight),
+            "expectation.bias": to_array(self.expectation.bias),
         }

@@ -26,7 +26,7 @@ from an_control.learning.dagger.streams import (
     StreamSettings,
 )
 from an_control.learning.dagger.student import Student, StudentState
-from an_control.learning.training_disturbances import Disturbance
+from an_control.learning.training_disturbances import TrainingDisturbance
 
 SATURATED = 0.999
 """Absolute label from which on an action counts as saturated."""
@@ -126,7 +126,7 @@ def train_memory(
     at times the whole message is blank for some steps, as after a reshuffle.
     """
     rows, updates = 2 * settings.batch, settings.memory_updates
-    wiring = StreamSettings({Disturbance("missing=0.05..0.5"): 0.6}, reshuffled=0.0)
+    wiring = StreamSettings({TrainingDisturbance("missing=0.05..0.5"): 0.6}, reshuffled=0.0)
     streams = DaggerStreams(episodes, rows, settings.steps, wiring, len(episodes), rng)
     parts = [student.memory, student.expectation, student.head]
     parameters = [parameter for part in parts for parameter in part.parameters()]

@@ -36,17 +36,22 @@ from an_control.learning.es.optimisers import (
     rank_failed_last,
 )
 from an_control.learning.es.parametrisation import Authors, PolicyForm
-from an_control.learning.rollout.compiled.engine import FusedEngine, Hints
+from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
 from an_control.learning.rollout.engine import (
-    NOTHING,
-    Engine,
+    NO_DISTURBANCE,
+    EpisodeStart,
     Outcomes,
+    RolloutEngine,
     RolloutError,
-    Start,
-    evaluation_starts,
-    training_starts,
+    draw_training_starts,
+    make_evaluation_starts,
 )
-from an_control.learning.runs.card import failures, mean_return, playable, standard_error
+from an_control.learning.runs.card import (
+    count_failures,
+    drop_unplayable_episodes,
+    mean_return,
+    standard_error,
+)
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.sizes import Shapes
@@ -98,7 +103,7 @@ class Hinted(PolicyForm):
 
     def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
-    ) -> Hints:
+    ) -> IdentityHints:
         """Return the hints for policies (P, size) in a number of episodes.
 
         Args:
@@ -109,7 +114,7 @@ class Hinted(PolicyForm):
         """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
-        return Hints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
+        return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
 def hinted_share(progress: float) -> float:
@@ -327,7 +332,7 @@ class SearchSettings:
     """Share of the remaining run that a race takes."""
     decay: float = 0.0
     """Weight of a candidate's squared length, which is subtracted from its fitness."""
-    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
+    mixture: tuple[DisturbanceSettings, ...] = (NO_DISTURBANCE,)
     """Disturbances that share a generation's episodes evenly, unless a curriculum decides. A
     validation plays all its episodes under each of them."""
     validate_every: int = 10
@@ -375,7 +380,7 @@ class Search:
         self,
         task: Task,
         form: PolicyForm,
-        engine: Engine,
+        engine: RolloutEngine,
         settings: SearchSettings,
         seed: int,
         start: np.ndarray | None = None,
@@ -472,7 +477,7 @@ class Search:
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
         """Return the returns (episodes,) of an evaluation of the model."""
-        starts = evaluation_starts(seed, episodes)
+        starts = make_evaluation_starts(seed, episodes)
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
@@ -485,7 +490,7 @@ class Search:
         rng = np.random.default_rng([self.seed, self.generation])
         optimiser = self._contenders[race.turn]
         candidates = optimiser.ask(rng)
-        starts = training_starts(rng, self._episodes.current)
+        starts = draw_training_starts(rng, self._episodes.current)
         vectors = candidates * self._scales
         models = self._form.models(vectors, self._task, {})
         conditions, hints = (
@@ -493,7 +498,7 @@ class Search:
             self._current_hints(vectors, starts, rng),
         )
         outcomes = play_mixture(self._engine, models, starts, conditions, hints)
-        episodes = playable(outcomes.returns)
+        episodes = drop_unplayable_episodes(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
@@ -596,8 +601,8 @@ class Search:
             self._stall.rescale(ratio)
 
     def _current_hints(
-        self, vectors: np.ndarray, starts: Sequence[Start], rng: np.random.Generator
-    ) -> Hints | None:
+        self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
+    ) -> IdentityHints | None:
         """Return the hints for these policies at this progress of the run, None without hints."""
         share = hinted_share(self.progress)
         if self._hinted is None or share == 0.0:
@@ -623,7 +628,7 @@ class Search:
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
-        if failed := failures(returns):
+        if failed := count_failures(returns):
             shares["validation_failed"] = failed
         if self._hinted is not None and hinted_share(self.progress) > 0.0:
             means["hinted"] = self._hinted_return(model, contender)
@@ -634,7 +639,7 @@ class Search:
     def _hinted_return(self, model: Model, contender: Optimiser) -> float:
         """Return the contender's mean return in the validation episodes with the current hints."""
         settings = self.settings
-        starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
+        starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._current_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
         outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
@@ -642,11 +647,11 @@ class Search:
 
 
 def play_mixture(
-    engine: Engine,
+    engine: RolloutEngine,
     models: Sequence[Model],
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     mixture: Mixture,
-    hints: Hints | None = None,
+    hints: IdentityHints | None = None,
 ) -> Outcomes:
     """Play every model through every episode, with the disturbances sharing the episodes evenly.
 

@@ -18,11 +18,16 @@ import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
-from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
+from an_control.learning.training_disturbances import (
+    Fault,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
@@ -207,22 +212,22 @@ def record_episodes(
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
     traces: list[EpisodeTrace] = []
-    long, failures = False, Failures()
+    long, failures = False, FailureCounter()
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(channels)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
-        disturbed = disturber(channels, draw(faults, rng), rng)
+        disturbed = make_disturber(channels, draw_one(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
             trace = record_trace(episode, explorer, disturbed, calm)
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         traces.append(trace)
         steps += len(trace.actions)
         long = long or len(trace.actions) > WINDOW
@@ -267,6 +272,6 @@ def record_trace(
             actor.note_sent(episode.sent)
     last = episode.observation
     if disturbed is not None:
-        last = disturbed.apply(last, ids_of(len(last)))[0]
+        last = disturbed.apply(last, make_sorted_ids(len(last)))[0]
     readings.append(newest(last))
     return EpisodeTrace(np.array(readings), np.array(actions), not calm)

@@ -34,7 +34,7 @@ from an_control.learning.forward_model.networks import (
     PredictionTraining,
     usual_costs,
 )
-from an_control.learning.runs.run_folder import Recordings
+from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy import Model
@@ -72,7 +72,7 @@ class ForwardModelLearner:
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known = env, model
-        self._recordings = Recordings(folder, EpisodeTrace)
+        self._recordings = EpisodeRecordings(folder, EpisodeTrace)
         self._rng = np.random.default_rng(seed)
         self._stages: list[Callable[[], NetworkTraining]] = [
             self._prediction_training,
@@ -164,7 +164,7 @@ class ForwardModelLearner:
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task.channels)
+            else ForwardSizes.from_header(state["forward"], self._known.task.channels)
         )
         self._known = replace(self._without_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])

@@ -19,7 +19,7 @@ from torch import nn
 
 from an_control.disturbance import Range
 from an_control.learning.forward_model.episodes import EpisodeTrace
-from an_control.learning.runs.run_folder import as_tensors
+from an_control.learning.runs.run_folder import to_tensors
 from an_control.learning.training_disturbances import Fault
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
@@ -160,8 +160,8 @@ class NetworkTraining(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `state` returned."""
         self.done, self._cpu_s = state["done"], state["cpu_s"]
-        self.network.load_state_dict(as_tensors(state["network"]))
-        self._optimiser.load_state_dict(as_tensors(state["optimiser"]))
+        self.network.load_state_dict(to_tensors(state["network"]))
+        self._optimiser.load_state_dict(to_tensors(state["optimiser"]))
         self.restore_batches(state["further"])
 
 

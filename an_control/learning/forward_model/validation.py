@@ -21,7 +21,12 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
 from an_control.learning.forward_model.episodes import EpisodeTrace, record_trace
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import Fault, disturber, ids_of, offered
+from an_control.learning.training_disturbances import (
+    Fault,
+    drop_unsupported,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.load import make_policy
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
@@ -31,7 +36,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
@@ -77,9 +82,11 @@ def validate(
         return record_traces(env, model, settings, ticks, rng)
 
     trained = play(NOMINAL) + play(NOMINAL)
-    for fault in offered(env, dict.fromkeys(faults, 0.0)):
+    for fault in drop_unsupported(env, dict.fromkeys(faults, 0.0)):
         trained += play(fault.settings)
-    robots = [play(one.settings) for one in offered(env, dict.fromkeys(map(Fault, OTHERS), 0.0))]
+    robots = [
+        play(one.settings) for one in drop_unsupported(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
+    ]
     unmoved, count = play(NOMINAL), trained[0].readings.shape[1]
     limits = measure_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
@@ -112,19 +119,19 @@ def record_traces(
     Raises:
         EnvironmentFailure: too many episodes failed.
     """
-    player, left, failures = _UnmonitoredDriver(model), ticks, Failures()
+    player, left, failures = _UnmonitoredDriver(model), ticks, FailureCounter()
     count, traces = len(player.ids), []
     while left:
         player.policy.reset()
-        disturbed = disturber(count, settings, rng)
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(count)
+        disturbed = make_disturber(count, settings, rng)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(count)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
             traces.append(record_trace(episode, player, disturbed, calm=True))
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         left -= len(traces[-1].actions)
     return traces
 
@@ -251,7 +258,7 @@ def _max_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
-        fit.watch(readings == before, readings)
+        fit.count_repeats(readings == before, readings)
         most, before = max(most, len(fit.slow)), readings
     return most
 
@@ -271,7 +278,7 @@ def _excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np
     """Return the cost (T,) of each tick above the usual, in nats."""
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
-    own = costs.own(np.diff(readings, axis=0), readings[1:], prediction)
+    own = costs.channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
     found: np.ndarray = (own - forward.usual_costs).sum(1)
     return found
 
@@ -307,6 +314,6 @@ def _reassignment_gains(forward: ForwardModel, costs: Costs, trace: EpisodeTrace
         costs.add(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
-            moved = costs.cost_moves(found, everyone)
+            moved = costs.penalise_moves(found, everyone)
             gains[tick] = present - moved[costs.assign(moved), everyone].sum()
     return gains

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.runs.run_folder import units_of_run
+from an_control.learning.runs.run_folder import find_units
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.library import (
     LibraryAlgorithm,
@@ -30,10 +30,15 @@ from an_control.learning.teacher.library import (
 from an_control.learning.teacher.settings import TeacherSettings, contender_settings
 from an_control.learning.teacher.teachers import Layers, Teacher, hashes_for_run
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
-from an_control.learning.training_disturbances import draw
+from an_control.learning.training_disturbances import draw_one
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
-from an_control_sim.gym.environments import choices_of, describe, make_environment, of_patches
+from an_control_sim.gym.environments import (
+    describe_task,
+    find_choices,
+    make_environment,
+    shows_patches,
+)
 from an_control_sim.gym.failure import EnvironmentFailure
 from an_control_sim.gym.units import Units
 
@@ -184,16 +189,16 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        units = units_of_run(folder, environment) if start is None else start.units
+        units = find_units(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
-        if of_patches(self._env):
+        if shows_patches(self._env):
             self._env.close()
             raise ValueError(
                 f"environment {environment!r}: has image patches; a teacher takes scalar channels"
             )
         self.settings, self.limits, self.seed = settings, limits, seed
-        self._task = describe(self._env, name, environment)
-        self._choices = choices_of(self._env)
+        self._task = describe_task(self._env, name, environment)
+        self._choices = find_choices(self._env)
         self._started = start is not None
         self._hashes = hashes_for_run(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
@@ -204,7 +209,7 @@ class TeacherLearner:
         """The contender of the last iteration."""
         rng = np.random.default_rng([seed, 1])
         seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
-        self._validations = [(seed, draw(settings.faults, rng)) for seed in seeds]
+        self._validations = [(seed, draw_one(settings.faults, rng)) for seed in seeds]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
         """Iterations and seconds at the last validation that was clearly better."""
@@ -298,7 +303,7 @@ class TeacherLearner:
             self._largest_logit = self._newest.library.largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
             validation = self._validate()
-            line |= self._newest.library.failures.figures()
+            line |= self._newest.library.failures.take_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
                 self._newest.record_validation(validation)
@@ -362,9 +367,9 @@ class TeacherLearner:
             try:
                 totals.append(self._play_validation(policy, ids, seed, fault))
             except EnvironmentFailure as failure:
-                failures.note(failure)
+                failures.count_failure(failure)
             else:
-                failures.succeed()
+                failures.count_success()
         return float(np.mean(totals)) if totals else math.nan
 
     def _play_validation(

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.runs.run_folder import RunError, as_tensors
+from an_control.learning.runs.run_folder import RunError, to_tensors
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, Model
 from an_control.policy.task import Task
-from an_control_sim.gym.failure import Failures
+from an_control_sim.gym.failure import FailureCounter
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 """Arrays of a replay buffer that a record contains, in this order."""
@@ -219,7 +219,7 @@ class LibraryAlgorithm:
         torch.set_num_threads(1)
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
-        self.failures = Failures()
+        self.failures = FailureCounter()
         """Failed episodes since the figures were last read."""
         self._episodes = [
             TrainingEpisodes(env, settings.burst, int(one), settings.faults, self.failures)
@@ -265,7 +265,7 @@ class LibraryAlgorithm:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line | self.failures.figures()
+        return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
         """Freeze or release PPO's actor for the next iterations, if the settings have a warm-up."""
@@ -337,7 +337,7 @@ class LibraryAlgorithm:
             RunError: the file of the replay buffer is missing or too short.
         """
         algorithm, vectorised = self._algorithm, self._vectorised
-        algorithm.set_parameters(as_tensors(state["parameters"]), exact_match=True)
+        algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)
         for name, value in {**state["counters"], **state["last"]}.items():
             setattr(algorithm, name, value)
         vectorised.returns = state["returns"]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import gymnasium
 
 from an_control.learning.teacher.teachers import Output, Teacher
-from an_control.learning.training_disturbances import Fault, check_chances
-from an_control_sim.gym.environments import choices_of
+from an_control.learning.training_disturbances import Fault, check_probabilities
+from an_control_sim.gym.environments import find_choices
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
@@ -56,7 +56,7 @@ class TeacherSettings:
     """Share of the run in which independent noise races with smooth noise; 0: no race."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
 
 
 START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
@@ -131,7 +131,7 @@ def settings_for_environment(
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _without_smooth_noise(settings)
-    if choices_of(env):
+    if find_choices(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})

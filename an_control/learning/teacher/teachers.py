@@ -26,8 +26,8 @@ from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import head_layers
 from an_control.system.files import read_regular
 from an_control_sim.gym.environments import import_module
-from an_control_sim.gym.spaces import actions_of, chosen, one_hot
-from an_control_sim.gym.units import AS_THEY_ARE, Units
+from an_control_sim.gym.spaces import convert_actions, encode_choices, find_choices
+from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
 """Length of a hash."""
@@ -114,7 +114,7 @@ class NetworkTeacher:
         self,
         layers: Sequence[tuple[np.ndarray, np.ndarray]],
         output: Output = "clip",
-        units: Units = AS_THEY_ARE,
+        units: Units = UNSCALED,
     ) -> None:
         self.output: Output = output
         self.units = units
@@ -154,7 +154,7 @@ class FunctionTeacher:
         self,
         function: Callable[[np.ndarray], np.ndarray],
         digest: str | None = None,
-        units: Units = AS_THEY_ARE,
+        units: Units = UNSCALED,
     ) -> None:
         self._function, self.digest, self.units = function, digest, units
 
@@ -179,7 +179,7 @@ class ChoiceTeacher:
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return 1 for each option that is chosen and for each bit that is set, else -1."""
         numbers = self._teacher(observation)
-        made = one_hot(self._choices, chosen(self._choices, numbers))
+        made = encode_choices(self._choices, find_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
@@ -190,7 +190,9 @@ def convert_units(teacher: Teacher, units: Units) -> Teacher:
         return teacher
     if teacher.layers is None:
         return FunctionTeacher(
-            lambda readings: teacher(own.scaled(units.numbers(readings))), teacher.digest, units
+            lambda readings: teacher(own.to_readings(units.to_numbers(readings))),
+            teacher.digest,
+            units,
         )
     (weight, bias), *others = teacher.layers
     ones, zeros = np.ones(weight.shape[1]), np.zeros(weight.shape[1])
@@ -288,7 +290,7 @@ def _load_from_stable_baselines(
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
-    unit = actions_of(actions).unit
+    unit = convert_actions(actions).to_numbers
 
     def act(observation: np.ndarray) -> np.ndarray:
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)

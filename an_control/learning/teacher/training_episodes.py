@@ -12,10 +12,15 @@ from gymnasium import spaces
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
-from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
-from an_control_sim.gym.environments import choices_of
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
-from an_control_sim.gym.spaces import one_hot
+from an_control.learning.training_disturbances import (
+    Fault,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
+)
+from an_control_sim.gym.environments import find_choices
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.spaces import encode_choices
 
 LONGEST_BURST = 20
 """Upper bound of the steps of a burst."""
@@ -27,8 +32,8 @@ def make_disturbed_episode(
 ) -> LiveEpisode:
     """Return an episode under a fault, which may be none; the seed alone decides it."""
     (channels,) = env.observation_space.shape or (0,)
-    disturbed = disturber(channels, fault, np.random.default_rng(seed))
-    return LiveEpisode(env, seed, disturbed, ids_of(channels))
+    disturbed = make_disturber(channels, fault, np.random.default_rng(seed))
+    return LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -64,15 +69,15 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         burst: float,
         seed: int,
         faults: Mapping[Fault, float] = NO_FAULTS,
-        failures: Failures | None = None,
+        failures: FailureCounter | None = None,
     ) -> None:
         super().__init__(env)
         self._faults = faults
-        self._failures = Failures() if failures is None else failures
+        self._failures = FailureCounter() if failures is None else failures
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        self._choices = choices_of(env)
+        self._choices = find_choices(env)
         if self._choices:
             self.action_space = _choice_space(self._choices)
         self._burst = burst
@@ -102,7 +107,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Take one step, which lasts until the next message arrives."""
         try:
-            reward = self._act(one_hot(self._choices, action) if self._choices else action)
+            reward = self._act(encode_choices(self._choices, action) if self._choices else action)
         except EnvironmentFailure as failure:
             self._note_failure(failure)
             return self._observed, 0.0, False, True, {}
@@ -135,7 +140,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _note_failure(self, failure: EnvironmentFailure) -> None:
         """Count a failure and let the next reset start another episode."""
-        self._failures.note(failure)
+        self._failures.count_failure(failure)
         self._failed = True
 
     @property
@@ -150,7 +155,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
-                self._start_episode(seed, draw(self._faults, self._rng))
+                self._start_episode(seed, draw_one(self._faults, self._rng))
             except EnvironmentFailure as failure:
                 self._note_failure(failure)
 
@@ -182,7 +187,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._advance()
         if self._episode.done:
             self.returns.append(self._episode.total)
-            self._failures.succeed()
+            self._failures.count_success()
         return reward
 
     def _play_stop(self) -> None:

@@ -18,7 +18,7 @@ BLOCK = 64
 """Rows of the self-attention that fit the processor's cache."""
 
 
-def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
+def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
     """Turn scores (rows, N) into attention weights before normalising, in place.
 
     Args:
@@ -34,7 +34,7 @@ def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None
     scores[...] = exponential
 
 
-def norm(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
     """Replace the message (M, m) by the layer norm of its positive part, in place."""
     np.maximum(message, 0.0, out=message)
     message -= message.mean(axis=1, keepdims=True)
@@ -88,11 +88,11 @@ class Kernels(NamedTuple):
     """The functions of this module, or their compiled versions."""
 
     name: str
-    weigh: Callable[[np.ndarray, np.ndarray, np.float32], None]
-    norm: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    exponentiate: Callable[[np.ndarray, np.ndarray, np.float32], None]
+    normalise_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-PLAIN = Kernels("numpy", weigh, norm, importance, convolve, add_rows)
+PLAIN = Kernels("numpy", exponentiate, normalise_message, importance, convolve, add_rows)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct
+from an_control.policy.protocol import Policy, PreviousAction, check_unique
 from an_control.policy.sizes import TopPatchesSizes, VisionSizes
-from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.heads import ConvolutionHead, TopPatchesHead
 from an_control.policy.vision.kernels import Kernels
 from an_control.policy.vision.patch_attention import PatchAttention
 from an_control.system.blas import one_blas_thread
@@ -34,11 +34,11 @@ class VisionNeuron(PreviousAction, Policy):
         self.nominal_ids: tuple[str, ...] = model.task.channels
         self.reading_shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
         self._attend = PatchAttention(model, kernels)
-        self._head: TopPatches | Convolution
+        self._head: TopPatchesHead | ConvolutionHead
         if isinstance(model.sizes, TopPatchesSizes):
-            self._head = TopPatches(model, kernels)
+            self._head = TopPatchesHead(model, kernels)
         else:
-            self._head = Convolution(model, kernels)
+            self._head = ConvolutionHead(model, kernels)
         self.reset()
 
     def reset(self) -> None:
@@ -80,7 +80,7 @@ class VisionNeuron(PreviousAction, Policy):
                 " (ids, frames, rows, columns)"
             )
         if ids is not self._ids:
-            self._ids = distinct(ids)
+            self._ids = check_unique(ids)
         self.message = self._attend(patches, self._previous)
         self._previous = self._head(self.message, self._previous)
         return self._previous.copy()

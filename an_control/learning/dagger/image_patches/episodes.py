@@ -18,9 +18,13 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturbe
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import NOTHING, disturber, ids_of
+from an_control.learning.training_disturbances import (
+    NO_DISTURBANCE,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.policy import Policy
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
 
 ROAD_GRAY = 102.0
@@ -151,7 +155,7 @@ def record_episode(
             if picture is not None:
                 view = inner.frames.copy()
                 replace_grass(view, picture)
-                patches = cut(view, settings.student.patch)
+                patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.apply(patches, channels)
                 policy_acts = delivery.arrived or settings.repeats
@@ -172,7 +176,7 @@ def record_episode(
     return PatchEpisode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-CHANNEL = ids_of(1)
+CHANNEL = make_sorted_ids(1)
 
 
 def undisturbed_frames(steps: int, stack: int) -> np.ndarray:
@@ -206,7 +210,7 @@ def draw_seen_frames(
             (K,).
     """
     frames = undisturbed_frames(steps, stack)
-    disturbing = disturber(1, replace(disturbance, missing=NOTHING.missing), rng)
+    disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
     delivery = DisturbedPatches(disturbing)

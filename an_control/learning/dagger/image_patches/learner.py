@@ -20,8 +20,8 @@ from an_control.learning.dagger.image_patches.episodes import PatchEpisode, reco
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.learning.es.search import VALIDATION_SEED
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.runs.run_folder import Recordings, as_tensors
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import hash_model, hashes_for_run
 from an_control.load import make_policy
@@ -135,7 +135,7 @@ class PatchDagger:
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())
-        self._recordings = Recordings(folder, PatchEpisode)
+        self._recordings = EpisodeRecordings(folder, PatchEpisode)
         self._episodes: list[PatchEpisode] = []
         self._round = 0
 
@@ -187,8 +187,8 @@ class PatchDagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `state` returned, with the episodes in the folder."""
-        tensors = as_tensors(state)
+        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])
         self._optimiser.load_state_dict(tensors["optimiser"])
@@ -257,9 +257,9 @@ class PatchDagger:
     def _validate(self) -> float:
         """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
+            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
         )
-        results = evaluate(
+        results = play_episodes(
             self._make_policy(),
             self._env,
             self._task.channels,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
@@ -125,7 +125,7 @@ class VisionStudent(nn.Module):
         """Return the weights under their names in a model file."""
         found = {name: array for part in self._set_layers for name, array in part.arrays().items()}
         return {
-            name: found[name] if name in found else array_of(self.array(name))
+            name: found[name] if name in found else to_array(self.array(name))
             for name in self.sizes.shapes()
         }
 

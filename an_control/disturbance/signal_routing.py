@@ -19,7 +19,7 @@ NOISE_SD = 1.0
 _NOTHING, _NOISE = -1, -2
 
 
-class Cables:
+class SignalRouting:
     """The signal that each channel carries; at first its own.
 
     A signal may be carried by several channels.
@@ -102,7 +102,7 @@ class Cables:
             The readings (m,) by channel, and the ids (m,) of the channels.
         """
         if ids is not self._came:
-            self._place(tuple(ids))
+            self._map_ids(tuple(ids))
             self._came = tuple(ids) if not isinstance(ids, tuple) else ids
         if self._straight:
             return values, ids
@@ -111,7 +111,7 @@ class Cables:
             moved[self._noisy] = self._random.normal(0.0, NOISE_SD, len(self._noisy))
         return moved, self._names
 
-    def _place(self, ids: tuple[str, ...]) -> None:
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Compute the places of the channels' readings, for as long as the same ids come."""
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
