@@ -60,14 +60,13 @@ class ExperimentStep:
 
 
 class DoneSteps:
-    """Record of the steps of an experiment that succeeded, kept in a file."""
+    """Record of the steps of an experiment that succeeded, kept in a file.
+
+    Raises:
+        ValueError: the file is not such a record.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Read the record.
-
-        Raises:
-            ValueError: the file is not such a record.
-        """
         self._path = path
         self._records: dict[str, Any] = {}
         if path.exists():

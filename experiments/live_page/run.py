@@ -56,19 +56,19 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
         yield one
 
 
-def take_pictures(folder: Path, only: list[str]) -> None:
+def take_pictures(folder: Path, robots: list[str]) -> None:
     """Take a screenshot of each robot; of the Ant also in the dark, and an animation.
 
     The Ant walks in real time, the others play in lockstep.
 
     Args:
         folder: for the pictures.
-        only: names of `ROBOTS`; all if empty.
+        robots: names of `ROBOTS`; all if empty.
     """
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in only or ROBOTS:
+    for name in robots or ROBOTS:
         simulation = run_simulation(*ROBOTS[name], "--episodes", "100000")
         with simulation as robot, browsing(robot.address()) as page:
             page.page.wait_for_selector("#lamp[data-state=running]", state="attached")

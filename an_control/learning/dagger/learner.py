@@ -65,6 +65,21 @@ class Dagger:
 
     The first round learns from episodes that the teacher drives. Each later round also records
     episodes that the student drives; the teacher labels every step.
+
+    Args:
+        folder: the run's folder, in which the recorded episodes are stored.
+        name: the task's name in the model file.
+        environment: the name from which `make_environment` makes the environment.
+        teacher: the policy to imitate.
+        settings: the recipe.
+        seed: decides all random numbers of the run.
+        device: the torch device on which the student learns.
+        teacher_name: the user's name for the teacher, stored in the run's settings; None for the
+            teacher that belongs to the task.
+        start: a model from whose weights the student starts; None for random weights.
+
+    Raises:
+        ValueError: the sizes of teacher, `start` and settings do not fit together.
     """
 
     unit = "round"
@@ -81,23 +96,6 @@ class Dagger:
         teacher_name: str | None = None,
         start: Model | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            folder: the run's folder, in which the recorded episodes are stored.
-            name: the task's name in the model file.
-            environment: the name from which `make_environment` makes the environment.
-            teacher: the policy to imitate.
-            settings: the recipe.
-            seed: decides all random numbers of the run.
-            device: the torch device on which the student learns.
-            teacher_name: the user's name for the teacher, stored in the run's settings; None for
-                the teacher that belongs to the task.
-            start: a model from whose weights the student starts; None for random weights.
-
-        Raises:
-            ValueError: the sizes of teacher, `start` and settings do not fit together.
-        """
         torch.set_num_threads(1)
         self._device, self._teacher_name = device, teacher_name
         self.settings, self.seed = settings, seed

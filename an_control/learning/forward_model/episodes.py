@@ -77,16 +77,14 @@ class Explorer:
 
     One copy of the policy always gets the right readings. A second copy gets some of its channels
     swapped; its actions are sent in "crossed" and "lost" stretches.
+
+    Args:
+        model: the policy.
+        noise: maximum standard deviation of the noise in noisy stretches.
+        rng: decides all random numbers.
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
-        """Load the policy.
-
-        Args:
-            model: the policy.
-            noise: maximum standard deviation of the noise in noisy stretches.
-            rng: decides all random numbers.
-        """
         self._policy, self._confused = make_policy(model, "off"), make_policy(model, "off")
         self._ids = self._policy.nominal_ids
         self._noise, self._rng = noise, rng
@@ -139,19 +137,18 @@ class Explorer:
 
 
 class MissingChannels:
-    """Driver of an episode: the monitored policy, while a changing set of channels is missing."""
+    """Driver of an episode: the monitored policy, while a changing set of channels is missing.
+
+    Args:
+        model: the policy, with its monitor.
+        missing: share of the channels that are missing.
+        noise: twice the maximum standard deviation of the noise on the actions.
+        rng: decides all random numbers.
+    """
 
     def __init__(
         self, model: Model, missing: Range, noise: float, rng: np.random.Generator
     ) -> None:
-        """Load the policy.
-
-        Args:
-            model: the policy, with its monitor.
-            missing: share of the channels that are missing.
-            noise: twice the maximum standard deviation of the noise on the actions.
-            rng: decides all random numbers.
-        """
         self._policy = make_policy(model, "match")
         self._ids = self._policy.nominal_ids
         self._share, self._noise, self._rng = missing, noise, rng

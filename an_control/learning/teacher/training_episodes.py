@@ -51,6 +51,16 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Spaces of choices are kept. `info` is left empty, since the library copies it in every step and
     nothing reads it. An episode that fails is truncated.
+
+    Args:
+        env: the environment.
+        burst: probability per step that a burst begins.
+        seed: decides all random numbers.
+        faults: probability of each fault, of which an episode has one or none.
+        failures: counts the episodes that fail; None for a new counter.
+
+    Raises:
+        EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it too.
     """
 
     def __init__(
@@ -61,19 +71,6 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         faults: Mapping[Fault, float] = NO_FAULTS,
         failures: FailureCounter | None = None,
     ) -> None:
-        """Start the first episode.
-
-        Args:
-            env: the environment.
-            burst: probability per step that a burst begins.
-            seed: decides all random numbers.
-            faults: probability of each fault, of which an episode has one or none.
-            failures: counts the episodes that fail; None for a new counter.
-
-        Raises:
-            EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it
-                too.
-        """
         super().__init__(env)
         self._faults = faults
         self._failures = FailureCounter() if failures is None else failures
@@ -136,7 +133,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
-        except EnvironmentFailure as failure:  # it does not repeat itself
+        except EnvironmentFailure as failure:  # the environment does not repeat its episode
             self._note_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
