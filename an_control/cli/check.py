@@ -36,7 +36,7 @@ from an_control.wiring import (
 from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
-    from an_control.commissioning.listen import Listened
+    from an_control.commissioning.listen import ListenResult
 
 FACTOR = 3.0
 """A channel that reads so many times as much as in training may come in another unit."""
@@ -141,7 +141,7 @@ class Verb:
         watched = monitor_of(model, None) != "off"
         found.problems += notes(names, str(self.model), watched=watched)
 
-    def _listen(self, wiring: Wiring) -> Listened:
+    def _listen(self, wiring: Wiring) -> ListenResult:
         from an_control.commissioning.listen import listen
 
         try:
@@ -156,7 +156,7 @@ def _list_channels(
     wiring: Wiring,
     table: ChannelTable,
     model: Model | None,
-    heard: Listened | None,
+    heard: ListenResult | None,
     found: Findings,
 ) -> None:
     """All channels of the wiring and the model, with what they read where the robot was heard."""
@@ -187,7 +187,7 @@ def _list_channels(
 
 
 def _read(
-    id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
+    id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], found: Findings
 ) -> dict[str, Any]:
     """What a channel read, and what the model has seen of it."""
     one = heard.ranges.get(id_)
@@ -239,9 +239,9 @@ def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found:
         found.actuators.append(row)
 
 
-def _list_sources(heard: Listened, found: Findings) -> None:
+def _list_sources(heard: ListenResult, found: Findings) -> None:
     for one in heard.sources:
-        problem = one.problem(heard.seconds, heard.control_hz)
+        problem = one.describe_problem(heard.seconds, heard.control_hz)
         found.sources.append(
             {
                 "source": one.config.name,

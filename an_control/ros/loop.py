@@ -179,7 +179,7 @@ class Loop:
         self._events.reset(time.monotonic())
         self.active, self._broken = True, False
         self._publish_from_now(shadow=self._output.shadow)
-        self._priority.want()
+        self._priority.request()
 
     def deactivate(self) -> None:
         """Stop acting, with the safe command as the last one."""
@@ -189,7 +189,7 @@ class Loop:
             self._output.publish(self.controller.stop, self._stamp_ns())
             self._output.stop()
         finally:
-            self._priority.give_back()
+            self._priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
         """Switch to proposing, or back to commanding; the policy continues with its state."""
@@ -295,7 +295,7 @@ class Loop:
         """Make one tick; any error in it ends in deactivation, and so in the safe command."""
         if self._broken:
             return
-        refusal = self._priority.take()
+        refusal = self._priority.apply()
         self._tick_began_s = time.perf_counter()
         try:
             self._tick(stamp_ns, self._tick_began_s)

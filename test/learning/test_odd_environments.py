@@ -31,7 +31,7 @@ from an_control.policy.random_model import random_model
 from an_control.system.environment_output import FILE, OUTPUT, EnvironmentOutput
 from an_control.system.interrupts import INTERRUPTED
 from an_control_sim.gym.environments import MAX_STEPS, adapter_of, describe, make_environment
-from an_control_sim.gym.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
+from an_control_sim.gym.failure import MAX_IN_A_ROW, BrokenEnvironmentError, Failures
 from an_control_sim.gym.probe import measured_units
 from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
 
@@ -232,11 +232,11 @@ def test_a_search_says_why_episodes_failed(tmp_path, capsys):
 def test_too_many_failing_episodes_in_a_row_end_a_run():
     failures = Failures()
     for _ in range(MAX_IN_A_ROW - 1):
-        failures.note(EnvironmentFailure("no"))
-    with pytest.raises(EnvironmentFailure, match="no; 20 episodes in a row failed"):
-        failures.note(EnvironmentFailure("no"))
+        failures.note(BrokenEnvironmentError("no"))
+    with pytest.raises(BrokenEnvironmentError, match="no; 20 episodes in a row failed"):
+        failures.note(BrokenEnvironmentError("no"))
     failures.succeed()
-    failures.note(EnvironmentFailure("no"))
+    failures.note(BrokenEnvironmentError("no"))
     assert failures.figures()["failed"] == MAX_IN_A_ROW + 1 and failures.figures() == {}
 
 

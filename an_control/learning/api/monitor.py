@@ -105,7 +105,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         ValueError: options that are out of bounds, or fit neither each other, nor the model, nor
             the run in the folder.
         ModelError: a model file that cannot be read.
-        EnvironmentFailure: nearly all episodes fail.
+        BrokenEnvironmentError: nearly all episodes fail.
         RunStopped: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunError

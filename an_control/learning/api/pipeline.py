@@ -105,7 +105,7 @@ def learn(options: LearnOptions, progress: OnProgress = ignore) -> LearnResult:
     Raises:
         ValueError: options that are out of bounds, or fit neither each other nor the task.
         RunError: the folder holds another run, or the disk refuses.
-        EnvironmentFailure: nearly all episodes fail.
+        BrokenEnvironmentError: nearly all episodes fail.
         RunStopped: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder

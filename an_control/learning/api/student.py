@@ -125,7 +125,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore) -> DistillRe
         ValueError: options that are out of bounds, or fit neither each other, nor the task, nor
             the run in the folder.
         RunError: the disk refuses, or another process works in the folder.
-        EnvironmentFailure: nearly all episodes fail.
+        BrokenEnvironmentError: nearly all episodes fail.
         RunStopped: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder

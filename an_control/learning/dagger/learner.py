@@ -41,7 +41,7 @@ from an_control.learning.training_disturbances import offered
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.gym.environments import choices_of, describe, make_environment
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import BrokenEnvironmentError, Failures
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
@@ -316,7 +316,7 @@ class Dagger:
             what = how.disturbance(self._faults, rng), how.reshuffle
             try:
                 episode = record(self._env, self._teacher, make(), rng, *what)
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self._failures.note(failure)
                 continue
             self._failures.succeed()

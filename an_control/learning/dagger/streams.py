@@ -70,7 +70,7 @@ def record(
     """Record one disturbed episode to its end; only `rng` decides it.
 
     With a probability of `reshuffle` a step all signals move. What is recorded is what was there;
-    what the driver sees is what arrived. EnvironmentFailure as of `LiveEpisode`.
+    what the driver sees is what arrived. BrokenEnvironmentError as of `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)

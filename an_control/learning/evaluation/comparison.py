@@ -16,8 +16,8 @@ import numpy as np
 from an_control.disturbance import after_stops
 from an_control.learning.evaluation.evaluate import summary
 from an_control.learning.rollout.episode import Result
-from an_control.system.files import read_regular, write_whole
-from an_control.system.statistics import with_error
+from an_control.system.files import read_regular, write_file
+from an_control.system.statistics import format_mean
 
 HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
 """Of a table; returns and differences are means +- standard errors over episodes."""
@@ -94,7 +94,7 @@ def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -
     """One entry of `compare` as people read it; these as there."""
     count = len(row["episodes"])
     text = {
-        "return": f"{with_error(row['mean'], row['sd'], count)} over {count} episodes,"
+        "return": f"{format_mean(row['mean'], row['sd'], count)} over {count} episodes,"
         f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
     }
     if success is not None:
@@ -174,13 +174,13 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
         raise ValueError(problem)
     if not path.exists():
         marked = [f"{BEGIN.format(title)}\n{text}\n{END}\n" for title, text in tables.items()]
-        write_whole(path, "\n".join(marked))
+        write_file(path, "\n".join(marked))
         return
     content = read_regular(path).decode()
     for title, text in tables.items():
         before, after = _parts(content, title)
         content = f"{before}{text}\n{after}"
-    write_whole(path, content)
+    write_file(path, content)
 
 
 def _parts(text: str, title: str) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ class KeptRows:
         """Add a row. WriteError where the file cannot be written; it is as before then."""
         self._rows[protocol] = list(results)
         rows = {name: [_plain(one) for one in row] for name, row in self._rows.items()}
-        write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
+        write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def drop(self) -> None:
         """Delete the file: the table is written."""

@@ -23,7 +23,7 @@ from an_control.learning.teacher.teachers import Teacher, in_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import adapter_of
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import BrokenEnvironmentError, Failures
 
 SEED = 1
 """Of the episodes; training takes others."""
@@ -118,7 +118,7 @@ class Scoring:
     def play(self, case: Case, seconds: float, bounds: tuple[int, int] = EPISODES) -> Row:
         """A row: episodes until so much processor time is spent, so many at least and at most.
 
-        Those that fail are left out; EnvironmentFailure where nearly all do.
+        Those that fail are left out; BrokenEnvironmentError where nearly all do.
         """
         protocol = Protocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
@@ -130,7 +130,7 @@ class Scoring:
                     episodes.append(self._student(disturber, start, protocol))
                 else:
                     episodes.append(self._unshuffled(case.who, disturber, start))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self.failures.note(failure)
                 last = failure
                 continue
@@ -139,7 +139,9 @@ class Scoring:
             if over and len(episodes) >= bounds[0]:
                 break
         if len(episodes) < MIN_EPISODES:
-            raise EnvironmentFailure(f"{last}; so did nearly all episodes of the row {case.name}")
+            raise BrokenEnvironmentError(
+                f"{last}; so did nearly all episodes of the row {case.name}"
+            )
         returns, steps = zip(*episodes, strict=True)
         return Row(case.name, returns, float(np.mean(steps)))
 

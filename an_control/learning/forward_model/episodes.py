@@ -21,7 +21,7 @@ from an_control.learning.training_disturbances import Fault, disturber, draw, id
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import BrokenEnvironmentError, Failures
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
@@ -173,7 +173,7 @@ def explore(
     At least one of each kind, and one that is longer than a stretch of the identity classifier,
     for which up to ten times as many steps are played.
     What is recorded is what is seen under the `faults`, the newest reading where one is missing.
-    Episodes that fail are left out; EnvironmentFailure where too many do.
+    Episodes that fail are left out; BrokenEnvironmentError where too many do.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
@@ -190,7 +190,7 @@ def explore(
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
             trace = play_trace(episode, explorer, disturbed, calm)
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.note(failure)
             continue
         failures.succeed()
@@ -216,7 +216,7 @@ def play_trace(
 ) -> Trace:
     """Play an episode to its end and return it with the newest reading where one is missing.
 
-    EnvironmentFailure as of `LiveEpisode`.
+    BrokenEnvironmentError as of `LiveEpisode`.
     """
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:

@@ -30,7 +30,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import BrokenEnvironmentError, Failures
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
@@ -104,7 +104,7 @@ def record(
 ) -> list[Trace]:
     """Return episodes of so many ticks together, played by the policy without its monitor.
 
-    Episodes that fail are left out; EnvironmentFailure where too many do.
+    Episodes that fail are left out; BrokenEnvironmentError where too many do.
     """
     player, left, failures = _Undisturbed(model), ticks, Failures()
     count, traces = len(player.ids), []
@@ -115,7 +115,7 @@ def record(
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
             traces.append(play_trace(episode, player, disturbed, calm=True))
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.note(failure)
             continue
         failures.succeed()

@@ -29,9 +29,9 @@ from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
-from an_control.system.environment_output import OUTPUT, Printed
+from an_control.system.environment_output import OUTPUT, PrintedOutput
 from an_control_sim.gym.environments import make_environment, of_patches, step_length
-from an_control_sim.gym.failure import EnvironmentFailure, failure_of
+from an_control_sim.gym.failure import BrokenEnvironmentError, failure_of
 from an_control_sim.gym.units import Units
 from an_control_sim.gym.varied_robot import varied
 
@@ -103,7 +103,7 @@ class LiveEpisode:
     """An episode from `seed` on, for `limit` steps at most; each tick is answered by `act`.
 
     `disturbance` gets the readings under the names `channels`. ValueError where it asks for a
-    robot that the environment does not offer. EnvironmentFailure where the environment raises an
+    robot that the environment does not offer. BrokenEnvironmentError where it raises an
     error, gives a reward that is not finite, or no reading at all for many steps or a whole
     episode.
     """
@@ -192,10 +192,10 @@ class LiveEpisode:
                 f"gave no finite reading, nor did the {self._blind - 1} steps before"
             )
 
-    def _failure(self, what: str) -> EnvironmentFailure:
+    def _failure(self, what: str) -> BrokenEnvironmentError:
         spec = self._env.spec
         name = type(self._env.unwrapped).__name__ if spec is None else spec.id
-        return EnvironmentFailure(f"environment {name!r}: step {len(self.rewards)} {what}")
+        return BrokenEnvironmentError(f"environment {name!r}: step {len(self.rewards)} {what}")
 
 
 Watch = Callable[[Policy, Disturber], None]
@@ -244,7 +244,7 @@ class Played(NamedTuple):
     returns: np.ndarray
     steps: np.ndarray
     failure: str | None
-    printed: Printed
+    printed: PrintedOutput
 
 
 def play_episode(
@@ -256,7 +256,7 @@ def play_episode(
     protocol: Protocol | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """One episode to its end; EnvironmentFailure as of `LiveEpisode`."""
+    """One episode to its end; BrokenEnvironmentError as of `LiveEpisode`."""
     begin = time.perf_counter()
     disturber.reset(start.episode)
     policy.reset()
@@ -320,7 +320,7 @@ def play(
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault
                 failure = str(error)
-                if not isinstance(error, EnvironmentFailure):
+                if not isinstance(error, BrokenEnvironmentError):
                     failure = str(failure_of(environment, "an episode", error))
                 _environment.cache_clear()
                 continue

@@ -37,7 +37,7 @@ from safetensors.numpy import load, save
 
 import an_control
 from an_control.system.environment_output import OUTPUT
-from an_control.system.files import locked, read_regular, write_whole
+from an_control.system.files import lock_folder, read_regular, write_file
 from an_control_sim.gym.probe import measured_units
 from an_control_sim.gym.units import AS_THEY_ARE, Units
 
@@ -117,7 +117,7 @@ class RunError(RuntimeError):
 def units_of_run(folder: Path, environment: str) -> Units:
     """Return the units of the run in this folder, or of one that is to begin there.
 
-    ValueError as of `make_environment`, EnvironmentFailure where no episode can be played.
+    ValueError as of `make_environment`, BrokenEnvironmentError where no episode can be played.
     """
     if (folder / CHECKPOINT).exists():
         try:
@@ -159,7 +159,7 @@ class RunFolder:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self.path))
+                stack.enter_context(lock_folder(self.path))
             except BlockingIOError:
                 what = "another process is working in this folder"
                 raise RunError(f"{self.path}: {what}") from None
@@ -179,7 +179,7 @@ class RunFolder:
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
+            write_file(path, content)
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
@@ -303,7 +303,7 @@ class Recordings(Generic[E]):
         path = self._path(number)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content.getvalue())
+            write_file(path, content.getvalue())
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 

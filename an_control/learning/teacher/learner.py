@@ -30,7 +30,7 @@ from an_control.learning.training_disturbances import draw
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import choices_of, describe, make_environment, of_patches
-from an_control_sim.gym.failure import EnvironmentFailure
+from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
@@ -324,7 +324,7 @@ class TeacherLearner:
             policy.reset()
             try:
                 totals.append(self._return(policy, ids, seed, fault))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 failures.note(failure)
             else:
                 failures.succeed()

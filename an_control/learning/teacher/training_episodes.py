@@ -14,7 +14,7 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
 from an_control_sim.gym.environments import choices_of
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import BrokenEnvironmentError, Failures
 from an_control_sim.gym.spaces import one_hot
 
 LONGEST_BURST = 20
@@ -44,7 +44,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Spaces of choices stay such spaces. `info` is left out: the library copies it in every step, and
     nothing reads it. In place of a missing reading comes the newest one. An episode that fails is
-    cut off where it failed; EnvironmentFailure only where too many do.
+    cut off where it failed; BrokenEnvironmentError only where too many do.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._play_burst()
             elif self._stop_begins:
                 self._play_stop()
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             self._fail(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
@@ -91,7 +91,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         try:
             reward = self._act(one_hot(self._choices, action) if self._choices else action)
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             self._fail(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
@@ -116,12 +116,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
-        except EnvironmentFailure as failure:  # it does not repeat itself
+        except BrokenEnvironmentError as failure:  # it does not repeat itself
             self._fail(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _fail(self, failure: EnvironmentFailure) -> None:
+    def _fail(self, failure: BrokenEnvironmentError) -> None:
         """The episode is over; the next reset begins another one."""
         self._failures.note(failure)
         self._failed = True
@@ -138,7 +138,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
                 self._begin(seed, draw(self._faults, self._rng))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self._fail(failure)
 
     def _begin(self, seed: int, fault: DisturbanceSettings) -> None:

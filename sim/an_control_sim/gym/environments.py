@@ -24,7 +24,7 @@ The `info` of a step may hold "distance_m", how far the robot has come; evaluati
 
 `make_environment` is the one place that adapts an environment to policies. Readings come as float32
 numbers (N,), copied, in ordinary units, NaN where there is none; actions are numbers (A,) in
-[-1, 1]. What the environment prints is kept, what it raises becomes an `EnvironmentFailure`.
+[-1, 1]. What the environment prints is kept, what it raises becomes an `BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.system.environment_output import OUTPUT, no_native_output
-from an_control_sim.gym.failure import EnvironmentFailure, failure_of
+from an_control_sim.gym.failure import BrokenEnvironmentError, failure_of
 from an_control_sim.gym.spaces import READINGS, Readings, actions_of, readings_of
 from an_control_sim.gym.units import AS_THEY_ARE, Units
 from an_control_sim.gym.varied_robot import VariedRobot, physics_of, print_mujoco_warnings
@@ -313,7 +313,7 @@ THREADS = _OwnThreads()
 
 
 class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Readings and actions as numbers; what goes wrong inside is an EnvironmentFailure.
+    """Readings and actions as numbers; what goes wrong inside is an BrokenEnvironmentError.
 
     After a failure the environment is made anew, since the old one may be broken.
 
@@ -391,7 +391,7 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             self.env = self._reopen()
         except ValueError as reopening:
-            raise EnvironmentFailure(str(reopening)) from error
+            raise BrokenEnvironmentError(str(reopening)) from error
         raise failure_of(self._environment, what, error) from error
 
 

@@ -10,9 +10,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from an_control.system.environment_output import OUTPUT, EnvironmentFailure
+from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 
-__all__ = ["EnvironmentFailure", "Failures", "failure_of", "shortened"]
+__all__ = ["BrokenEnvironmentError", "Failures", "failure_of", "shortened"]
 
 MAX_IN_A_ROW = 20
 """Episodes that may fail one after the other before a run is ended."""
@@ -21,13 +21,13 @@ MAX_WORDS = 300
 _OURS = str(Path(__file__).parents[1])
 
 
-def failure_of(environment: str, what: str, error: BaseException) -> EnvironmentFailure:
+def failure_of(environment: str, what: str, error: BaseException) -> BrokenEnvironmentError:
     """Return the failure for an error that an environment raised while doing `what`."""
     text = shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     frames = [one for one in traceback.extract_tb(error.__traceback__) if _foreign(one.filename)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return EnvironmentFailure(f"environment {environment!r}: {what}: {text}{where}")
+    return BrokenEnvironmentError(f"environment {environment!r}: {what}: {text}{where}")
 
 
 def shortened(text: str) -> str:
@@ -53,14 +53,14 @@ class Failures:
         self._in_a_row = 0
         self._first = ""
 
-    def note(self, failure: EnvironmentFailure) -> None:
+    def note(self, failure: BrokenEnvironmentError) -> None:
         """Count a failed episode; raise the failure itself if too many failed in a row."""
         self.count += 1
         self._in_a_row += 1
         OUTPUT.note(f"an episode failed and is left out: {failure}", "failure")
         self._first = self._first or str(failure)
         if self._in_a_row >= MAX_IN_A_ROW:
-            raise EnvironmentFailure(f"{failure}; {self._in_a_row} episodes in a row failed")
+            raise BrokenEnvironmentError(f"{failure}; {self._in_a_row} episodes in a row failed")
 
     def succeed(self) -> None:
         """Note an episode that did not fail."""

@@ -17,7 +17,7 @@ from an_control_sim.gym.environments import (
     make_environment,
     of_patches,
 )
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import BrokenEnvironmentError, Failures
 from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
 
 STEPS = 400
@@ -30,7 +30,7 @@ def measured_units(environment: str) -> Units:
 
     Those of our own tasks are ordinary. The same environment gives the same units, if the same
     seeds give the same episodes. ValueError as of `make_environment`,
-    EnvironmentFailure where no episode can be played.
+    BrokenEnvironmentError where no episode can be played.
     """
     if environment in ENVIRONMENTS.values():
         return AS_THEY_ARE
@@ -49,10 +49,10 @@ def measured_units(environment: str) -> Units:
 
 
 def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """EnvironmentFailure where no reading ever is finite; a note of those that never are."""
+    """BrokenEnvironmentError where no reading ever is finite; a note of those that never are."""
     never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
     if len(never) == len(ids):
-        raise EnvironmentFailure(
+        raise BrokenEnvironmentError(
             f"environment {environment!r}: no reading is a finite number in {len(rows)} steps of"
             " random actions"
         )
@@ -78,7 +78,7 @@ def _numbers(env: Adapted) -> list[np.ndarray]:
                 _, _, terminated, truncated, _ = env.step(action)
                 rows.append(env.numbers.copy())
                 over = terminated or truncated
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.note(failure)
         else:
             failures.succeed()
