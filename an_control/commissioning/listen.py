@@ -91,7 +91,7 @@ class HeardSource:
         if len(stamps) > 2 and len(set(stamps)) == 1:
             return (
                 "every message has the same stamp, and so only the first one counts: the sender"
-                " must stamp each message anew, or leave the stamp 0"
+                " must give each message a new stamp, or leave the stamp 0"
             )
         if self.rivals:
             return "; ".join(self.rivals)

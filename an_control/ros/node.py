@@ -289,7 +289,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """Return the loop for these settings."""
         for name in ("wiring", "model"):
             if not getattr(settings, name):
-                raise ValueError(f"parameter {name}: is not set; allowed: the path of a file")
+                raise ValueError(f"parameter {name}: is not set; set it to the path of a file")
         controller = Controller(
             settings.wiring,
             settings.model,

@@ -153,8 +153,8 @@ class EnvironmentOutput(io.TextIOBase):
             self.print_notes()
             if self._waiting:
                 print(
-                    f"lines that the environment printed, which are not shown: {self.lines}; the"
-                    f" first: {self.first}",
+                    f"the environment printed {self.lines} lines, which are not shown; the first:"
+                    f" {self.first}",
                     file=sys.stderr,
                 )
             self._reset()

@@ -165,6 +165,6 @@ def _check_processor_share(share: float) -> None:
     """Raise PermissionError if a thread takes a larger share of a core than allowed."""
     if share > MAX_SHARE:
         raise PermissionError(
-            f"their thread took {100 * share:.0f} % of a core, of at most {100 * MAX_SHARE:.0f} %,"
-            " so that others may starve; let it compute less"
+            f"their thread used {100 * share:.0f} % of a core (maximum {100 * MAX_SHARE:.0f} %),"
+            " which may starve other threads; reduce its load"
         )

@@ -177,7 +177,7 @@ class RewiringPanel:
     def undo(self) -> WiringChange:
         """Return the change that undoes the last one. Raises Refusal if there is none."""
         if not self._back:
-            raise RefusedChangeError("there is nothing to take back")
+            raise RefusedChangeError("there is no change to undo")
         return self._back[-1]
 
     def record_change(self, change: WiringChange, back: WiringChange | None) -> None:

@@ -16,8 +16,8 @@ from an_control.view.listener import Listener
 
 SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
-NO_SIMULATOR = "there is no simulator whose episode could be restarted"
-NO_ROBOT = "no robot runs"
+NO_SIMULATOR = "no simulator is running, so no episode can be restarted"
+NO_ROBOT = "no robot is running"
 UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
 """Maximum time that a change waits for a tick, to fall between two ticks."""
@@ -150,7 +150,7 @@ class CommandHandlers:
                 how = "announced" if announced else "unannounced"
                 return bay.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
             case _:
-                return bay.restore_file_wiring(), "all straight"
+                return bay.restore_file_wiring(), "back to the wiring of the file"
 
     async def _set_disturbance(self, name: str, value: float) -> str:
         """Set a disturbance of the scrambler; return what was done."""

@@ -18,7 +18,7 @@ from an_control.view.watch import RobotWatch
 RATE_HZ = 20.0
 FIND_S = 1.0
 HEALTH_S = 2.0
-WAITING = "no robot runs here: start one, for example an-control sim ant --realtime --view"
+WAITING = "no robot is running here: start one, for example an-control sim ant --realtime --view"
 FOUND = "a policy node is there: waiting for its diagnostics and parameters"
 SILENT = "the policy node has been silent for some seconds: it has ended, or its machine is busy"
 INACTIVE = "the policy node does not act: activate it"

@@ -355,8 +355,8 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
         Mark(
             ("latitude", "longitude", "altitude"),
             lambda message: message.status.status == -1,
-            "status.status is -1, by which the sender says that it has no fix: it counts again once"
-            " there is one",
+            "status.status is -1, by which the sender says that it has no fix: readings count again"
+            " once it has one",
         ),
     ),
 }

@@ -205,7 +205,7 @@ Channel = tuple[str, ChannelConfig]
 MAX_ELEMENTS = 20_000
 """Maximum number of channels of one wildcard; a message with more counts as unreadable."""
 _ALL = slice(None)
-_STANDS_FOR = "the channel's nan, inf, minus_inf or outside may say what it stands for"
+_STANDS_FOR = "the channel's keys nan, inf, -inf and outside can name a value to use instead"
 _ONE_EACH = "the sender must send one for each name"
 
 

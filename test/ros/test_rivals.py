@@ -96,7 +96,7 @@ def test_a_second_publisher_of_the_same_joints_is_named_with_the_channels(stand,
         publish(stand, second, step, names, 0.0)
         for _ in range(4):
             stand.executor.spin_once(timeout_sec=0.01)
-    rivals = isinstance(topic, Inputs) and topic.rivals("joints")
+    rivals = isinstance(topic, Inputs) and topic.describe_rivals("joints")
     status = source_status(stand)
     if names == ["finger"]:
         assert rivals == [] and "both send" not in status.message

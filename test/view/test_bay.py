@@ -102,7 +102,7 @@ def test_undo_takes_everything_back_in_turn_and_straighten_too():
     while seen:
         bay.record_change(bay.undo(), None)
         assert wires(bay) == seen.pop()
-    with pytest.raises(RefusedChangeError, match="nothing to take back"):
+    with pytest.raises(RefusedChangeError, match="no change to undo"):
         bay.undo()
 
 

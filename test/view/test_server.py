@@ -109,9 +109,9 @@ def test_without_a_robot_it_says_so_and_waits_and_commands_are_refused():
     async def run() -> None:
         async with serving(0) as (server, _), visiting(server.address) as visitor:
             await visitor.state("waiting")
-            assert "no robot runs here" in visitor.newest["robot"]["text"]
+            assert "no robot is running here" in visitor.newest["robot"]["text"]
             reply = await visitor.ask("estop")
-            assert not reply["ok"] and reply["text"] == "no robot runs"
+            assert not reply["ok"] and reply["text"] == "no robot is running"
 
     asyncio.run(run())
 
@@ -144,7 +144,7 @@ def test_ten_thousand_bad_messages_are_counted_and_the_connection_stays():
             for _ in range(100):
                 await asyncio.gather(*(visitor.say(rng.choice(bad)) for _ in range(100)))
             await visitor.until(lambda: server.live.clients.refused == 10_000, "all are counted")
-            assert (await visitor.ask("estop"))["text"] == "no robot runs"
+            assert (await visitor.ask("estop"))["text"] == "no robot is running"
             assert all(not one["ok"] for one in visitor.replies)
             health = lambda: visitor.newest["health"]["refused"] == 10_000  # noqa: E731
             await visitor.until(health, "the page shows the count")
