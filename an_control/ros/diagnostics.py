@@ -24,7 +24,7 @@ from rclpy.node import Node
 
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
-from an_control.control.wiring_fit import listed, unread_sources
+from an_control.control.wiring_fit import join_names, unread_sources
 from an_control.ros.graph import (
     count_nodes_of_same_name,
     describe_similar_topic,
@@ -535,7 +535,7 @@ class EventLog:
         }
         self._moved = moved
         if self._throttle.allow(MONITOR, now_s):
-            where = listed(
+            where = join_names(
                 f"{signal} is read where {'it' if signal == slot else slot} is wired"
                 for slot, signal in changed.items()
             )

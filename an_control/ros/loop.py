@@ -346,7 +346,7 @@ class Loop:
         safe = self.controller.gate.safe
         sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
         if self._output.publish(safe if too_late else lambda: decide(now()), sent_ns):
-            self._watchdog.fed(time.monotonic())
+            self._watchdog.command_sent(time.monotonic())
         self._log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
 

@@ -37,8 +37,8 @@ from std_srvs.srv import Trigger
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
 from an_control.control.wiring_fit import rate_refusal
-from an_control.load import EngineName, dry_run, make_policy, monitor_of
-from an_control.monitor.recovery import recovery_of
+from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
@@ -117,8 +117,8 @@ class ModelSwap:
             ValueError: If it cannot; the text says why.
         """
         self._controller.check(path, model)
-        monitor_of(model, self._monitor)
-        recovery_of(model, self._recovery)
+        resolve_monitor(model, self._monitor)
+        resolve_recovery(model, self._recovery)
         if self._check_rate and (reason := rate_refusal(self._controller.wiring, model)):
             raise ValueError(reason)
 

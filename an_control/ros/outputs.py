@@ -21,7 +21,7 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.control.attention_view import attended_frame, attention_of, keys_of
+from an_control.control.attention_view import attended_frame, attention_columns, key_rows
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
 from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings
@@ -301,8 +301,8 @@ class InsightOutput:
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         for publisher, values, labels in (
-            (self._attention, attention_of, ("query", "channel")),
-            (self._keys, keys_of, ("channel", "key")),
+            (self._attention, attention_columns, ("query", "channel")),
+            (self._keys, key_rows, ("channel", "key")),
         ):
             if publisher.get_subscription_count():
                 matrix = values(policy, readings.ids)

@@ -14,6 +14,8 @@ MAX_SHARE, SHARE_S = 0.8, 1.0
 """Maximum share of a core of a thread at real-time priority, and time over which it is measured.
 
 Above it the threads that receive messages may starve."""
+FROZEN_AT_START = gc.get_freeze_count()
+"""Number of objects that were frozen before; CPython 3.12 freezes some hundred of its own."""
 REMEDY = (
     "allow it by a line such as '@robot - rtprio 99' in /etc/security/limits.conf"
     " (docs/real_time.md), or set thread_priority to 0"
@@ -50,7 +52,7 @@ def freeze_garbage() -> None:
 
 def freeze_garbage_again() -> None:
     """Freeze objects made since `freeze_garbage`, while nothing waits; else do nothing."""
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_garbage()
 
 
@@ -59,7 +61,7 @@ def collect_new_garbage() -> None:
 
     This also frees the tuples that Python keeps for reuse, up to 2,000 of each length.
     """
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
 
 
