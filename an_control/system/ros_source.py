@@ -1,4 +1,4 @@
-"""Which ROS 2 this process would import, determined without importing it.
+"""Checks of the ROS 2 that this process would import, made without importing it.
 
 A mixture of two distributions is refused before rclpy loads the libraries of both.
 """

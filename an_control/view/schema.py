@@ -172,7 +172,7 @@ class SkeletonLink(msgspec.Struct, frozen=True):
     to: list[float]
     """Vector [x, y, z] from its beginning to its end, in m; 0 for a ball."""
     width: float
-    """In m; 0 if the link is not drawn."""
+    """Width in m; 0 if the link is not drawn."""
     colour: list[float]
     """Hue in degrees, saturation and lightness in %."""
 
@@ -199,7 +199,7 @@ class Skeleton(msgspec.Struct, frozen=True):
 
 
 class DrawingUpdate(_Update):
-    """How the robot is drawn, and the joints whose positions (m or rad) ticks have."""
+    """The kind of drawing of the robot, and the joints whose positions (m or rad) ticks have."""
 
     kind: Literal["skeleton", "camera", "dials", "bars"]
     joints: list[str]

@@ -70,7 +70,7 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """How neighbouring elements of an array are combined into one reading.
+    """A rule that combines neighbouring elements of an array into one reading.
 
     Attributes:
         size: Number of neighbouring elements of one reading.
@@ -190,7 +190,7 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """How each camera's images are cut into patches; empty if channels are numbers."""
+        """Settings that cut each camera's images into patches; empty if channels are numbers."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:

@@ -184,7 +184,7 @@ class Step:
 
 
 ALL = "*"
-"""As a step's key: every element. As the name of the last step: every number."""
+"""The key of a step that means every element; the name of a last step that means every number."""
 
 
 @dataclass(frozen=True)

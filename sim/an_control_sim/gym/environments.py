@@ -431,7 +431,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return readings
 
     def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
-        """Make the environment again and raise an BrokenEnvironmentError that names the error."""
+        """Make the environment again and raise a BrokenEnvironmentError that names the error."""
         _print_traceback(error)
         self.close()
         try:
