@@ -119,7 +119,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         ValueError: Options are out of bounds, or do not fit each other, the model, the task, or the
             run in the folder.
         ModelError: A model file cannot be read.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunError

@@ -123,7 +123,7 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     Raises:
         ValueError: Options are out of bounds, or do not fit each other or the task.
         RunError: The folder holds another run, or a file cannot be written.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder

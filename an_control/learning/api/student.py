@@ -135,7 +135,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         ValueError: Options are out of bounds, or do not fit each other, the task, or the folder's
             run.
         RunError: A file cannot be written, or another process works in the folder.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder

@@ -45,7 +45,7 @@ from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.gym.environments import describe_task, find_choices, make_environment
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
@@ -351,7 +351,7 @@ class Dagger:
             what = rollout.draw_disturbance(self._faults, rng), rollout.reshuffle
             try:
                 episode = record_episode(self._env, self._teacher, make_driver(), rng, *what)
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self._failures.count_failure(failure)
                 continue
             self._failures.count_success()

@@ -89,7 +89,7 @@ def record_episode(
         reshuffle: probability per step that all signals move.
 
     Raises:
-        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
+        BrokenEnvironmentError: the environment failed, as in `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)

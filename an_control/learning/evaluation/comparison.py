@@ -16,8 +16,8 @@ import numpy as np
 from an_control.disturbance import describe_walks
 from an_control.learning.evaluation.evaluate import summarise_results
 from an_control.learning.rollout.episode import PlayedEpisode
-from an_control.system.files import read_regular, write_whole
-from an_control.system.statistics import with_error
+from an_control.system.files import read_regular, write_file
+from an_control.system.statistics import format_mean
 
 TABLE_HEAD = (
     "| protocol | return | min | median | max | successes | difference | same to the last bit |"
@@ -117,7 +117,7 @@ def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | 
     """
     count = len(row["episodes"])
     text = {
-        "return": f"{with_error(row['mean'], row['sd'], count)} over {count} episodes,"
+        "return": f"{format_mean(row['mean'], row['sd'], count)} over {count} episodes,"
         f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
     }
     if success is not None:
@@ -223,13 +223,13 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
         marked = [
             f"{BEGIN_MARK.format(title)}\n{text}\n{END_MARK}\n" for title, text in tables.items()
         ]
-        write_whole(path, "\n".join(marked))
+        write_file(path, "\n".join(marked))
         return
     content = read_regular(path).decode()
     for title, text in tables.items():
         before, after = _split_at_table(content, title)
         content = f"{before}{text}\n{after}"
-    write_whole(path, content)
+    write_file(path, content)
 
 
 def _split_at_table(text: str, title: str) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ class KeptResults:
         """
         self._rows[protocol] = list(results)
         rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
-        write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
+        write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete(self) -> None:
         """Delete the file, once the table is written."""

@@ -23,7 +23,7 @@ from an_control.learning.teacher.teachers import Teacher, convert_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import find_adapter
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 SEED = 1
 """Seed of the episodes; training uses others."""
@@ -144,7 +144,7 @@ class ScorePlayer:
             bounds: Minimum and maximum number of episodes.
 
         Raises:
-            EnvironmentFailure: Nearly all episodes failed.
+            BrokenEnvironmentError: Nearly all episodes failed.
         """
         protocol = EvaluationProtocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
@@ -156,7 +156,7 @@ class ScorePlayer:
                     episodes.append(self._play_student(disturber, start, protocol))
                 else:
                     episodes.append(self._play_unshuffled(case.actor, disturber, start))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
                 continue
@@ -165,7 +165,9 @@ class ScorePlayer:
             if over and len(episodes) >= bounds[0]:
                 break
         if len(episodes) < MIN_EPISODES:
-            raise EnvironmentFailure(f"{last}; nearly all episodes of the row {case.name!r} failed")
+            raise BrokenEnvironmentError(
+                f"{last}; nearly all episodes of the row {case.name!r} failed"
+            )
         returns, steps = zip(*episodes, strict=True)
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 

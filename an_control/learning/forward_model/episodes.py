@@ -27,7 +27,7 @@ from an_control.learning.training_disturbances import (
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
@@ -207,7 +207,7 @@ def record_episodes(
         The episodes that did not fail.
 
     Raises:
-        EnvironmentFailure: too many episodes failed.
+        BrokenEnvironmentError: too many episodes failed.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
@@ -224,7 +224,7 @@ def record_episodes(
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
             trace = record_trace(episode, explorer, disturbed, calm)
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
         failures.count_success()
@@ -259,7 +259,7 @@ def record_trace(
         calm: whether the trace counts as undisturbed.
 
     Raises:
-        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
+        BrokenEnvironmentError: the environment failed, as in `LiveEpisode`.
     """
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:

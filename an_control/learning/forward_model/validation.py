@@ -36,7 +36,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
@@ -117,7 +117,7 @@ def record_traces(
     Episodes that fail are left out.
 
     Raises:
-        EnvironmentFailure: too many episodes failed.
+        BrokenEnvironmentError: too many episodes failed.
     """
     player, left, failures = _UnmonitoredDriver(model), ticks, FailureCounter()
     count, traces = len(player.ids), []
@@ -128,7 +128,7 @@ def record_traces(
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
             traces.append(record_trace(episode, player, disturbed, calm=True))
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
         failures.count_success()

@@ -39,7 +39,7 @@ from an_control_sim.gym.environments import (
     make_environment,
     shows_patches,
 )
-from an_control_sim.gym.failure import EnvironmentFailure
+from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
@@ -366,7 +366,7 @@ class TeacherLearner:
             policy.reset()
             try:
                 totals.append(self._play_validation(policy, ids, seed, fault))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 failures.count_failure(failure)
             else:
                 failures.count_success()

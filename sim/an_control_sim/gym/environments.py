@@ -22,7 +22,7 @@ MuJoCo (gymnasium's) and PyBullet (pybullet_envs_gymnasium's) support them witho
 
 `make_environment` is the only place that adapts an environment to policies. Readings become float32
 arrays (N,), copied, in ordinary units, NaN where missing; actions are numbers (A,) in [-1, 1].
-Output of the environment is captured, and its exceptions become an `EnvironmentFailure`.
+Output of the environment is captured, and its exceptions become an `BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gymnasium import spaces
 
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, no_native_output
-from an_control_sim.gym.failure import EnvironmentFailure, make_failure
+from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
 from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
 from an_control_sim.gym.units import UNSCALED, Units
 from an_control_sim.gym.varied_robot import VariedRobot, find_physics, print_mujoco_warnings
@@ -347,7 +347,7 @@ RESTORE_THREADS = _RestoreThreads()
 
 
 class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that presents readings and actions as numbers and failures as an EnvironmentFailure.
+    """Wrapper that presents readings and actions as numbers, failures as BrokenEnvironmentError.
 
     After a failure the environment is made again, since the old one may be broken.
 
@@ -393,7 +393,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Start an episode.
 
         Raises:
-            EnvironmentFailure: The environment raised an error.
+            BrokenEnvironmentError: The environment raised an error.
         """
         self._steps = 0
         try:
@@ -407,7 +407,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Make a step with the action (A,).
 
         Raises:
-            EnvironmentFailure: The environment raised an error.
+            BrokenEnvironmentError: The environment raised an error.
         """
         self._steps += 1
         native = self.actions.to_action(action)
@@ -437,13 +437,13 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return readings
 
     def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
-        """Make the environment again and raise an EnvironmentFailure that names the error."""
+        """Make the environment again and raise a BrokenEnvironmentError that names the error."""
         _print_traceback(error)
         self.close()
         try:
             self.env = self._reopen()
         except ValueError as reopening:
-            raise EnvironmentFailure(str(reopening)) from error
+            raise BrokenEnvironmentError(str(reopening)) from error
         raise make_failure(self._environment, what, error) from error
 
 
