@@ -149,11 +149,7 @@ def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
     pytest.importorskip("gymnasium", reason="needs the sim extra")
     from an_control_sim.gym import environments
 
-    protocols = [
-        one
-        for name, one in vars(environments).items()
-        if name.startswith("Has") or name == "Batched"
-    ]
+    protocols = [one for name, one in vars(environments).items() if name.startswith("Has")]
     taken = {
         name
         for one in protocols
@@ -178,7 +174,7 @@ def test_page_and_help_say_that_a_function_may_be_the_teacher():
     page = (ROOT / "docs/how-to/train.md").read_text(encoding="utf-8")
     assert "`--teacher python:MODULE:FUNCTION` takes any function" in page
     for verb in ("learn", "distill"):
-        assert "python:MODULE:FUNCTION, from the array of readings" in help_of(verb)
+        assert "python:MODULE:FUNCTION, a function from an array of readings" in help_of(verb)
 
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -230,6 +230,7 @@ class Generated(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
+        """Return the nodes of the page that the argument names."""
         self.env.note_reread()  # what it is made from is no page: read it at each build
         text = PAGES[self.arguments[0]]()
         return self.parse_text_to_nodes(text, allow_section_headings=True)

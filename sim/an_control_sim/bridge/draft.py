@@ -71,7 +71,8 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
     with closing(make_environment(environment, measure_units(environment))) as env:
         if shows_patches(env):
             raise ValueError(
-                f"environment {environment!r}: shows image patches; see docs/how-to/cameras.md"
+                f"environment {environment!r}: image patches have no draft;"
+                " see docs/how-to/cameras.md"
             )
         task = describe_task(env, robot, environment)
     with closing(open_environment(environment)) as env:
@@ -79,7 +80,7 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         shape = space.shape or (len(task.channels),)
         if len(shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
             raise ValueError(
-                f"environment {environment!r}: shows an image; see docs/how-to/cameras.md"
+                f"environment {environment!r}: images have no draft; see docs/how-to/cameras.md"
             )
         topics = _assign_topics(task.channels, len(shape) == 1)
         actuators = _draft_actuators(env.action_space, task.actuators)
