@@ -24,6 +24,9 @@ GROUPS = {
         "view": "show a running robot in the browser, and rewire it there",
         "rewire": "say where a running policy node's channels come from now",
     },
+    "Record": {
+        "replay": "compute a recording's commands again, and compare them",
+    },
     "Evaluate": {
         "evaluate": "measure a model's return without ROS, by the paper's protocols",
         "info": "show what a model file holds",

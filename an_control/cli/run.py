@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, OutputFolder, need
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
 from an_control.ros.settings import PARAMETERS, values_of
@@ -45,6 +45,9 @@ class Verb:
     monitor: Monitor | None = node_option("monitor")
     recovery: float | None = node_option("recovery")
     thread_priority: int = node_option("thread_priority")
+    record: OutputFolder | None = None
+    """Record everything that decides commands into a new folder in this one; `an-control replay`
+    reads it."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = node_option("check_rate")
@@ -54,6 +57,8 @@ class Verb:
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until the node handles signals itself
         need("ros", "rclpy")
+        if self.record is not None:
+            need("record", "mcap")
         controller = Controller(
             str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
@@ -73,6 +78,7 @@ class Verb:
             monitor=self.monitor,
             recovery=self.recovery,
             thread_priority=self.thread_priority,
+            record=None if self.record is None else str(self.record.absolute()),
             use_sim_time=self.use_sim_time,
         )
         arguments = ["--ros-args", *self.ros_args]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from an_control.cli.common import InputError, OutputFile, need, option, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import node_option, parameters
 from an_control.control.controller import Controller
@@ -100,6 +100,9 @@ class Verb:
     trigger: Literal["sources", "timer"] = node_option("trigger")
     ramp: float | None = node_option("ramp_s")
     thread_priority: int = node_option("thread_priority")
+    record: OutputFolder | None = None
+    """Record what the policy node does into a new folder in this one; `an-control replay` reads
+    it."""
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
     camera also what the policy read of each image, coloured by its attention."""
@@ -112,6 +115,8 @@ class Verb:
         need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
             need("view", *PAGE_PACKAGES)
+        if self.record is not None:
+            need("record", "mcap")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp"):
@@ -283,6 +288,7 @@ class Verb:
             trigger=self.trigger,
             ramp_s=self.ramp,
             thread_priority=self.thread_priority,
+            record=None if self.record is None else str(self.record.absolute()),
         )
         return _policy_node(name, values)
 

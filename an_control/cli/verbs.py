@@ -32,6 +32,10 @@ def verb_class(verb: str) -> type[Any]:
             from an_control.cli.view import Verb as View
 
             return View
+        case "replay":
+            from an_control.cli.replay import Verb as Replay
+
+            return Replay
         case "rewire":
             from an_control.cli.rewire import Verb as Rewire
 

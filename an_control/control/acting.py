@@ -87,6 +87,11 @@ class ActingPolicy:
         return self._now.policy
 
     @property
+    def newest(self) -> LoadedModel:
+        """The model that has taken over, or that watches in order to."""
+        return self._next or self._now
+
+    @property
     def ramp_s(self) -> float:
         """How long authority grows with the model that acts."""
         model = self.policy.model

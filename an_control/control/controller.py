@@ -90,6 +90,10 @@ class Controller:
         """Ticks that had no new reading, and so repeated the last action."""
         self.stepped_ns: int | None = None
         """In lockstep, the stamp of the readings that the policy has seen last."""
+        self.stepped = False
+        """Whether the policy has stepped in the last tick."""
+        self.seen = -1
+        """The number of the command that its last step took for the previous action."""
 
     def check(self, model_path: str, model: Model) -> None:
         """Raise WiringError where the wiring does not fit the model (see `check_fit`)."""
@@ -109,7 +113,8 @@ class Controller:
         if self.table.measured is not None:
             self.gate.safe_command.measure(self.table.measured.values)
         cause, reason = self._too_little(readings)
-        if not cause and self._new(readings, stamp_ns):  # the monitor estimates, the policy decides
+        self.stepped = not cause and self._new(readings, stamp_ns)
+        if self.stepped:  # the monitor estimates, the policy decides
             self.stepped_ns = stamp_ns
             if self.acting.step(readings, self._sent()):
                 self.gate.set_ramp(self.acting.ramp_s)
@@ -222,7 +227,7 @@ class Controller:
         Where nobody is known to have sent anything it is the safe command, before the policy's
         first step None.
         """
-        sent = self.gate.last.values
+        sent, self.seen = self.gate.last.numbered
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
     def _new(self, readings: Readings, stamp_ns: int | None) -> bool:

@@ -24,6 +24,7 @@ from rclpy.node import Node
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import listed, unread_sources
+from an_control.record.recorder import Recorder
 from an_control.ros.graph import (
     elsewhere,
     of_type,
@@ -98,6 +99,7 @@ class Report:
         node: owns publishers and subscriptions; its graph is looked at.
         controller, ticks, watchdog, inputs, output: what is reported.
         real_time: whether sources should send at the control rate, by this machine's clock.
+        recorder: says how recording is doing; None: there is none.
     """
 
     def __init__(
@@ -110,7 +112,9 @@ class Report:
         output: CommandOutput,
         *,
         real_time: bool,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._node, self._controller = node, controller
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
@@ -134,6 +138,7 @@ class Report:
             self._watch(active),
             self._estop(),
             self._wiring(sources),
+            *self._recording(),
             *(self._source(source, now_ns) for source in sources),
         ]
         self._log_problems()
@@ -227,6 +232,13 @@ class Report:
             self._found["e-stop", deaf] = ERROR, deaf
         text = reason or deaf
         return self._status("e-stop", ERROR if text else OK, text or "clear", {})
+
+    def _recording(self) -> list[DiagnosticStatus]:
+        """How recording is doing, where there is any."""
+        if self._recorder is None:
+            return []
+        text, fine, values = self._recorder.status()
+        return [self._status("recording", OK if fine else WARN, text, values)]
 
     def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """All of the wiring; two who command one robot, or have one name, are an error."""

@@ -39,13 +39,16 @@ from an_control.control.wiring_fit import rate_refusal
 from an_control.load import EngineName, dry_run, make_policy, monitor_of
 from an_control.monitor.recovery import recovery_of
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
+from an_control.record.recorder import Recorder
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import QuietNode, elsewhere
 from an_control.ros.loop import Loop, get_ready
 from an_control.ros.parameters import WiringParameters
+from an_control.ros.recording import make_recorder
 from an_control.ros.settings import Settings
 from an_control.system.compilation import told_compilation
+from an_control.system.files import read_regular
 from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
 from an_control.wiring import ChannelTable, load_wiring
 
@@ -59,6 +62,7 @@ class Swap:
     Args:
         check_rate: refuse a model that was trained at another rate.
         recovery: as that of `load_policy`.
+        recorder: reads a model file that is going to act.
         failed: called from another thread with the reason why an accepted model could not act.
     """
 
@@ -71,7 +75,9 @@ class Swap:
         *,
         check_rate: bool = True,
         recovery: float | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._controller, self._engine, self._monitor = controller, engine, monitor
         self._failed, self._check_rate = failed, check_rate
         self._recovery = recovery
@@ -145,6 +151,8 @@ class Swap:
             self._check(path, model)
             policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
             dry_run(policy)
+            if self._recorder is not None:
+                self._recorder.read_model(path)
         except Exception as error:
             reason = str(error) or repr(error)
             return reason if path in reason else f"{path}: {reason}"
@@ -240,6 +248,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: Swap | None = None
+    _recorder: Recorder | None = None
     _checked: ChannelTable | None = None
     """What the changes that are being set rewire to."""
 
@@ -288,7 +297,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        controller.rewire(controller.rewired(self._wired.declare(controller.wiring)))
+        declared = self._wired.declare(controller.wiring)
+        self._recorder = make_recorder(self, settings, controller)
+        if self._recorder is not None:
+            self._recorder.event("rewire", values=declared.replaced(controller.wiring))
+        controller.rewire(controller.rewired(declared))
         self._swap = Swap(
             controller,
             settings.policy_engine,
@@ -296,6 +309,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._log_refused_model,
             check_rate=settings.check_rate,
             recovery=settings.policy_recovery,
+            recorder=self._recorder,
         )
         return Loop(
             self,
@@ -307,6 +321,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             shadow=settings.shadow,
             informed=self._informed(settings),
             thread_priority=settings.thread_priority,
+            recorder=self._recorder,
         )
 
     def _informed(self, settings: Settings) -> bool:
@@ -364,7 +379,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._swap.close()
         if self._loop is not None:
             self._loop.close()
-        self._loop = self._swap = None
+        if self._recorder is not None:
+            self._recorder.close()
+        self._loop = self._swap = self._recorder = None
         self._wired.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
@@ -388,9 +405,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     def _latch(self, how: str) -> None:
         if self._estop.latch(f"e-stop {how}"):
+            where = ""
+            if self._recorder is not None:
+                self._recorder.event("estop", reason=self._estop.reason)
             if self._loop is not None:
                 self._loop.halt()
-            self.get_logger().error(self._estop.reason)
+                where = self._loop.save(self._estop.reason) if self._loop.active else ""
+            self.get_logger().error(f"{self._estop.reason}{where}")
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
         """The only way out of an e-stop; the policy continues from what it has watched of it."""
@@ -398,6 +419,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if not self._estop.reset():
             response.message = "was not latched"
             return response
+        if self._recorder is not None:
+            self._recorder.event("estop", reason="")
         self.get_logger().warning("e-stop cleared")
         return response
 
@@ -428,6 +451,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
         """Swap the model, switch to or from shadow and rewire, where the changes say so."""
         for change in changes:
+            if self._recorder is not None:
+                self._recorder.event("parameter", name=change.name, value=change.value)
             if change.name == "model" and self._swap is not None:
                 self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
@@ -469,7 +494,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            self._rewire(self._loop.rewired(self._wired.declare(wiring)))
+            table = self._loop.rewired(self._wired.declare(wiring))
+            if self._recorder is not None:
+                text = read_regular(wiring.file).decode()
+                self._recorder.event("wiring", file=wiring.file, text=text)
+            self._rewire(table)
             response.success = True
         except ValueError as error:
             self._wired.declare(before, overridden=False)

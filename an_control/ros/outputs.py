@@ -24,6 +24,7 @@ from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 from an_control.control.attention_view import attended_frame, attention_of, keys_of
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
+from an_control.record.layout import CommandKind
 from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(
@@ -41,6 +42,9 @@ ARRIVAL_S = 0.5
 """How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
 RETIRE_S = 0.01
 """How often to look whether it has arrived."""
+OnCommand = Callable[..., object]
+"""Takes kind, time, stamp and values (A,) of a command, and `counts`: whether it is the newest one
+from then on."""
 
 
 def doubles(values: np.ndarray) -> array[float]:
@@ -97,6 +101,8 @@ class CommandOutput:
         self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
         self._retirer.cancel()
         self.shadow = shadow
+        self.on_command: OnCommand = lambda *about: None
+        """Called with each command, under the lock by which one goes out at a time."""
         if not shadow:
             self._create()
         self._listen()
@@ -125,25 +131,34 @@ class CommandOutput:
         self._last.forget()
         self._heard[:] = np.nan
 
-    def publish(self, decide: Callable[[], np.ndarray], stamp_ns: int | None) -> bool:
+    def publish(
+        self,
+        decide: Callable[[], np.ndarray],
+        stamp_ns: int | None,
+        kind: CommandKind = CommandKind.POLICY,
+    ) -> bool:
         """Send the command (A,) that `decide` returns; return whether it is finite, so was sent.
 
         Only one thread at a time decides and sends, so that what a command may differ from the one
         before is counted from that which really went out before.
 
         None for `stamp_ns`: with the last stamp, and only on topics whose type has one. Without a
-        stamp nothing would tell these values from the answer to the next step of a lockstep.
+        stamp nothing would tell these values from the answer to the next step of a lockstep. `kind`
+        goes into a recording.
         """
         with self._lock:
             values = decide()
             if not np.isfinite(values).all():
+                self.on_command(kind, self._now_ns(), stamp_ns, values, counts=False)
                 return False
             for message, span in zip(self._messages, self._slices, strict=True):
                 message.fill(values if self._whole else values[span], stamp_ns)
             now_ns, stamped_only = self._now_ns(), stamp_ns is None
             self._send(stamped_only=stamped_only)
             whole = not stamped_only or all(one.stamped for one in self._messages)
-            if whole and self._targets and self._targets is self._publishers:
+            counts = bool(whole and self._targets and self._targets is self._publishers)
+            self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
+            if counts:
                 self._last.record(values if self._exact else self._filled(), now_ns)
         return True
 
@@ -240,7 +255,9 @@ class CommandOutput:
         with suppress(ValueError):
             self._heard[span] = carrier.read(message)
             if np.isfinite(self._heard).all():
-                self._last.record(self._heard.copy(), self._now_ns())
+                heard, now_ns = self._heard.copy(), self._now_ns()
+                self.on_command(CommandKind.OTHER, now_ns, None, heard, counts=True)
+                self._last.record(heard, now_ns)
 
 
 def _arrived(publisher: Any) -> bool:

@@ -58,7 +58,7 @@ def settings(node: Node) -> Settings:
     for name, value in values.items():
         if reason := _choice_refusal(name, value):
             raise ValueError(reason)
-    for name in ("wiring", "model"):
+    for name in ("wiring", "model", "record", "black_box"):
         if "\0" in values[name]:
             raise ValueError(f"parameter {name}: {short(values[name])} is not a path")
     return Settings(**values)
