@@ -130,6 +130,8 @@ def _listed_files(folder: Path) -> list[Path]:
 
 def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[Entry]:
     """Yield what an MCAP file holds; one that ends too early gets a note."""
+    from mcap.exceptions import McapError
+
     size = path.stat().st_size
     channels: dict[int, _Channel] = {}
     schemas: dict[int, str] = {}
@@ -164,10 +166,11 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[Entry]:
                     yield from _records(_unpacked(content), channels, schemas)
                 else:
                     yield from _record(code, content, channels, schemas)
-            except (struct.error, UnicodeDecodeError, ValueError, IndexError, MemoryError) as error:
+            except (struct.error, ValueError, MemoryError, McapError) as error:
                 if last and at + length >= size:
                     return notes.append(f"{path}: was not finished; read up to byte {at}")
-                raise BagError(f"{path}: is damaged at byte {at}: {error}") from error
+                reason = str(error) or "a record that is too short"
+                raise BagError(f"{path}: is damaged at byte {at}: {reason}") from error
             at += length
 
 

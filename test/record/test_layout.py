@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Int64MultiArray, String
 
@@ -25,12 +25,11 @@ NAMES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), 
 
 
 @given(NAMES, st.integers(0, 2**31 * 10**9 - 1))
-def test_readings_are_written_as_ros_writes_them(names: list[str], stamp_ns: int) -> None:
+def test_readings_are_read_by_ros_as_they_were_written(names: list[str], stamp_ns: int) -> None:
     positions = np.arange(len(names)) / 3.0
     data = write_joint_state(stamp_ns, tuple(names), positions)
     message = JointState(name=names, position=array("d", positions.tolist()))
     message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, 10**9)
-    assert len(data) == len(serialize_message(message))  # what pads is any byte
     assert deserialize_message(data, JointState) == message
     read, values = read_joint_state(data)
     assert read == tuple(names)
