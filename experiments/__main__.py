@@ -1,7 +1,7 @@
 """List the experiments, or run one: ``python -m experiments [NAME [OPTION ...]]``.
 
-Run it in the root of a clone. An experiment takes its own options (``NAME --help``). It and its
-processes compute with one thread each, unless ``OMP_NUM_THREADS`` and its like say otherwise.
+Run it in the root of a clone. Each experiment has its own options (``NAME --help``). It and its
+processes compute with one thread each, unless ``OMP_NUM_THREADS`` and the like say otherwise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def names() -> list[str]:
 
 
 def claim(name: str) -> str:
-    """Return what an experiment's README claims or asks."""
+    """Return the claim or question in an experiment's README."""
     found = CLAIM.search((FOLDER / name / "README.md").read_text(encoding="utf-8"))
     return found[1] if found else ""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the experiment that the first argument names; return the exit status."""
+    """Run the experiment named by the first argument and return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip(), "\n")
         for name in names():

@@ -1,6 +1,7 @@
-"""How fast lockstep is: the simulator here, and in a second process a stub or the real policy.
+"""Measure steps per second in lockstep, with the simulator here and a node in a second process.
 
-The stub does what any policy node must at least do: take all messages of a step, answer once.
+That node is the policy node, or a stub that does the least any policy node must do: receive all
+messages of a step and answer once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, ros_nod
 
 
 class EchoNode(QuietNode):
-    """Answers every step of a simulation with commands of 0, under the name of the policy node."""
+    """Node that answers every step of a simulation with commands of 0.
+
+    Args:
+        simulation: The simulation whose messages it answers.
+        name: Name of the node, by default that of a policy node.
+        **node_options: Passed to rclpy's Node.
+    """
 
     def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
         super().__init__(name, **node_options)
@@ -82,12 +89,20 @@ def lockstep_benchmark(
     policy_command: Sequence[str] | None = None,
     start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
-    """Steps per second in lockstep with a node in another process, and where the time goes.
+    """Measure steps per second in lockstep with a node in another process, and where the time goes.
 
-    policy_command starts the node `policy`; None starts the stub. Gives steps_per_s, the shares
-    of one step in microseconds (environment_us and messages_us measured here without ROS;
-    latency_p50_us and latency_p99_us from publishing to the command) and the count of timeouts.
-    Needs rclpy not initialised by the caller.
+    rclpy must not be initialised yet.
+
+    Args:
+        simulation: Path of a simulation YAML; by default the Ant's.
+        steps: Number of steps.
+        policy_command: Command line that starts the node `policy`; None starts the stub.
+        start_timeout_s: Seconds to wait for that node.
+
+    Returns:
+        "steps_per_s"; parts of one step in microseconds: "environment_us" and "messages_us",
+        measured here without ROS, and "latency_p50_us" and "latency_p99_us", from publishing to the
+        command; and the number of "timeouts".
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
@@ -114,6 +129,7 @@ def lockstep_benchmark(
 
 
 def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
+    """Run the steps and return the figures of `lockstep_benchmark`."""
     bridge.start()
     bridge.reset(0, 0)
     robot = bridge.robot
@@ -141,13 +157,14 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
 
 
 def _advance(bridge: Bridge, step: Callable[[], None]) -> None:
-    """One step, in a new episode where the last one is over."""
+    """Make one step, in a new episode if the last one has ended."""
     if bridge.robot.over:
         bridge.robot.reset(0)
     step()
 
 
 def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
+    """Return the mean duration of a call in microseconds."""
     begin_s = time.perf_counter()
     for _ in range(times):
         call()
@@ -155,7 +172,7 @@ def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 
 def main() -> int:
-    """The stub as a process of its own: `python -m an_control.bench.lockstep SIMULATION`."""
+    """Run the stub as a process: `python -m an_control.bench.lockstep SIMULATION`."""
     with signals() as stopped, ros():
         executor = new_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))

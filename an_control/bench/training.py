@@ -1,4 +1,4 @@
-"""How fast training plays episodes here: the engines beside a rollout as the authors wrote it."""
+"""Measure how fast training plays episodes, beside a rollout as the paper's authors wrote it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,21 @@ from an_control_sim.gym.environments import describe, environment_of, make_envir
 
 POPULATION, ROLLOUTS = 256, 16
 EPISODES = 10
-"""Of a rollout tick by tick."""
+"""Number of episodes of a rollout tick by tick."""
 SHIPPED = "models/cartpole.safetensors"
 NOISE = 0.02
-"""The population's standard deviation about the shipped policy, as in its training."""
+"""Standard deviation of the population around the shipped policy, as in its training."""
 
 
 def training_benchmark(seconds: float) -> dict[str, Any]:
-    """Rows of steps a second, each rate the median over about `seconds`; and what they come to."""
+    """Measure the steps per second of each way to play rollouts of CartPole.
+
+    Args:
+        seconds: Duration of each measurement; its median rate counts.
+
+    Returns:
+        "rows" with the rates, the settings, and the ratios of the compiled rollouts to the others.
+    """
     env = make_environment(environment_of("cartpole"))
     inner: Any = env.unwrapped
     rows: list[dict[str, Any]] = []
@@ -82,12 +89,20 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
 
 
 def workers_benchmark(task: str, seconds: float) -> dict[str, Any]:
-    """Rates of one and of two workers, processes and Dask, and whether their numbers agree."""
+    """Measure one and two workers, in processes and with Dask.
+
+    Args:
+        task: A task known by name, or a gymnasium id.
+        seconds: Duration of each measurement.
+
+    Returns:
+        "rows" with the rates and their ratios, and "same_numbers": whether all returns are equal.
+    """
     environment = environment_of(task)
     env = make_environment(environment)
     described = describe(env, task, environment)
     env.close()
-    channels, actions = described["channels"], len(described["actuators"])
+    channels, actions = described.channels, len(described.actuators)
     form, rng = Authors(actions, 16), np.random.default_rng(0)
     people = [form.model(rng.normal(0.0, 0.3, form.size), described, {}) for _ in range(16)]
     starts, rows, numbers = training_starts(rng, 4), [], []
@@ -112,7 +127,7 @@ def workers_benchmark(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _population() -> list[Model]:
-    """The shipped policy and candidates about it."""
+    """Return the shipped policy and random variations of it."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.vector(read_model(share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
@@ -127,6 +142,7 @@ def _rate(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
+    """Return the steps per second of an engine."""
     engine.play(people[:2], starts[:2])
     return median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
 
@@ -134,7 +150,13 @@ def _rate(
 def median_rate(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """The median of the rates, by `clock`, of calls that each return how many steps they played."""
+    """Return the median rate in steps per second of several calls.
+
+    Args:
+        play: Plays and returns the number of steps.
+        seconds: Total duration of the calls.
+        clock: Clock in seconds.
+    """
     rates: list[float] = []
     end = time.perf_counter() + seconds
     while not rates or time.perf_counter() < end:
@@ -145,9 +167,9 @@ def median_rate(
 
 
 def _evojax_rate(seconds: float) -> float:
-    """EvoJAX's own task, policy and rollout, of the same population and episodes.
+    """Return the steps per second of EvoJAX's task, policy and rollout, with the same population.
 
-    It computes all steps of all episodes, also behind their ends; they all count here.
+    It computes all steps of all episodes, also after their ends; they all count here.
     """
     import logging
 
@@ -180,10 +202,10 @@ def _evojax_rate(seconds: float) -> float:
 
 
 def _as_the_authors(model: Model) -> Callable[[Any], int]:
-    """Plays `EPISODES` episodes with the policy as the authors' torch modules; returns its steps.
+    """Return a function that plays `EPISODES` episodes with the authors' torch modules.
 
-    As in theirs (Tang & Ha 2021) a tick goes through modules, and queries and keys are projected
-    again for each.
+    As in their code (Tang & Ha 2021), a tick runs torch modules, and projects queries and keys
+    again. The function returns the number of steps.
     """
     import torch
     from torch import nn

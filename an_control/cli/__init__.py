@@ -1,7 +1,8 @@
-"""The command line: ``an-control VERB``, one module a verb, imported only when it is called.
+"""The command line ``an-control VERB``: one module a verb, imported only when it is called.
 
-A verb's module defines a dataclass ``Verb``: its fields are the arguments (tyro), its docstring
-the help, its ``run()`` the work, returning the exit status: 0 done, 1 failed, 2 bad input.
+The module of a verb defines a dataclass, such as ``SimCommand``, which `an_control.cli.verbs`
+finds: its fields are the arguments (tyro), its docstring is the help text, and its ``run()`` does
+the work and returns the exit status: 0 done, 1 failed, 2 bad input.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from an_control.wiring import WiringError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status."""
+    """Run one verb and return the exit status.
+
+    Args:
+        arguments: the verb and its arguments; None: those of the command line.
+    """
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
         return run_verb(lambda: verb_class(first), f"an-control {first}", rest)
@@ -36,7 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
-    """Run the verb that `verb` gives, a dataclass as described above; returns the exit status."""
+    """Run a verb and return the exit status.
+
+    Args:
+        verb: returns the verb's dataclass.
+        prog: the name of the program in messages, such as ``an-control sim``.
+        arguments: the arguments of the verb.
+    """
 
     def say(text: str) -> None:
         print(f"{prog}: {text}", file=sys.stderr)
@@ -53,7 +64,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
 
 
 def _about(first: str, rest: Sequence[str]) -> int:
-    """What `an-control` answers without a verb."""
+    """Answer a call of `an-control` without a verb; return the exit status."""
     if first in ("-h", "--help"):
         print(usage())
     elif first == "--version":
@@ -69,7 +80,7 @@ def _about(first: str, rest: Sequence[str]) -> int:
 
 
 def _reported(prog: str, work: Callable[[], int]) -> int:
-    """The exit status of `work`; what ends it is said in one line."""
+    """Run `work` and return its exit status; print the error that ends it in one line."""
     try:
         with OUTPUT.reported():
             try:
@@ -94,7 +105,10 @@ def _reported(prog: str, work: Callable[[], int]) -> int:
 
 
 def _nobody_reads() -> bool:
-    """Whether standard output is a pipe whose reader has gone, as `| head` does; then close it."""
+    """Return whether standard output is a pipe whose reader has gone, and close it if so.
+
+    The reader may be a program such as `head` that has ended.
+    """
     try:
         output = sys.stdout.fileno()
     except (OSError, ValueError):

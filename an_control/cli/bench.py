@@ -1,4 +1,4 @@
-"""``an-control bench inference|parts|monitor|ros|ant|training``."""
+"""The verb ``an-control bench inference|parts|monitor|ros|ant|training``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ LOCKSTEP_COLUMNS = {
     "timeouts": "timeouts",
 }
 RANDOM = "random"
-"""In place of a model's file, where weights of the size of the authors' policies are measured."""
+"""Stands for a model file where random weights of the size of the authors' policies are
+measured."""
 ANT_ACTIONS = 8
 READS = {
     "inference": ("model", "seconds"),
@@ -62,7 +63,7 @@ READS = {
     "ant": ("seconds",),
     "training": ("seconds",),
 }
-"""The options of each benchmark, beside --json."""
+"""The options that each benchmark uses, beside --json."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Measure, print the tables and return the exit status."""
         if not 0.0 < self.seconds <= 600.0:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
         self._check_options()
@@ -115,7 +117,7 @@ class Verb:
         return 0
 
     def _check_options(self) -> None:
-        """InputError for an option that this benchmark would not read."""
+        """Raise InputError for an option that this benchmark does not use."""
         reads = *READS[self.what], "json"
         for one in fields(self)[1:]:
             if one.name not in reads and (value := getattr(self, one.name)) != one.default:

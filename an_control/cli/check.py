@@ -1,4 +1,4 @@
-"""``an-control check WIRING``: does it fit the model, and the robot that runs?"""
+"""The verb ``an-control check WIRING``: compares a wiring with a model and a running robot."""
 
 from __future__ import annotations
 
@@ -39,22 +39,23 @@ if TYPE_CHECKING:
     from an_control.commissioning.listen import Listened
 
 FACTOR = 3.0
-"""A channel that reads so many times as much as in training may come in another unit."""
+"""A channel that reads more than this many times as much as in training may have another unit."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
 NEAR = 2.0
-"""A unit is named where the factor is within this factor of the unit's."""
+"""A unit is suggested if the ratio of the readings is within this factor of the unit's."""
 WHERE = ("source", "topic", "type", "publishers", "qos")
 ARRIVED = ("source", "messages", "rate_hz", "longest_gap_s", "max_age_s", "stamp_to_arrival_s")
-"""The two tables of the sources: all in one would be too wide for a window."""
+"""The columns of the second table of the sources; one table of all would be too wide for a
+window."""
 RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high")}
-"""By column the two ends that its cells show."""
+"""By column the keys of the two ends that its cells show."""
 WIDE = 200
-"""Columns of the tables where there is no window, as in a file or a pipe."""
+"""The width of the tables in columns if the output is no terminal."""
 
 
 @dataclass
 class Findings:
-    """What a check has found; any problem makes the exit status 1."""
+    """The findings of a check; any problem makes the exit status 1."""
 
     channels: list[dict[str, Any]] = field(default_factory=list)
     actuators: list[dict[str, Any]] = field(default_factory=list)
@@ -86,6 +87,7 @@ class Verb:
     """Also write what was found here as JSON."""
 
     def run(self) -> int:
+        """Check, print the findings and return the exit status."""
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         if self.namespace and not self.live:
@@ -115,7 +117,7 @@ class Verb:
         return 1 if found.problems else 0
 
     def _command_problems(self, wiring: Wiring) -> list[str]:
-        """Why the node would refuse the command's messages, whatever the model."""
+        """Return why the node would refuse the command's messages, whatever the model."""
         try:
             command_messages(wiring.command, str(self.wiring))
         except WiringError as error:
@@ -125,7 +127,7 @@ class Verb:
     def _check_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, found: Findings
     ) -> None:
-        """Why the node would refuse the two, and what it would say of their names."""
+        """Add why the node would refuse wiring and model, and its notes on their names."""
         try:
             controller = Controller(str(self.wiring), str(self.model), "numpy")
         except WiringError as error:
@@ -159,8 +161,8 @@ def _list_channels(
     heard: Listened | None,
     found: Findings,
 ) -> None:
-    """All channels of the wiring and the model, with what they read where the robot was heard."""
-    trained = () if model is None else model.task.get("channels", ())
+    """Add a row for each channel of wiring and model, with its readings if the robot was heard."""
+    trained = () if model is None else model.task.channels
     ranges = {} if model is None else trained_ranges(model)
     seen = {} if heard is None else heard.ranges
     configs = {one.id: one for one in wiring.channels}
@@ -189,7 +191,7 @@ def _list_channels(
 def _read(
     id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
 ) -> dict[str, Any]:
-    """What a channel read, and what the model has seen of it."""
+    """Return the readings of a channel and its range in training; add problems with them."""
     one = heard.ranges.get(id_)
     if one is None:
         return {"present": 0.0, "low": None, "high": None}
@@ -217,7 +219,7 @@ def _read(
 
 
 def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found: Findings) -> None:
-    """The actuators in the wiring's order, and the action that each one gets."""
+    """Add a row for each actuator of the wiring, with the action that it gets."""
     places: list[int] | None = list(range(len(wiring.command.names)))
     trained = () if model is None else actuators_of(model)
     if model is not None:
@@ -283,7 +285,7 @@ def _show(found: Findings) -> None:
 
 
 def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
-    """A row with both ends of a range in one cell."""
+    """Return a row with both ends of a range in one cell."""
     ends = [end for pair in RANGES.values() for end in pair]
     row = {key: value for key, value in channel.items() if key not in ends}
     for name, (low, high) in RANGES.items():
@@ -293,7 +295,7 @@ def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Where the window is narrow, long names are folded, and nothing is cut."""
+    """Return a table; in a narrow window long names are folded, and nothing is cut."""
     table = Table(title=title, title_justify="left", box=SIMPLE)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:

@@ -1,4 +1,4 @@
-"""``an-control distill TASK --out RUN``."""
+"""The verb ``an-control distill TASK --out RUN``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Verb(DistillOptions):
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
+        """Train the student, print the model file and return the exit status."""
         need("train", "torch")
         with RunAtTerminal(ProgressLine(command(self, "distill"))) as terminal:
             result = distill(self, terminal.progress)

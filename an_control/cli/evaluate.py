@@ -1,4 +1,4 @@
-"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other."""
+"""The verb ``an-control evaluate MODEL``: measures one protocol, or with ``--table`` several."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.evaluation_protocol import Protocol
     from an_control.learning.runs.progress import Progress
 RESHUFFLE_STEPS = 200
-"""Steps between two reshuffles of an identification."""
+"""The steps between two reshuffles of an identification."""
 USUAL = defaults(shuffle="reset")
-"""What is done to the readings where nobody says."""
+"""The disturbance options if none are given."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class Verb:
     the rows that a stopped one lacks."""
 
     def run(self) -> int:
+        """Evaluate, print the results and return the exit status."""
         need("sim", "gymnasium")
         if self.plots is not None:
             need("train", "matplotlib")
@@ -119,7 +120,7 @@ class Verb:
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
-        """InputError for an option that the protocols of --table say for themselves."""
+        """Raise InputError for an option that belongs among the words of --table's protocols."""
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
         given |= {one.name: getattr(self, one.name) for one in others if self._gives(one)}
@@ -130,13 +131,13 @@ class Verb:
             raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")
 
     def _described(self) -> Protocol:
-        """The protocol that the options describe."""
+        """Return the protocol that the options describe."""
         from an_control.learning.rollout.evaluation_protocol import Protocol
 
         return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
 
     def _gives(self, one: Field[Any]) -> bool:
-        """Whether this option is not at its default."""
+        """Return whether this option is not at its default."""
         return bool(getattr(self, one.name) != one.default)
 
     def _report(self, progress: Progress) -> None:
@@ -198,7 +199,7 @@ class Verb:
 
 
 def _line(name: str, results: list[Result]) -> str:
-    """A protocol's mean return, and the moves that a monitor found: where none was, false ones."""
+    """Return a line with a protocol's mean return and its numbers of real and detected moves."""
     mean, ticks = (
         sum(one.total for one in results) / len(results),
         sum(one.steps for one in results),

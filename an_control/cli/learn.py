@@ -1,4 +1,4 @@
-"""``an-control learn ENV --out RUN``: teacher, student, monitor, table and card in one command."""
+"""The verb ``an-control learn ENV --out RUN``: teacher, student, monitor, table and card."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Verb(LearnOptions):
     """Also write the table here as JSON."""
 
     def run(self) -> int:
+        """Run all steps, print the table and the model file, and return the exit status."""
         need("train", "torch", "gymnasium")
         try:
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
@@ -58,7 +59,7 @@ class Verb(LearnOptions):
 
     @property
     def _kept(self) -> str:
-        """What an error's message says of the models that are there; nothing where none is."""
+        """The models that exist already, as the end of an error text; "" if there are none."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""

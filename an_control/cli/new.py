@@ -1,4 +1,4 @@
-"""``an-control new NAME --env ID`` or ``--live``: drafts of the YAML files of another robot."""
+"""The verb ``an-control new NAME --env ID`` or ``--live``: drafts another robot's YAML files."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Verb:
     """Also write the channels and actuators here as JSON."""
 
     def run(self) -> int:
+        """Draft the files, write them and return the exit status."""
         if not NAME.fullmatch(self.name):
             raise InputError(f"{self.name}: must be a name (a letter, then letters, digits or _)")
         if (self.env is None) == (not self.live):
@@ -124,7 +125,7 @@ class Verb:
 
 
 def _written(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
-    """The texts as files in a folder, to be read as the user's will be."""
+    """Write the texts as files in a folder, and return their paths in the same order."""
     paths = [folder / path.name for path in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
@@ -132,7 +133,7 @@ def _written(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
 
 
 def _check_wiring(path: Path) -> None:
-    """WiringError where the draft cannot be used as it is."""
+    """Raise WiringError if the draft cannot be used as it is."""
     ChannelTable(load_wiring(path))
 
 

@@ -1,11 +1,10 @@
-"""``an-control new-model ROBOT --out M``."""
+"""The verb ``an-control new-model ROBOT --out M``."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
 
@@ -13,6 +12,7 @@ from an_control.cli.common import InputError, OutputFile, need
 from an_control.policy import MlpSizes, Sizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
+from an_control.policy.task import Task
 from an_control.system.files import WriteError
 from an_control.wiring import load_wiring
 
@@ -36,12 +36,13 @@ class Verb:
     """Decides the weights."""
 
     def run(self) -> int:
+        """Write the model file and return the exit status."""
         if not 0.0 <= self.weight_scale < float("inf"):
             raise InputError(f"--weight-scale {self.weight_scale}: must be 0 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         task = self._wired() if self.robot.endswith((".yaml", ".yml")) else self._simulated()
-        channels, actions = len(task["channels"]), len(task["actuators"])
+        channels, actions = len(task.channels), len(task.actuators)
         sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
             sizes = MlpSizes(channels, actions, [16])
@@ -53,21 +54,20 @@ class Verb:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _wired(self) -> dict[str, Any]:
-        """The model file's task, as a wiring describes the robot."""
+    def _wired(self) -> Task:
+        """Return the task for the model file, from a wiring."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
             raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
-        return {
-            "name": wiring.robot,
-            "environment": "",
-            "channels": [channel.id for channel in wiring.channels],
-            "actuators": [actuator.name for actuator in wiring.command.actuators],
-            "step_s": 1.0 / wiring.rate_hz,
-        }
+        return Task(
+            name=wiring.robot,
+            channels=tuple(channel.id for channel in wiring.channels),
+            actuators=tuple(actuator.name for actuator in wiring.command.actuators),
+            step_s=1.0 / wiring.rate_hz,
+        )
 
-    def _simulated(self) -> dict[str, Any]:
-        """The same, as a gymnasium environment does."""
+    def _simulated(self) -> Task:
+        """Return the task for the model file, from a gymnasium environment."""
         need("sim", "gymnasium")
         from an_control_sim.gym.environments import (
             describe,

@@ -1,4 +1,4 @@
-"""``an-control rewire NODE SOURCE=TOPIC CHANNEL.field=FIELD ...``."""
+"""The verb ``an-control rewire NODE SOURCE=TOPIC CHANNEL.field=FIELD ...``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Verb:
     """Seconds to wait for the node."""
 
     def run(self) -> int:
+        """Rewire the node, print the result and return the exit status."""
         need("ros", "rclpy")
         parsed = [_parse(change) for change in self.changes]
         changes = dict(parsed)
@@ -59,7 +60,7 @@ class Verb:
 
 
 def _parse(change: str) -> tuple[str, str]:
-    """A change as a parameter of the node and its value."""
+    """Return the node's parameter and value for a change such as SOURCE=TOPIC."""
     key, separator, value = change.partition("=")
     if not (separator and key and value):
         raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")

@@ -1,4 +1,4 @@
-"""``an-control run --wiring W --model M``."""
+"""The verb ``an-control run --wiring W --model M``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from an_control.system.interrupts import INTERRUPTED, end_at_once
 
 
 def node_option(name: str) -> Any:
-    """Return the dataclass field of an option that is this parameter of the policy node.
+    """Return the dataclass field of an option that sets this parameter of the policy node.
 
-    Its default is None where the parameter's says something that is no plain value.
+    Its default is None if the parameter's default is not a plain value.
     """
     one = PARAMETERS[name]
     text = f"{one.option[0].upper()}{one.option[1:]}."
@@ -55,6 +55,7 @@ class Verb:
     """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 
     def run(self) -> int:
+        """Run the policy node until it ends, and return the exit status."""
         end_at_once(INTERRUPTED)  # until the node handles signals itself
         need("ros", "rclpy")
         if self.record is not None:
@@ -88,7 +89,10 @@ class Verb:
 
 
 def parameters(values: Mapping[str, object]) -> list[str]:
-    """The ROS arguments that set these; quoted, so that a path is one whatever it looks like."""
+    """Return the ROS arguments that set these parameters.
+
+    Values are quoted, so that any path is taken as a text.
+    """
     yaml = {
         name: json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
         for name, value in values.items()

@@ -1,7 +1,4 @@
-"""``an-control sim``: the simulator here, the policy node beside it, topics between them.
-
-What a person sees of a simulation while it runs.
-"""
+"""The verb ``an-control sim``: the simulator in this process, the policy node in another."""
 
 from __future__ import annotations
 
@@ -51,12 +48,12 @@ SIMULATORS = {
     "car_racing": ("Box2D", "pygame", "cv2"),
     "pong": ("ale_py", "cv2"),
 }
-"""What each task needs beside gymnasium."""
+"""The packages that each task needs beside gymnasium."""
 
 
 @dataclass(frozen=True)
 class _Files:
-    """What a simulation runs on."""
+    """The files that a simulation needs."""
 
     simulation: Path
     wiring: Path
@@ -110,6 +107,7 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Run the episodes, print the results and return the exit status."""
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
         need("ros", "rclpy")
         need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
@@ -150,7 +148,7 @@ class Verb:
         return self._simulate(files, name, disturbance, schedule)
 
     def _files(self) -> _Files:
-        """The three files; InputError where one is not given and no task has it."""
+        """Return the three files; raise InputError if one is not given and no task has it."""
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
             if lacking := [f"--{name}" for name, path in given.items() if path is None]:
@@ -169,7 +167,11 @@ class Verb:
     def _check_pair(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """WiringError where they do not fit; the sources that the simulation does not publish."""
+        """Return the sources that the simulation does not publish.
+
+        Raises:
+            WiringError: simulation and wiring do not fit each other.
+        """
         from an_control_sim.bridge.robot import Robot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import check_pair, not_published
@@ -261,7 +263,7 @@ class Verb:
         )
 
     def _report(self, name: str, model: Path, summary: Summary, failure: str) -> int:
-        """Print and write what has finished, which a failure does not take; the exit status."""
+        """Print and write the finished episodes, also after a failure; return the exit status."""
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.lines()))
         if summary.episodes:
@@ -307,7 +309,7 @@ class Verb:
 
 
 def _shipped(task: str) -> Path:
-    """The model that ships for the task; InputError where none does."""
+    """Return the model that ships for the task; raise InputError if there is none."""
     try:
         return share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
@@ -317,14 +319,14 @@ def _shipped(task: str) -> Path:
 def _check_disturbance(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
-    """ValueError naming what cannot be done to what the robot's sensors send."""
+    """Raise ValueError naming a disturbance that is impossible for the robot's messages."""
     from an_control_sim.scrambler.messages import scrambled_message
 
     scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 
 
 def _check_read(disturbance: DisturbanceSettings) -> None:
-    """InputError naming an option that does nothing without another one."""
+    """Raise InputError naming an option that has no effect without another one."""
     for one in disturbance.changed:
         if one.modifies and TABLE[one.modifies] not in disturbance.changed:
             given = f"{option(one.name)} {getattr(disturbance, one.name)}"
@@ -332,9 +334,9 @@ def _check_read(disturbance: DisturbanceSettings) -> None:
 
 
 def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
-    """Of a simulator's picture, or of the first camera's images beside what the policy looked at.
+    """Return a recorder of the simulator's picture, or of the first camera and its attention.
 
-    At the rate at which they come, so that a video plays as fast as the robot moves.
+    It records at the rate of the pictures, so that a video plays as fast as the robot moves.
     """
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
     from an_control_sim.bridge.step_outputs import steps_per_picture
@@ -351,7 +353,7 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
 
 @contextmanager
 def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The live page as a process; the simulation runs without it where it cannot start."""
+    """Start the live page as a process, and end it; the simulation also runs without it."""
     process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
     try:
         yield process
@@ -361,10 +363,10 @@ def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
-    """The policy node as a process; the list given gets its exit status if it ends too early.
+    """Start the policy node as a process, and end it; yield a list for an early exit status.
 
-    This process then stops as if it had got SIGTERM. The node ends with this process, where
-    util-linux is there to see to it, even if that is killed.
+    If the node ends too early, its exit status is put into the list, and this process stops as
+    after SIGTERM. The node also ends if this process is killed, if util-linux is installed.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameters(values)]
@@ -389,7 +391,7 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process end by itself, for STOP_S."""
+    """Terminate a process, and kill it if it has not ended after `STOP_S`."""
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -399,12 +401,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 USUAL_STEPS = 1000
-"""Of an episode, until the first one has ended."""
+"""The assumed number of steps of an episode, until the first one has ended."""
 
 
 @contextmanager
 def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """A progress line; gives the callback that `simulate` calls with its `Progress`."""
+    """Show a progress line; yield the callback that `simulate` calls with its progress."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

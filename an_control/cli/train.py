@@ -1,4 +1,4 @@
-"""``an-control train TASK --out RUN``."""
+"""The verb ``an-control train TASK --out RUN``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Verb(EvolveOptions):
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Search for a policy, print its evaluation and model file, and return the exit status."""
         need("train", "gymnasium", "cma", "numba")
         with RunAtTerminal(ProgressLine(command(self, "train"))) as terminal:
 

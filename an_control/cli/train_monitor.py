@@ -1,4 +1,4 @@
-"""``an-control train-monitor MODEL``."""
+"""The verb ``an-control train-monitor MODEL``."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Verb(MonitorOptions):
     """Also write the losses here as JSON."""
 
     def run(self) -> int:
+        """Train the monitor, print its validation and model file, and return the exit status."""
         need("train", "torch", "gymnasium")
         if self.out is None and (problem := file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")

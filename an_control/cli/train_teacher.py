@@ -1,4 +1,4 @@
-"""``an-control train-teacher ENV --out RUN``."""
+"""The verb ``an-control train-teacher ENV --out RUN``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Verb(TeacherOptions):
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Train the teacher, print its evaluation and model file, and return the exit status."""
         need("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
         with RunAtTerminal(ProgressLine(command(self, "train-teacher"))) as terminal:
             result = train_teacher(self, terminal.progress)

@@ -1,4 +1,4 @@
-"""The verbs of `an-control`, each imported only when it is asked for."""
+"""The verbs of `an-control`, each imported only when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from an_control.cli.help import VERBS, described
 
 
 def verb_class(verb: str) -> type[Any]:
-    """Return the dataclass of a verb; its module is imported only now."""
+    """Return the dataclass of a verb, by the verb's name; imports its module."""
     match verb:
         case "sim":
             from an_control.cli.sim import Verb as Sim
@@ -85,7 +85,7 @@ def verb_class(verb: str) -> type[Any]:
 
 
 def completion(shell: str) -> None:
-    """Print the script by which `shell` completes the verbs and their options."""
+    """Print the script with which `shell` completes the verbs and their options."""
     tyro.extras.subcommand_cli_from_dict(
         {verb: described(verb_class(verb)) for verb in VERBS},
         prog="an-control",

@@ -1,4 +1,4 @@
-"""``an-control view``: the live page of a robot that runs."""
+"""The verb ``an-control view``: shows the live page of a running robot."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Verb:
     the robot, over a connection that is not encrypted."""
 
     def run(self) -> int:
+        """Serve the page until it is stopped, and return the exit status."""
         need("ros", "rclpy")
         need("view", *PACKAGES)
         if not 0 <= self.port <= 65535:

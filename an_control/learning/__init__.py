@@ -1,1 +1,1 @@
-"""Offline learning: imitation of a teacher and evaluation. Meets environments through gymnasium."""
+"""Offline learning: training, imitation and evaluation of policies in gymnasium environments."""

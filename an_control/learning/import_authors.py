@@ -1,7 +1,7 @@
-"""Import of the AttentionNeuron authors' flat parameter vectors (one array ``params`` in an npz).
+"""Import flat parameter vectors of the AttentionNeuron authors (one array ``params`` in an npz).
 
-Their layout (google/brain-tokyo-workshop, es_attention): the LSTM cell's four arrays, the query
-and key projections, the network; queries start from a fixed sinusoidal table (section 3.2).
+Their layout (google/brain-tokyo-workshop, es_attention) is: the LSTM cell's four arrays, the query
+and key projections, the network. Queries start from a fixed sinusoidal table (section 3.2).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from an_control.policy.sizes import (
     VisionSizes,
     paper_sizes,
 )
+from an_control.policy.task import Task
 from an_control.system.files import read_regular
 from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
@@ -34,14 +35,14 @@ MAX_PARAMS = 10_000_000
 
 @dataclass(frozen=True)
 class _Attention:
-    """One of their attention policies: sizes, and the projections' bias and score scale."""
+    """Attention policy of the authors: its sizes, and bias and score scale of the projections."""
 
     actions: int
     queries: int
     hidden_layers: int
     bias: bool
     scale: float
-    task: dict
+    task: Task
     neuron: int = 8
     key: int = 32
 
@@ -70,12 +71,12 @@ class _Attention:
 
 @dataclass(frozen=True)
 class _Network:
-    """Their MLP, tanh everywhere."""
+    """MLP policy of the authors, with tanh in every layer."""
 
     channels: int
     hidden: tuple[int, ...]
     actions: int
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> MlpSizes:
@@ -86,7 +87,10 @@ class _Network:
 
 
 def _vision(take: _Reader, sizes: VisionSizes, frames_last: bool) -> dict[str, np.ndarray]:
-    """What is before the message; their keys may take pixels in the order (row, column, frame)."""
+    """Read the arrays before the message.
+
+    With `frames_last` the keys' weights order pixels as (row, column, frame).
+    """
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
     arrays = {
@@ -112,9 +116,9 @@ def _vision(take: _Reader, sizes: VisionSizes, frames_last: bool) -> dict[str, n
 
 @dataclass(frozen=True)
 class _TopPatches:
-    """Their policy for CarRacing."""
+    """Policy of the authors for CarRacing."""
 
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> TopPatchesSizes:
@@ -142,9 +146,9 @@ class _TopPatches:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """Their policy for PuzzlePong."""
+    """Policy of the authors for PuzzlePong."""
 
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> ConvolutionSizes:
@@ -166,7 +170,7 @@ AUTHORS_KINDS = tuple(_KINDS)
 
 
 class _Reader:
-    """Cuts a flat vector into arrays, front to back."""
+    """Reader that cuts a flat parameter vector into arrays, from front to back."""
 
     def __init__(self, flat: np.ndarray) -> None:
         self.flat = flat.astype(np.float64)
@@ -186,7 +190,15 @@ class _Reader:
 
 
 def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
-    """A model from the authors' ``.npz``; ModelError names the file and the reason."""
+    """Read a model from an ``.npz`` file of the authors.
+
+    Args:
+        path: The file.
+        kind: One of `AUTHORS_KINDS`.
+
+    Raises:
+        ModelError: The kind is unknown or the file is not valid; the message names file and reason.
+    """
     if kind not in _KINDS:
         raise ModelError(f"{path}: kind {kind!r} is not one of {', '.join(_KINDS)}")
     model_kind, form = _KINDS[kind]
@@ -215,7 +227,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
 
 
 def _params(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array ``params`` of an ``.npz``; ValueError where the file holds no valid one."""
+    """Return the array ``params`` of an ``.npz``; raise ValueError if the file has no valid one."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:

@@ -1,13 +1,12 @@
-"""The memory behind a policy's message as a torch module, for whole pieces of many episodes.
+"""Recurrence and Set Transformer parts of a policy as torch modules.
 
-It computes what `an_control.policy.recurrence` computes: an LSTM, a GRU, or a transformer of
-Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
-(Dai et al. 2019), the state carries what each layer saw before a piece.
+The recurrence behind the message is an LSTM, a GRU, or a transformer of Parisotto et al. 2019,
+"Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL (Dai et al. 2019), the
+state carries the layers' inputs at earlier ticks. The Set Transformer's blocks follow Lee et al.
+2019, equations 6 to 11.
 
-The Set Transformer's parts as torch modules, exported to a model file's arrays.
-
-They compute what `an_control.policy.set_transformer` computes (Lee et al. 2019, equations 6
-to 11), for any leading dimensions; rows that are not present are attended to by nobody.
+The modules compute the same as `an_control.policy.recurrence` and `an_control.policy.
+set_transformer`, for sequences of many episodes at once, and convert to a model file's arrays.
 """
 
 from __future__ import annotations
@@ -24,14 +23,20 @@ from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 
 State = tuple[Tensor, ...]
-"""Parts (B, ...), B rows; zeros where an episode starts."""
+"""Tensors (B, ...) for B episodes; zeros at the start of an episode."""
 
 
 class RecurrenceModule(nn.Module):
-    """T steps, B rows; `sizes.units` numbers U come out. ValueError for sizes that do not fit.
+    """Recurrent part of a policy, for T steps of B episodes, with U = `sizes.units` outputs.
 
-    `gate_bias` is where the bias b_g of the gates begins (gtrxl): the larger, the less a layer
-    changes its input at first.
+    Args:
+        inputs: Number of inputs per step.
+        sizes: Kind and sizes.
+        gate_bias: Initial bias b_g of the gates (gtrxl); the larger, the less a layer changes its
+            input at first.
+
+    Raises:
+        ValueError: The sizes do not fit each other.
     """
 
     core: nn.LSTM | nn.GRU | Transformer
@@ -51,10 +56,10 @@ class RecurrenceModule(nn.Module):
             self.core = Transformer(inputs, sizes, gate_bias)
 
     def start(self, rows: int) -> State:
-        """The state at the start of episodes: zeros.
+        """Return the state at the start of `rows` episodes, all zeros.
 
-        lstm: output and cell (B, U); gru: output (B, U); transformers: what each layer saw at the
-        last ticks (B, layers, window - 1, U), and 1 where there was a tick (B, window - 1).
+        lstm: output and cell (B, U). gru: output (B, U). Transformers: the layers' inputs at the
+        last ticks (B, layers, window - 1, U), and 1 for each tick that existed (B, window - 1).
         """
         units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
         shapes: list[tuple[int, ...]] = [(units,)] * (2 if self.sizes.kind == "lstm" else 1)
@@ -64,7 +69,12 @@ class RecurrenceModule(nn.Module):
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """(T, B, U) for the inputs `x` (T, B, inputs), and the state after them, not detached."""
+        """Return the outputs (T, B, U) and the new state, which is not detached.
+
+        Args:
+            x: Inputs (T, B, inputs).
+            state: State before the first step, from `start` or an earlier call.
+        """
         if isinstance(self.core, Transformer):
             return self.core(x, *state)
         if isinstance(self.core, nn.LSTM):
@@ -74,16 +84,16 @@ class RecurrenceModule(nn.Module):
         return outputs, (output[0],)
 
     def last(self, x: Tensor) -> Tensor:
-        """(B, U) after the last of the inputs `x` (T, B, inputs) of whole episodes.
+        """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs).
 
-        The highest layer of a transformer computes that one step alone.
+        The highest layer of a transformer computes only that step.
         """
         if isinstance(self.core, Transformer):
             return self.core.last(x)
         return self(x, self.start(x.shape[1]))[0][-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of a model file, float32."""
+        """Return the weights as float32 arrays of a model file."""
         core = self.core
         parts: dict[str, Tensor] = dict(core.named_parameters())
         if not isinstance(core, Transformer):
@@ -97,9 +107,14 @@ class RecurrenceModule(nn.Module):
         return {f"recurrence.{name}": array_of(part) for name, part in parts.items()}
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a model's arrays; RuntimeError or KeyError where they are not of these sizes.
+        """Load the weights from a model file's arrays.
 
-        Other arrays than "recurrence.*" are not looked at.
+        Args:
+            arrays: Arrays by name; only those that begin with "recurrence." are read.
+
+        Raises:
+            KeyError: An array is missing.
+            RuntimeError: An array has another shape.
         """
         parts = {
             name.removeprefix("recurrence."): torch.tensor(array)
@@ -118,7 +133,10 @@ class RecurrenceModule(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The three transformers. W - 1 ticks before a piece are seen; inside, the batch is first."""
+    """Transformer that also attends to the W - 1 ticks before a sequence.
+
+    Inside, the batch is the first dimension.
+    """
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float) -> None:
         super().__init__()
@@ -127,7 +145,13 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Layer(sizes, gate_bias) for _ in range(sizes.layers))
 
     def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
-        """(T, B, U) for (T, B, inputs); memory (B, layers, W - 1, U), filled (B, W - 1)."""
+        """Return outputs (T, B, U) and the new state.
+
+        Args:
+            x: Inputs (T, B, inputs).
+            memory: Inputs of each layer at the ticks before (B, layers, W - 1, U).
+            filled: 1 for each tick before that existed, else 0 (B, W - 1).
+        """
         steps = len(x)
         filled = pad(filled, (0, steps), value=1.0)
         x = self.input(x).transpose(0, 1)
@@ -139,7 +163,7 @@ class Transformer(nn.Module):
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
     def last(self, x: Tensor) -> Tensor:
-        """(B, U) after the last of (T, B, inputs), where nothing was before."""
+        """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs)."""
         steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
         filled = pad(x.new_ones(x.shape[:2]), (before, 0))
         *lower, highest = self.layers
@@ -151,7 +175,7 @@ class Transformer(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention over the window, and a position-wise network."""
+    """Layer of a transformer: attention over the window, then a position-wise network."""
 
     ages: Tensor
 
@@ -172,7 +196,7 @@ class Layer(nn.Module):
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
     def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """(B, T, U) for the last T `steps` of the states (B, W - 1 + T, U)."""
+        """Return the outputs (B, T, U) at the last T = `steps` of the states (B, W - 1 + T, U)."""
         x = states[:, -steps:]
         y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
         x = self._add("attention", x, y)
@@ -181,7 +205,10 @@ class Layer(nn.Module):
         return self._add("network", x, y)
 
     def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """What the last T of the states hear (B, T, U); H heads, D numbers each."""
+        """Return the output (B, T, U) of the attention at the last T of the states.
+
+        In the comments, H is the number of heads and D the numbers per head.
+        """
         query = self._by_head(linear(states[:, -steps:], self.query))  # (B, H, T, D)
         key = self._by_head(linear(states, self.key))  # (B, H, W - 1 + T, D)
         value = self._by_head(linear(states, self.value))
@@ -194,11 +221,11 @@ class Layer(nn.Module):
         return linear(heard.transpose(1, 2).flatten(2), self.output)
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """(..., H, n, D) of (..., n, H D)."""
+        """Reshape (..., n, H D) to (..., H, n, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def _add(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """The residual x with the submodule's output y."""
+        """Return the residual sum, or gate, of `x` and the submodule's output `y`."""
         if not self.norms_first:
             return getattr(self, f"{submodule}_norm")(x + y)
         gate = getattr(self, f"{submodule}_gate", torch.add)
@@ -206,7 +233,10 @@ class Layer(nn.Module):
 
 
 class Gate(nn.Module):
-    """The GRU gate g(x, y) in place of the sum x + y; rows in the order reset, update, new."""
+    """GRU gate g(x, y) that replaces the residual sum x + y.
+
+    Weight rows are in the order reset, update, new.
+    """
 
     def __init__(self, units: int, bias: float) -> None:
         super().__init__()
@@ -214,6 +244,7 @@ class Gate(nn.Module):
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the gated sum (..., U) of the layer's input `x` and the submodule's output `y`."""
         units = len(self.bias)
         y_reset, y_update, y_new = linear(y, self.input).chunk(3, -1)
         x_reset, x_update = linear(x, self.hidden[: 2 * units]).chunk(2, -1)
@@ -224,9 +255,10 @@ class Gate(nn.Module):
 
 
 def _shifted(positions: Tensor) -> Tensor:
-    """(..., T, W - 1 + T) of (..., T, W): row t moves t places right, -inf comes in on both sides.
+    """Align relative positions: (..., T, W) to (..., T, W - 1 + T).
 
-    That is the band of a sliding window: step t sees the places t to t + W - 1 alone.
+    Row t moves t columns to the right and is filled with -inf, so that step t attends to the W
+    columns from t to t + W - 1 only.
     """
     steps, window = positions.shape[-2:]
     wide = pad(positions, (0, steps), value=-torch.inf)  # a place too wide: each row slips one
@@ -235,12 +267,12 @@ def _shifted(positions: Tensor) -> Tensor:
 
 
 def _matrix(rows: int, columns: int) -> nn.Parameter:
-    """Begins as a linear layer does."""
+    """Return a parameter (rows, columns), initialised as in a linear layer."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
 
 
 class Block(nn.Module):
-    """Multihead attention block, MAB(X, Y), of width d."""
+    """Multihead attention block MAB(X, Y) of width d (Lee et al. 2019, equation 6)."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -252,14 +284,19 @@ class Block(nn.Module):
         self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> Tensor:
-        """(..., m, d) from `x` (..., m, d), which attend to `y` (..., n, d): each row of it stands
-        for `present` (..., n) equal ones, 0 or more."""
+        """Return the block's output (..., m, d).
+
+        Args:
+            x: Queries (..., m, d).
+            y: Keys and values (..., n, d).
+            present: How many equal rows each row of `y` stands for (..., n); 0 leaves it out.
+        """
         query, key, value = (
             layer(rows).unflatten(-1, (self._heads, -1)).transpose(-3, -2)
             for layer, rows in ((self.query, x), (self.key, y), (self.value, y))
         )
         scores = query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5
-        if present is not None:  # a softmax over none of them is to be 0, not undefined
+        if present is not None:  # the softmax over no row at all shall be 0, not NaN
             number = present[..., None, None, :]
             scores = (scores + number.log().clamp(min=-1e9)).softmax(-1)
             scores = scores * (number > 0)
@@ -272,7 +309,7 @@ class Block(nn.Module):
 
 
 class SetEncoder(nn.Module):
-    """SAB or ISAB between the N channels, on their neurons' outputs (..., N, d)."""
+    """Set Transformer encoder (SAB or ISAB) over the neurons' outputs (..., N, d)."""
 
     def __init__(self, kind: Encoder, width: int, heads: int, inducing: int) -> None:
         super().__init__()
@@ -284,7 +321,10 @@ class SetEncoder(nn.Module):
         self._kind = kind
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        """The outputs after it (..., N, d), where the channels that are `present` have 1."""
+        """Return the encoded outputs (..., N, d).
+
+        Only channels with `present` (..., N) = 1 are attended to.
+        """
         if self._kind == "sab":
             out: Tensor = self.block(x, x, present)
             return out
@@ -293,16 +333,16 @@ class SetEncoder(nn.Module):
         return spread
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
+        """Return the weights as arrays of a model file."""
         return _exported(self, {"block.": "encoder.", "": "encoder."})
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a model's arrays."""
+        """Load the weights from a model file's arrays."""
         _imported(self, arrays, {"block.": "encoder.", "": "encoder."})
 
 
 class SetPooling(nn.Module):
-    """PMA: M seeds attend to the N channels."""
+    """Set Transformer pooling (PMA): M seed vectors attend to the N channels."""
 
     def __init__(self, seeds: int, width: int, heads: int) -> None:
         super().__init__()
@@ -311,22 +351,25 @@ class SetPooling(nn.Module):
         self.block = Block(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """The message (..., M, d) of channels (..., N, d), of those that are `present`."""
+        """Return the message (..., M, d) of outputs `z` (..., N, d).
+
+        Only channels with `present` (..., N) = 1 count.
+        """
         seeds = self.seeds.expand(*z.shape[:-2], -1, -1)
         pooled: Tensor = self.block(seeds, torch.relu(self.input(z)), present)
         return pooled
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
+        """Return the weights as arrays of a model file."""
         return _exported(self, {"block.": "pooling.", "": "pooling."})
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a model's arrays."""
+        """Load the weights from a model file's arrays."""
         _imported(self, arrays, {"block.": "pooling.", "": "pooling."})
 
 
 def _file_name(name: str, prefixes: Mapping[str, str]) -> str:
-    """The file's name of a module's parameter: by the first prefix that it has."""
+    """Return a parameter's name in a model file, replacing the first prefix that matches."""
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)
     bare = plain.removesuffix(".weight")
@@ -334,12 +377,14 @@ def _file_name(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _exported(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return the module's parameters as arrays, by their names in a model file."""
     return {_file_name(name, prefixes): array_of(one) for name, one in module.named_parameters()}
 
 
 def _imported(
     module: nn.Module, arrays: Mapping[str, np.ndarray], prefixes: Mapping[str, str]
 ) -> None:
+    """Copy a model file's arrays into the module's parameters."""
     with torch.no_grad():
         for name, one in module.named_parameters():
             one.copy_(torch.from_numpy(arrays[_file_name(name, prefixes)].copy()))

@@ -1,8 +1,8 @@
-"""Reads a dataclass of settings from a YAML file, strictly: each key is a field of it.
+"""Read a dataclass of settings from a YAML file, strictly: every key must be a field.
 
-A field's type says what may stand there: a number is 0 or more, unless `Annotated` with other
-`Limits`; a list has as many numbers as its tuple; a dataclass is a mapping, and so is a dict, whose
-keys have the form that their type can `parse`.
+A field's type decides what is allowed: a number is 0 or more, unless it is `Annotated` with other
+`Limits`; a tuple takes a list of as many numbers; a dataclass and a dict take a mapping. The keys
+of a dict are parsed by their type's `parse`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from an_control.wiring.checked_yaml import Entry, Shown, WiringError
 
 T = TypeVar("T")
 _PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")
-"""What a dataclass raises where its fields do not fit together."""
+"""Error of a dataclass whose fields contradict each other."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The smallest and the largest number that may stand in a field, both included; where it must
-    be `over` the smallest, that one is not."""
+    """Bounds of a number in a settings file, inclusive.
+
+    Attributes:
+        low: The smallest allowed number.
+        high: The largest allowed number.
+        over: Whether `low` itself is not allowed.
+    """
 
     low: float = 0.0
     high: float = math.inf
@@ -44,9 +49,16 @@ AnyNumber = Annotated[float, Limits(-math.inf)]
 
 
 def settings_from(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
-    """A `kind` from the mapping at `entry`, which may have the keys `also` beside its fields.
+    """Return an instance of the dataclass `kind` from the mapping at `entry`.
 
-    Fields without a default must be there. WiringError names file, key, value and what is allowed.
+    Args:
+        kind: The dataclass; its fields without a default are required keys.
+        entry: The place in the YAML file.
+        also: Further keys that may be there; they are not read.
+
+    Raises:
+        WiringError: A key or value is not valid; the message names file, key, value and what is
+            allowed.
     """
     hints = get_type_hints(kind, include_extras=True)
     every = {one.name: one for one in fields(kind) if one.init}  # type: ignore[arg-type]
@@ -68,6 +80,7 @@ def settings_from(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
 
 
 def _value(hint: Any, entry: Entry) -> Any:
+    """Return the value at `entry`, checked against the type `hint`."""
     limits, none = Limits(), False
     if get_origin(hint) in (Union, UnionType):
         none = True
@@ -98,7 +111,7 @@ def _value(hint: Any, entry: Entry) -> Any:
 
 
 def _pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
-    """A key in words, and what stands there."""
+    """Return a dict's key, parsed by the type `words`, and its value."""
     try:
         return words.parse(key), _value(hint, entry)
     except WiringError:
@@ -108,6 +121,7 @@ def _pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
 
 
 def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -> Any:
+    """Return the number at `entry`, checked against its type and limits."""
     what = "a whole number" if kind is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if none else "")
     number = entry.number(what, limits.low, limits.high)
@@ -121,6 +135,7 @@ def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -
 
 
 def _numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
+    """Return the list of numbers at `entry` as a tuple."""
     endless = kinds[-1] is Ellipsis
     what = "a list of numbers" if endless else f"a list of {len(kinds)} numbers"
     if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(kinds)):

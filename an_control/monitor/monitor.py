@@ -1,26 +1,27 @@
-"""The identity monitor: estimates which slot carries which channel's signal, and what it carries.
+"""The identity monitor: estimates which input slot feeds which channel, and the channels' signals.
 
-A slot is a nominal id as it is wired; a signal is what a nominal channel means. The readings of a
-tick pass these estimators, in this order, around one immutable `Assignment`; each stands in a file
-of its own, and only `IdentityMonitor` passes data from one to the next.
+An input slot is the place of a nominal id as it is wired; a signal is what a nominal channel
+measures. The readings of a tick pass these estimators in this order around one immutable
+`Assignment`. Each estimator has a file of its own, and only `IdentityMonitor` passes data from one
+to the next.
 
 | estimator | in | out |
 |---|---|---|
-| `Lateness` | actions; what was expected and read | the action that the readings follow |
-| `StuckSensors` | readings | readings without what is stuck; whether a message came twice |
+| `Lateness` | actions; expected and actual readings | the action that the readings follow |
+| `StuckSensors` | readings | readings without stuck slots; whether a message came twice |
 | `RobotFit` | repeated readings; excess nats of each tick | whether the model fits the robot |
 | `SensorNoise` | readings | the sd of the noise, which enters all costs |
-| `ForwardModel` | the last signals and action | what should be read now |
+| `ForwardModel` | the last signals and action | the expected readings |
 | `ChangeDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
 | `AssignmentSearch` | a move or else a record; assignment | assignment |
 | `PartialSearch` | readings, while some are missing; assignment | assignment |
-| `SensorNoise` | signals; what should be read | filtered signals |
-| `Imputation` | signals; assignment | signals with estimates of what is missing |
-| `Lateness` | signals | what would be read now |
+| `SensorNoise` | signals; expected readings | filtered signals |
+| `Imputation` | signals; assignment | signals with estimates of missing ones |
+| `Lateness` | signals | predicted present signals |
 
-At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
-assignment by the identity classifier alone. On a robot that the model does not fit the readings
-pass as they are.
+At the start, and if no assignment explains the readings, the monitor is lost: it searches for an
+assignment by the identity classifier alone. If the model does not fit the robot, the readings pass
+unchanged.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ from an_control.monitor.settings import MONITOR, MonitorSettings
 from an_control.monitor.stuck_sensors import StuckSensors
 
 SHOWN = 4
-"""Channels that a text names."""
+"""The largest number of channels that a text lists."""
 
 
 class MonitorTick(NamedTuple):
-    """What a tick's estimators get."""
+    """The input of a tick's estimators."""
 
     as_read: np.ndarray
     """(N,) float32 by slot, NaN where missing."""
     readings: np.ndarray
-    """(N,) the same without what is stuck."""
+    """(N,) the same, NaN also for stuck slots."""
     action: np.ndarray
     """(A,) the action that the readings follow."""
     evidence: bool
@@ -61,12 +62,12 @@ class MonitorTick(NamedTuple):
 
 
 class IdentityMonitor:
-    """In: a tick's readings by slot. Out: the signals by channel, and the `assignment`.
+    """An estimator of the assignment, which turns readings by slot into signals by channel.
 
     Args:
-        forward: what the N channels should read.
-        ordered: the policy needs every signal under its own id, as soon as that is known.
-        settings: of all estimators.
+        forward: the forward model of N channels.
+        ordered: whether the policy needs each signal under its own id as soon as that is known.
+        settings: the tuned numbers of all estimators.
     """
 
     def __init__(
@@ -97,19 +98,19 @@ class IdentityMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: the nominal wiring is assumed."""
+        """Start an episode with the nominal assignment."""
         self.assignment = Assignment.nominal(len(self.channels))
         """The estimate after the last tick; only `step` replaces it."""
         self._settled = self.assignment
-        """The assignment that last counted as right."""
+        """The last assignment that counted as right."""
         self._judged = self.assignment
-        """The assignment by which slots were last judged to be stuck or not."""
+        """The assignment under which stuck slots were last judged."""
         self._known = self.assignment.slots
-        """(N,) the assignment that was known to be right last."""
+        """(N,) the slots of the last assignment that was known to be right."""
         self._shown: tuple[np.ndarray, dict[str, str]] = self._known, {}
-        """The assignment that `moved` was asked for last, and its answer."""
+        """The slots for which `moved` was last computed, and the result."""
         self._passes = False
-        """Whether the readings pass, as the model does not fit the robot."""
+        """Whether the readings pass unchanged, as the model does not fit the robot."""
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
@@ -126,17 +127,17 @@ class IdentityMonitor:
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
     ) -> np.ndarray:
-        """Take a tick's readings, and return the signals that the policy gets.
+        """Take a tick's readings, and return the signals for the policy.
 
         Args:
             readings: (N,) float32 by slot, NaN where missing.
-            action: (A,) the last one.
-            evidence: whether the readings follow from that action; where they do not, as after a
+            action: (A,) the last action.
+            evidence: whether the readings follow from that action. If they do not, as after a
                 command that no action stands for, the assignment stays.
 
         Returns:
-            (N,) the signals under each channel's id, NaN where one is missing and not imputed;
-            where the readings are late, what would be read now.
+            (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
+            If the readings are delayed, the predicted present signals.
         """
         self.lateness.catch_up()
         action = self.lateness.next_tick(action)
@@ -163,10 +164,13 @@ class IdentityMonitor:
         return self._signals_now(signals) if late else signals
 
     def prepare(self, action: np.ndarray) -> None:
-        """Do now, while there is time, what the next `step` would else do first.
+        """Do work for the next tick now, while there is time.
 
-        That is what the last tick's review has put off, and the prediction of what follows the last
-        tick and this action (A,); `step` takes it where its action is this one.
+        That is the postponed work of the last tick, and the prediction of the readings after this
+        action; `step` uses the prediction if it gets the same action.
+
+        Args:
+            action: (A,) the last action.
         """
         self._search.catch_up(self.assignment)
         self.lateness.catch_up()
@@ -214,7 +218,14 @@ class IdentityMonitor:
         before: np.ndarray,
         expectation: Expectation,
     ) -> Assignment:
-        """Compare assignments by this tick: readings (N,) by slot, now and before."""
+        """Return the assignment after comparing it with others by this tick.
+
+        Args:
+            assignment: the assignment so far.
+            readings: (N,) by slot.
+            before: (N,) the readings of the tick before.
+            expectation: the expected signals.
+        """
         detector, search, prediction = self._detector, self._search, expectation.prediction
         known, new = not assignment.lost, search.next_tick()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
@@ -241,7 +252,7 @@ class IdentityMonitor:
         return self._trust(found)
 
     def _trust(self, assignment: Assignment) -> Assignment:
-        """Return the assignment, no longer lost once it is sure to be right."""
+        """Return the assignment, marked as no longer lost if it is sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.margin(assignment) > settings.sure
@@ -286,24 +297,24 @@ class IdentityMonitor:
         return assignment, given
 
     def _skip(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a tick that is no evidence."""
+        """Take a tick that is no evidence; the assignment stays."""
         self._partial.stand_by()
         return assignment, self._imputation.pass_by(tick.readings, assignment)
 
     def _reckons(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message repeats the last one, of which the next is known."""
+        """Return whether this tick's message repeats the last one, and what to expect is known."""
         compared = self._sensors.repeats and self._imputation.readings is not None
         return compared and not assignment.lost
 
     def _reckon(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a repeated message for what was expected."""
+        """Take the expected readings in place of a repeated message."""
         self._partial.stand_by()
         assert self._imputation.signals is not None
         likeliest = self._expect(self._imputation.signals, tick.action).likeliest
         return assignment, self._imputation.reckon(likeliest, assignment)
 
     def _pass(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a tick of a robot that the model does not fit, and see if it does by now."""
+        """Take a tick of a robot that the model does not fit, and check whether it fits by now."""
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
@@ -323,7 +334,7 @@ class IdentityMonitor:
         return assignment, readings[assignment.outputs]
 
     def _change_over(self, assignment: Assignment) -> Assignment:
-        """Let the readings pass from now on, as they were known to be wired last, or no more."""
+        """Start to pass readings unchanged, or stop it; return the assignment from now on."""
         self._passes = not self._passes
         self._detector.set(self.fit.excess)
         if self._passes:
@@ -332,7 +343,7 @@ class IdentityMonitor:
         return self._stand_by(assignment)
 
     def _stand_by(self, assignment: Assignment) -> Assignment:
-        """Keep the assignment, until readings of all slots are there.
+        """Return the same assignment as lost, until readings of all slots are there.
 
         A move that was still being verified is undone.
         """
@@ -343,7 +354,10 @@ class IdentityMonitor:
         return assignment.unknown()
 
     def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
-        """Estimate the noise; where it sets in, what was detected meanwhile may have been that."""
+        """Estimate the noise; return the settled assignment if noise has just set in.
+
+        Moves that were detected in the meantime may have been the noise.
+        """
         if not self._forward.imputes:
             return assignment
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
@@ -354,7 +368,7 @@ class IdentityMonitor:
         return assignment
 
     def _expect_noise(self) -> None:
-        """Let the costs allow for the noise."""
+        """Pass the estimated noise on to the costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
@@ -368,7 +382,7 @@ class IdentityMonitor:
         return self._forward.expect(signals, action)
 
     def _signals_now(self, given: np.ndarray) -> np.ndarray:
-        """Return what would be read now in place of what is `given` (N,), which is late."""
+        """Return the predicted present signals in place of the delayed signals `given` (N,)."""
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
             return given
@@ -384,8 +398,8 @@ class IdentityMonitor:
     ) -> bool:
         """Return whether a slot stands still that should move.
 
-        That is judged by the assignment that was right last, or by the present one where that
-        explains much better what the other slots read.
+        It is judged under the last settled assignment, or under the present one if that explains
+        the other slots' readings much better.
         """
         judged = self._settled
         if not self._sensors.suspects(judged.slots[self._should_move]):
@@ -404,7 +418,7 @@ class IdentityMonitor:
     def _excess_of(
         self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the excess nats of each slot (N,), where these slots carry the channels."""
+        """Return the excess nats of each slot (N,) if `slots` feed the channels."""
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
         excess[slots[self._may_stand_still]] = 0.0  # two may have been confused
@@ -413,7 +427,10 @@ class IdentityMonitor:
     def _leave_out_stuck(
         self, assignment: Assignment, readings: np.ndarray
     ) -> tuple[Assignment, np.ndarray]:
-        """Go on without the stuck slots; what was detected meanwhile may have been nothing else."""
+        """Return the settled assignment, and the readings without the stuck slots.
+
+        Moves that were detected in the meantime may have been the stuck slots.
+        """
         assignment = self._stand_by(assignment.assigned(self._judged.slots))
         self._imputation.start_over()
         self._partial.trust()
@@ -422,12 +439,12 @@ class IdentityMonitor:
 
     @property
     def slots(self) -> np.ndarray:
-        """(N,) the estimated slot of each channel's signal; the last known one while lost."""
+        """(N,) the estimated slot of each channel; while lost the last known one."""
         return self._known if self.lost else self.assignment.slots
 
     @property
     def moved(self) -> dict[str, str]:
-        """The channel whose signal each slot is estimated to carry, where it is not its own."""
+        """The channel that each slot is estimated to feed, by id, for slots not at their own."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -436,7 +453,7 @@ class IdentityMonitor:
 
     @property
     def misfit(self) -> str:
-        """How the robot differs from the one that the model knows, or "" while it seems to fit."""
+        """How the robot differs from the model's robot, as text; "" while it seems to fit."""
         fit = self.fit
         if fit.fits is not False:
             return ""
@@ -452,16 +469,16 @@ class IdentityMonitor:
 
     @property
     def lost(self) -> bool:
-        """Whether it is not known which slot carries which signal, of those that are present."""
+        """Whether it is unknown which of the present slots feeds which channel."""
         known = self._imputation.missing_ticks > 0 and self._partial.knows
         return self.assignment.lost and not (known and self.fit.fits is not False)
 
     @property
     def identified(self) -> np.ndarray:
-        """(N,) of which channels it is known which slot carries their signal.
+        """(N,) the channels whose slot is known; none while slots are missing.
 
-        None while slots are missing. All since the start, or once what was found has stood for
-        `settled_ticks`; before that those that could hardly be confused with another.
+        All channels since the start, or once an assignment has stood for `settled_ticks`; before
+        that those that can hardly be confused with another.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:
@@ -473,10 +490,10 @@ class IdentityMonitor:
 
     @property
     def rewires(self) -> int:
-        """How often signals were found to have moved, or to have been confused."""
+        """The number of detected moves and corrections of the assignment since the last reset."""
         return self._search.rewires + self._partial.rewires
 
     @property
     def surprise(self) -> float:
-        """Excess nats a tick, lately."""
+        """The excess negative log-likelihood of the readings in nats a tick, as a running mean."""
         return self._detector.surprise

@@ -1,4 +1,10 @@
-"""The policy core: what the agent computes, its model file, its engines. numpy, no ROS."""
+"""The policy core: model files, policies and the engines that compute them.
+
+A `Policy` turns readings by channel id into an action. `an_control.load_policy` makes one from a
+file; `read_model` and `write_model` handle the file itself, a `Model` in memory. Needs numpy, and
+numba where it is installed; imports no ROS. The plain equations are in
+`an_control.policy.reference`.
+"""
 
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy

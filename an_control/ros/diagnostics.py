@@ -1,10 +1,11 @@
-"""What is said of a running loop: on /diagnostics once a second, in the log at each change.
+"""Diagnostics of a running loop once a second, and log lines when something changes.
 
-Levels live on /diagnostics, the worst first to see. The log has one line for each change and
-nothing twice. Before its first message a source is not lost: one line says what is waited for after
-WAIT_S, and a warning names what has not come after START_S, at the start and where a rewiring adds
-a source. What changes again and again is logged LINES times in WINDOW_S, and then counted; a source
-that is lost FLAPS times in it gets one line that says why.
+/diagnostics shows states, and a status names the most serious problem first. The log has one line
+for each change and repeats nothing. A source that has never sent a message is not reported as lost:
+one line names the awaited sources after WAIT_S, and a warning names a source that has not come
+after START_S, at the start and when a rewiring adds a source. A subject that changes repeatedly is
+logged LINES times in WINDOW_S, and then its changes are only counted; a source that is lost FLAPS
+times within WINDOW_S gets one line that says why.
 """
 
 from __future__ import annotations
@@ -41,20 +42,25 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
 SETTLING_REPORTS = 5
-"""Reports after configuring in which what the graph lacks is not logged: a node that misses DDS's
-first announcements hears the next ones after 3 s."""
+"""Reports after configuring in which errors of the graph are not logged yet.
+
+A node that misses DDS's first announcements hears the next ones after 3 s."""
 SHOWN = 8
-"""Absent channels that a status names."""
+"""Maximum number of missing channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
 RATE_REPORTS = 3
-"""Reports, one a second, over which a source's rate is measured."""
+"""Number of reports, one a second, over which a source's rate is measured."""
 
 
 class TickTimes:
-    """How long the newest ticks took, how many missed their deadline, and the readings' age.
+    """Durations, missed deadlines and ages of readings of the newest ticks.
 
-    A tick misses it that takes longer than `step_s`, or, where ticks are `paced` by the clock,
-    that comes over half a step late.
+    A tick misses its deadline if it takes longer than a period, or, if ticks are paced by the
+    clock, if it starts over half a period late.
+
+    Args:
+        step_s: Control period.
+        paced: Whether ticks are paced by the clock.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -67,9 +73,12 @@ class TickTimes:
         self.missed = 0
 
     def add(self, begin_s: float, end_s: float, age_s: float) -> None:
-        """A tick began and ended, on one clock; its command went out on readings of that age.
+        """Record a tick that began and ended at these times, with the age of its readings.
 
-        NaN where there were no readings.
+        Args:
+            begin_s: Start of the tick, on the clock of `end_s`.
+            end_s: End of the tick.
+            age_s: Age of its readings when the command was sent; NaN if there were no readings.
         """
         self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
         self._ages_s[self.count % KEPT_TICKS] = age_s
@@ -79,27 +88,33 @@ class TickTimes:
         self._last_s = begin_s
 
     def resume(self) -> None:
-        """Nothing was due before the next tick."""
+        """Count no missed deadline for the time before the next tick."""
         self._last_s = np.inf
 
     def percentile_us(self, share: float) -> float:
-        """The duration that `share` percent of the newest ticks stayed below, in microseconds."""
+        """Return a percentile (`share` percent) of the newest ticks' durations, in microseconds."""
         return _percentile(self._durations_s[: self.count], share) * 1e6
 
     def age_ms(self, share: float) -> float:
-        """The age that the readings of `share` percent of the newest commands stayed below."""
+        """Return a percentile (`share` percent) of the newest readings' ages, in milliseconds."""
         ages_s = self._ages_s[: self.count]
         return _percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
 
 
 class Report:
-    """Makes the statuses of one loop; rates are those of the last RATE_REPORTS reports.
+    """A maker of the diagnostic statuses of one loop.
+
+    Rates are measured over the last RATE_REPORTS reports.
 
     Args:
-        node: owns publishers and subscriptions; its graph is looked at.
-        controller, ticks, watchdog, inputs, output: what is reported.
-        real_time: whether sources should send at the control rate, by this machine's clock.
-        recorder: says how recording is doing; None: there is none.
+        node: Owns publishers and subscriptions; its graph is examined.
+        controller: Is reported on, as are `ticks`, `watchdog`, `inputs` and `output`.
+        ticks: Times of the newest ticks.
+        watchdog: The loop's watchdog.
+        inputs: The loop's subscriptions.
+        output: The loop's command publishers.
+        real_time: Whether sources should send at the control rate, by this machine's clock.
+        recorder: Says how recording is doing; None: nothing is recorded.
     """
 
     def __init__(
@@ -119,16 +134,17 @@ class Report:
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
         self._found: dict[tuple[str, str], tuple[bytes, str]] = {}
-        """What others do wrong, by part and kind: level and text, in which figures may change."""
+        """Level and text of each problem in this report, by part and kind of problem."""
         self._problems: set[tuple[str, str]] = set()
-        """The same of the last report, without texts; and what of it was logged."""
+        """Part and kind of each problem in the last report."""
         self._logged: set[tuple[str, str]] = set()
+        """Part and kind of each problem that has been logged."""
         self._counts: dict[str, deque[tuple[int, int]]] = {}
-        """Of each source the time and the number of messages of the newest reports."""
+        """Time and number of messages of each source at the newest reports."""
         self._reports = 0
 
     def make(self, active: bool, now_ns: int) -> DiagnosticArray:
-        """All statuses, without a stamp."""
+        """Return all statuses in a message without a stamp."""
         self._found = {}
         sources = self._controller.table.status(now_ns)
         statuses = [
@@ -145,6 +161,7 @@ class Report:
         return DiagnosticArray(status=statuses)
 
     def _policy(self, active: bool) -> DiagnosticStatus:
+        """Return the status of the policy and its ticks."""
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
         if active and self._output.shadow:
@@ -169,13 +186,14 @@ class Report:
         return self._status("policy", level, text, values)
 
     def _gate(self) -> DiagnosticStatus:
+        """Return the status of the safety gate."""
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
         return self._status("gate", level, "commands that the gate changed", values)
 
     def _monitor(self) -> list[DiagnosticStatus]:
-        """What the identity monitor found, where there is one."""
+        """Return the status of the identity monitor, if there is one."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             warning = self._controller.monitor_warning()
@@ -197,6 +215,7 @@ class Report:
         return [self._status("monitor", level, text, values | carries)]
 
     def _watch(self, active: bool) -> DiagnosticStatus:
+        """Return the status of the watchdog."""
         watchdog = self._watchdog
         level, text = OK, "commands go out" if active else "inactive"
         if active and self._output.shadow:
@@ -217,7 +236,7 @@ class Report:
         return self._status("watchdog", level, text, values)
 
     def _why_none(self) -> str:
-        """Return why no command has gone out yet, and what to do."""
+        """Return why no command has been sent yet, and what to do."""
         if self._controller.safe_reason:
             return self._controller.safe_reason
         if self._node.get_parameter("use_sim_time").value:
@@ -225,6 +244,7 @@ class Report:
         return "no tick has been made: the executor is busy, or the machine is"
 
     def _estop(self) -> DiagnosticStatus:
+        """Return the status of the e-stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
         deaf = wrong_types(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
         if deaf:
@@ -241,7 +261,7 @@ class Report:
         return [self._status("recording", OK if fine else WARN, text, values)]
 
     def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
-        """All of the wiring; two who command one robot, or have one name, are an error."""
+        """Return the wiring's status; a second commander or node of one name is an error."""
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
@@ -263,7 +283,10 @@ class Report:
         return self._status("wiring", level, text, values)
 
     def _commanding(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
-        """How many publishers command on a topic; errors, and warnings of who cannot be heard."""
+        """Return the number of publishers that command a topic, errors, and warnings.
+
+        Warnings name who uses another type or another quality of service.
+        """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
         subscriptions = [
@@ -285,6 +308,7 @@ class Report:
         return commanding, errors, warnings
 
     def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
+        """Return the status of one source."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
@@ -325,7 +349,7 @@ class Report:
         return self._status(part, level, text, values)
 
     def _rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
-        """Return how often a source sent between its newest reports; [] at the first one."""
+        """Return the rates of a source between its newest reports; [] at the first report."""
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
             counts.clear()  # the clock was set back, or the source is another one
@@ -336,9 +360,11 @@ class Report:
         ]
 
     def _wrong(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
-        """Return what is wrong with a source although its messages come, by kind.
+        """Return the problems of a source although its messages come, by kind of problem.
 
-        rates_hz: of its one publisher.
+        Args:
+            source: State of the source.
+            rates_hz: Newest rates, if the source has one publisher, else [].
         """
         rivals = self._inputs.rivals(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
@@ -353,9 +379,9 @@ class Report:
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
-        """Log what was there a report ago too, since the graph takes a while to settle; once.
+        """Log each problem once, if the last report had it too, as the graph needs time to settle.
 
-        What is gone for one report only is not logged again.
+        A problem that is absent from one report only is not logged again.
         """
         self._reports += 1
         for key, (level, text) in self._found.items():
@@ -373,6 +399,7 @@ class Report:
     def _status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]
     ) -> DiagnosticStatus:
+        """Return a diagnostic status of a part of this node."""
         return DiagnosticStatus(
             name=f"{self._node.get_fully_qualified_name()}: {part}",
             level=level,
@@ -383,41 +410,45 @@ class Report:
 
 
 def _percentile(values: np.ndarray, share: float) -> float:
+    """Return a percentile of values; 0 if there are none."""
     return float(np.percentile(values, share)) if len(values) else 0.0
 
 
 def _complete(source: SourceStatus) -> bool:
+    """Return whether a source is fresh, readable, and has all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
 
 WAIT_S, START_S = 1.0, 5.0
-"""How long the first messages of the sources may take before the log says that they are waited for,
-and that they are missing: a node that misses DDS's first announcements hears the next ones after
-3 s."""
+"""Time without a source's first message until the log says that it waits, and that it is missing.
+
+A node that misses DDS's first announcements hears the next ones after 3 s."""
 FLAPS = 3
+"""Losses of a source within WINDOW_S after which one line says why, in place of one for each."""
 LINES, WINDOW_S = 6, 10.0
+"""Maximum number of lines of one subject within a time."""
 NAMES = "names of channels"
-"""The subject of lines about channels that are not the model's."""
+"""The subject of log lines about channels that the model does not know."""
 MONITOR = "monitor"
-"""The subject of lines about signals that the monitor moved."""
+"""The subject of log lines about signals that the monitor moved."""
 
 
 class Throttle:
-    """Lets LINES lines of each subject through in WINDOW_S, and counts the others."""
+    """A limit of LINES log lines of each subject within WINDOW_S, which counts the others."""
 
     def __init__(self) -> None:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
     def lets(self, subject: str, now_s: float) -> bool:
-        """Whether a line of the subject may be logged now."""
+        """Return whether a line of the subject may be logged now, and count it."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
     def ended(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """The subjects whose window has ended, and how many of their lines were left out."""
+        """Yield each subject whose window has ended, with its number of suppressed lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -425,11 +456,11 @@ class Throttle:
 
 
 class EventLog:
-    """Tells what changed since the last tick.
+    """A log of what changed since the last tick.
 
     Args:
-        logger: of the node.
-        controller: whose sources and commands are reported.
+        logger: The node's logger.
+        controller: Its sources and commands are reported.
     """
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:
@@ -437,25 +468,25 @@ class EventLog:
         self._named: tuple[object, ...] = (None, None, None)
         self._noted: tuple[str, ...] = ()
         self._moved: dict[str, str] = {}
-        """The channel whose signal each slot carries, where it is not its own; as it was logged."""
+        """Signal that each input slot carries, for moved signals only, as logged last."""
         self._misfit = False
         self.begin(0.0)
         self._log_names(0.0)
 
     def begin(self, now_s: float) -> None:
-        """The loop starts to act now, on the steady clock."""
+        """Reset the log when the loop starts to act, at a time of the steady clock."""
         self._controller.table.notice_anew()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}
-        """Sources without a message yet, with when they began to be waited for."""
+        """Time since when each source without a message is awaited, and its notice."""
         self._said_waiting: frozenset[str] = frozenset()
         self._losses: dict[str, deque[tuple[float, int]]] = {}
-        """When each source was lost, and how many messages it had sent by then."""
+        """Times of each source's last losses, with the number of its messages by then."""
         self._flapping_until_s: dict[str, float] = {}
         self._acted = False
         self._logged_cause = ""
-        """The cause of the safe command that was logged last; empty once the policy acts."""
+        """Cause of the safe command that was logged last; "" while the policy acts."""
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what a tick changed."""
@@ -480,8 +511,7 @@ class EventLog:
         self._log_monitor(now_s)
 
     def _log_monitor(self, now_s: float) -> None:
-        """Log each move that the monitor made, and that the robot does not fit its model, or does
-        again."""
+        """Log each move of a signal by the monitor, and that its model does not fit the robot."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             return
@@ -509,7 +539,7 @@ class EventLog:
             self._logger.info(f"the monitor moved {len(changed)} signals: {where}")
 
     def _log_names(self, now_s: float) -> None:
-        """How the names of wiring and model differ, where one of them is another than before."""
+        """Log differences between the channel ids of wiring and model, when either has changed."""
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
@@ -522,6 +552,7 @@ class EventLog:
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
+        """Log a notice of a source, unless it is awaited, flapping or throttled."""
         name = notice.source
         if notice.kind == "lost" and notice.never and not notice.channels:
             self._waiting[name] = now_s, notice
@@ -535,7 +566,7 @@ class EventLog:
             self._logger.info(str(notice))
 
     def _log_waiting(self, now_s: float) -> None:
-        """Log what is waited for, and warn of what has been waited for too long."""
+        """Log which sources are awaited, and warn of each that has been awaited for too long."""
         late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
         if late - self._said_waiting:
             self._logger.info(f"waiting for {', '.join(sorted(late))}")
@@ -546,7 +577,7 @@ class EventLog:
                 del self._waiting[name]
 
     def _flaps(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source is lost again and again; log that once, instead of its losses."""
+        """Return whether a source is lost repeatedly; log that once, in place of its losses."""
         name = notice.source
         if notice.channels:
             return False
@@ -569,17 +600,19 @@ class EventLog:
         return True
 
     def _messages(self, source: str) -> int:
+        """Return the number of messages that a source has sent."""
         statuses = self._controller.table.status(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 
     def _log_acting(self, readings: Readings, shadow: bool) -> None:
+        """Log that the policy acts, with present channels and rate."""
         present = f"{len(readings.ids)} of {readings.expected} channels"
         rate = f"{1.0 / self._controller.step_s:.1f} Hz"
         how = "proposing (shadow)" if shadow else "acting"
         self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
 
     def _log_left_out(self, subject: str, count: int) -> None:
-        """How often a subject changed besides what was logged, and how it is now."""
+        """Log the number of changes of a subject that were not logged, and its present state."""
         if subject == NAMES:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")
             return

@@ -1,13 +1,13 @@
-"""What exists between configure and cleanup: a controller connected to topics, and its ticks.
+"""The loop of a configured node: a controller that is connected to topics, and its ticks.
 
-Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
-watchdog has its own. While they act in real time both threads have real-time priority, where the
-system allows it. While inactive or in shadow nothing commands, but the policy watches: ticks
-continue with what whoever commands really sends.
+Callbacks store messages; a tick reads, decides and publishes. Both run on the executor's thread,
+only the watchdog has a thread of its own. While the node acts in real time, both threads have
+real-time priority if the system allows it. While inactive or in shadow the node commands nothing,
+but its policy still ticks, with the commands that another node really sends.
 
-A tick that takes a few periods longer than the others makes the watchdog send the safe command, and
-whatever arrives meanwhile is late. So what is slow at its first use is used once a node is
-configured (`get_ready`).
+A tick that takes a few periods longer than usual makes the watchdog send the safe command, and
+delays the messages that arrive meanwhile. So everything that is slow at its first use is used once
+when the node is configured (`get_ready`).
 """
 
 from __future__ import annotations
@@ -50,27 +50,28 @@ from an_control.wiring.messages import stamp_of
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
 TRIP_PERIODS = 1.75
-"""The watchdog's timeout at a rate; its thread's wake-up may take the rest of two periods."""
+"""Watchdog timeout in control periods; its thread may take the rest of two periods to wake up."""
 TOLD_S = 1.0
-"""At most so often the log says that sending takes too long."""
+"""Minimum time between two log lines about sending that takes too long."""
 
 
 class Loop:
-    """Feeds a controller from its sources and publishes its commands.
+    """The loop that feeds a controller from its sources and publishes its commands.
 
     Args:
-        node: owns publishers, subscriptions and timers.
-        controller: decides.
-        lockstep_wait_s: how long to wait for the sources of a stamp; None ticks in real time
-            instead of by stamp.
-        failed: called when a tick raised; must deactivate.
-        watchdog_s: after this long without a command the safe one goes out, 0 = off; None: within
+        node: Owns publishers, subscriptions and timers.
+        controller: Decides what to command.
+        lockstep_wait_s: Time to wait for all sources of a stamp in lockstep; None: real time.
+        failed: Called when a tick raised; must deactivate the node.
+        watchdog_s: Time without a command after which the safe command is sent, 0 = off; None:
+            within
             two periods in real time, off in lockstep.
-        trigger: in real time, tick when the sources' newest set is complete, or by a timer.
-        shadow: propose instead of command.
-        informed: whether the executor says when a message was published.
-        thread_priority: the real-time priority of ticks while active by the real clock, 0 = none.
-        recorder: is told of all that happens; None: nothing is recorded.
+        trigger: In real time, tick when the newest messages of the sources are complete, or by a
+            timer.
+        shadow: Whether to propose commands without sending them.
+        informed: Whether the executor tells callbacks when a message was published.
+        thread_priority: Real-time priority of ticks while active by the real clock, 0 = none.
+        recorder: Is told of all that happens; None: nothing is recorded.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Loop:
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
         self._ticked_ns = self._planned_ns = 0
-        """When the last tick began, and when to tick without a whole set of messages."""
+        """Start of the last tick, and planned time of a tick without a complete set of messages."""
         self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
             self._send_safe,
@@ -168,7 +169,7 @@ class Loop:
             self._opened = opened.pop_all()
 
     def _make_ticker(self) -> Timer:
-        """Ticks at the rate, or where what was waited for has not come in time."""
+        """Return the timer that ticks at the rate, or when messages have not come in time."""
         if self._wait_s is not None:
             return self._node.create_timer(
                 self._wait_s / 2, self._act_if_overdue, clock=_own_clock()
@@ -178,11 +179,11 @@ class Loop:
 
     @property
     def sent(self) -> np.ndarray | None:
-        """The command (A,) that went out last, of whoever commands; None where none is known."""
+        """The last command (A,) on the topics, of this or another node; None if none is known."""
         return self.controller.gate.last.values
 
     def activate(self) -> None:
-        """Start to act; the policy remembers what it has watched."""
+        """Start to act; the policy keeps the state of what it has watched."""
         self._event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._lockstep.reset()
@@ -194,7 +195,7 @@ class Loop:
         self._priority.want()
 
     def stand_down(self) -> None:
-        """Stop acting; the safe command is the last one."""
+        """Stop acting, with the safe command as the last one."""
         self.active = False
         self._event("deactivate")
         try:
@@ -205,7 +206,7 @@ class Loop:
             self._priority.give_back()
 
     def shadow(self, shadow: bool) -> None:
-        """Propose instead of command, or command again; the policy continues as it is."""
+        """Switch to proposing, or back to commanding; the policy continues with its state."""
         if shadow == self._output.shadow:
             return
         self._event("shadow", on=shadow, active=self.active)
@@ -221,13 +222,13 @@ class Loop:
         self._events.begin(time.monotonic())
 
     def _open(self, *, shadow: bool) -> None:
-        """Publish from now on, watched but in shadow, where nobody gets a safe command."""
+        """Publish from now on; start the watchdog unless in shadow, where nothing is sent."""
         self._output.open(shadow=shadow)
         if not shadow:
             self._watchdog.start()
 
     def reset(self) -> None:
-        """Start a new episode: policy and monitor forget."""
+        """Start a new episode: reset the state of policy and monitor."""
         self._event("reset", lockstep=self._wait_s is not None)
         self.controller.reset()
         self._lockstep.reset()
@@ -236,12 +237,16 @@ class Loop:
             self.controller.gate.reset()
 
     def halt(self) -> None:
-        """The e-stop was latched: the safe command goes out at once."""
+        """Send the safe command at once, because the e-stop was latched."""
         if self.active:
             self._send_safe(self.controller.gate.safe, CommandKind.HALT)
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """The table for `rewire`; ValueError saying why this wiring cannot take over."""
+        """Return the table of this wiring for `rewire`.
+
+        Raises:
+            ValueError: If this wiring cannot take over; the text says why.
+        """
         table = self.controller.rewired(wiring)
         if self._wait_s is not None:
             _check_stamps(table)
@@ -251,7 +256,8 @@ class Loop:
     def rewire(self, table: ChannelTable) -> None:
         """Read from this table from the next tick on; the policy's state stays with its channels.
 
-        Raises ValueError, and changes nothing, where that cannot be.
+        Raises:
+            ValueError: If a topic cannot be subscribed; then nothing is changed.
         """
         before = self.controller.wiring
         moved = self._inputs.rewire(table)
@@ -268,13 +274,13 @@ class Loop:
         self._inputs.deliver(moved, self._lockstep.awaits)
 
     def close(self) -> None:
-        """Disconnect; where it was acting the safe command is the last one."""
+        """Disconnect; if the node was acting, the safe command is the last one."""
         if self.active:
             self.stand_down()
         self._opened.close()
 
     def _follow(self, source: str, stamp_ns: int | None) -> None:
-        """Lockstep: act as soon as every source has the stamp."""
+        """Act as soon as every source has the message's stamp (lockstep)."""
         ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._act(ready_ns)
@@ -282,7 +288,7 @@ class Loop:
             self._output.repeat()
 
     def _gather(self, source: str, stamp_ns: int | None) -> None:
-        """Real time: act as soon as a set of messages is complete."""
+        """Act as soon as a set of messages is complete (real time)."""
         if self._pace is None:
             return
         now_ns = self._now_ns()
@@ -292,21 +298,21 @@ class Loop:
             self._plan(self._pace.next_ns(now_ns))
 
     def _act_if_overdue(self) -> None:
-        """Lockstep: act on what is there once the wait has run out."""
+        """Act on the messages that are there, if the wait has run out (lockstep)."""
         overdue_ns = self._lockstep.overdue(time.monotonic_ns())
         if overdue_ns is not None:
             self._act(overdue_ns)
 
     def _act_in_time(self) -> None:
-        """Real time: act now. Without an argument, or the events executor would fill it in."""
+        """Act now (real time); the events executor would fill in any argument."""
         left_ns = self._planned_ns - self._now_ns()
         if self._pace is not None and 0 < left_ns <= self._ticker.timer_period_ns:
-            self._wait(left_ns)  # it was due when it was reset: the executor calls it all the same
+            self._wait(left_ns)  # the timer was due when it was reset, and is called nevertheless
         else:
             self._act(None)
 
     def _act(self, stamp_ns: int | None) -> None:
-        """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
+        """Make one tick; any error in it ends in deactivation, and so in the safe command."""
         if self._broken:
             return
         refusal = self._priority.take()
@@ -321,6 +327,7 @@ class Loop:
             self._log_ordinary(refusal)
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
+        """Read, decide and publish once, and record the times."""
         self._ticked_ns = now_ns = self._now_ns()
         self._stamp = stamp_ns
         if self._arrivals is not None:
@@ -334,6 +341,7 @@ class Loop:
         self._noted = False
 
         def send(decide: Decide) -> None:
+            """Send the command and keep its stamp."""
             nonlocal sent_ns
             self._note_tick(now_ns, stamp_ns, sends=True)
             sent_ns = self._send(decide, stamp_ns, begin_s)
@@ -357,13 +365,13 @@ class Loop:
         self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
     def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
-        """Send the command that is decided on when it goes out, and return its stamp.
+        """Send the command that `decide` returns when it is called, and return its stamp in ns.
 
-        The safe one goes out where the tick has taken too long. From step to step of lockstep one
+        The safe command is sent if the tick has taken too long. From step to step of lockstep one
         period passes.
         """
         decided_s = time.perf_counter()
-        too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # its readings are too old
+        too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # the readings are too old
         safe = self.controller.gate.safe
         sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
 
@@ -378,7 +386,7 @@ class Loop:
         return sent_ns
 
     def _fail(self, error: Exception) -> None:
-        """A tick raised: deactivate, and do not tick again before the next activation."""
+        """Log an error in a tick, deactivate, and do not tick before the next activation."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
         if not self._noted:
             stamp_ns = self._stamp
@@ -392,17 +400,18 @@ class Loop:
             self._failed()
 
     def _plan(self, at_ns: int) -> None:
-        """Tick at this time of the clock, where the sources do not make it earlier."""
+        """Plan a tick at this time of the clock, unless the sources cause one earlier."""
         if at_ns != self._planned_ns:
             self._planned_ns = at_ns
             self._wait(max(1, at_ns - self._now_ns()))
 
     def _wait(self, wait_ns: int) -> None:
+        """Call the ticker after this time."""
         self._ticker.timer_period_ns = wait_ns
         self._ticker.reset()
 
     def _log_settings(self) -> None:
-        """What will not be watched, as its timeout is 0, and a ramp that nobody trained."""
+        """Log which timeouts are off, and a ramp that the model was not trained with."""
         logger = self._node.get_logger()
         off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
         if self._wait_s is None and off:
@@ -414,7 +423,7 @@ class Loop:
             logger.warning(warning)
 
     def _raise_watchdog(self) -> None:
-        """On the watchdog's thread: it must be able to interrupt a tick at real-time priority."""
+        """Raise the priority of the watchdog's thread, so that it can interrupt a tick."""
         if self._priority.priority:
             with suppress(PermissionError):  # the ticks' refusal is logged
                 take_real_time_priority(self._priority.priority + 1)
@@ -427,7 +436,7 @@ class Loop:
         )
 
     def _log_blocked(self, send_s: float) -> None:
-        """Where sending a command took too long; rclpy held the watchdog up too meanwhile."""
+        """Log that sending a command took too long, during which rclpy blocked the watchdog too."""
         if 0.0 < self._watchdog.timeout_s < send_s:
             self._node.get_logger().error(
                 f"the middleware took {send_s:.3f} s to send a command, and no other could go out",
@@ -435,7 +444,7 @@ class Loop:
             )
 
     def _log_trip(self, sent: bool) -> None:
-        """On the watchdog's thread, once the safe command has gone out, if it could be sent."""
+        """Log a trip of the watchdog, on its thread, after the safe command was sent."""
         limit_s, now_s = self._watchdog.timeout_s, time.monotonic()
         before = sum(count for _, count in self._trips.ended(now_s))
         more = f"; {before} more trips since the line before" if before else ""
@@ -448,7 +457,7 @@ class Loop:
         )
 
     def _why_silent(self) -> str:
-        """Return the reason why no command went out for longer than the watchdog allows."""
+        """Return why no command was sent for longer than the watchdog allows."""
         began_s, limit_s = self._began_s, self._watchdog.timeout_s
         if began_s is None:
             if self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
@@ -503,25 +512,31 @@ class Loop:
         In lockstep it has the stamp of the last command.
         """
         stamp_ns = None if self._wait_s is not None else self._stamp_ns()
-        with suppress(RuntimeError):  # rclpy was shut down under the watchdog's feet
+        with suppress(RuntimeError):  # rclpy was shut down meanwhile
             return self._output.publish(safe or self._safe_command, stamp_ns, kind)
         return False
 
     def _diagnose(self) -> None:
+        """Publish the diagnostics."""
         message = self._report.make(self.active, self._now_ns())
         set_stamp(message.header.stamp, self._stamp_ns())
         self._publisher.publish(message)
 
     def _now_ns(self) -> int:
-        """The clock by which readings age: ROS time in a simulation, else the steady clock."""
+        """Return the time for readings' ages: ROS time in a simulation, else steady time."""
         return self._stamp_ns() if self._simulated else time.monotonic_ns()
 
     def _stamp_ns(self) -> int:
+        """Return the node's ROS time."""
         return int(self._node.get_clock().now().nanoseconds)
 
 
 def _check_stamps(table: ChannelTable) -> None:
-    """WiringError where no source says which step it belongs to: lockstep would wait for ever."""
+    """Check that at least one source has stamps, without which lockstep would wait for ever.
+
+    Raises:
+        WiringError: If none has.
+    """
     if all(stamp_of(cls()) is None for cls in table.message_classes.values()):
         types = Shown(", ".join({one.type: None for one in table.wiring.sources}))
         allowed = "at least one type with a stamp, for mode lockstep"
@@ -529,13 +544,16 @@ def _check_stamps(table: ChannelTable) -> None:
 
 
 def _own_clock() -> Clock:
-    """A steady clock for one timer alone: where a timer is reset while another one of its clock is
-    due but not yet called, the events executor calls that one twice, and then so much later."""
+    """Return a steady clock for one timer alone.
+
+    If a timer is reset while another timer of its clock is due but not yet called, the events
+    executor calls that one twice, and then as much later.
+    """
     return Clock(clock_type=ClockType.STEADY_TIME)
 
 
 def get_ready(logger: RcutilsLogger, controller: Controller) -> None:
-    """Log what is configured, and do what else would delay the first ticks."""
+    """Log the configuration, and do once what would otherwise delay the first ticks."""
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.
     inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]

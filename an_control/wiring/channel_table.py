@@ -1,11 +1,8 @@
-"""The channel table: the newest message of each source, read once a tick.
+"""The channel table: stores the newest message of each source and reads all channels once a tick.
 
-`store` only keeps the message; numbers are extracted in `read`, once a message, on the thread
-that ticks. Both are called from one thread. Time is an argument: the table reads no clock.
-What has not come, is stale, or is not finite counts as missing, never as zero.
-
-`Readings` is what a tick gets, `Notice` tells what was lost or has come back, `MeasuredPositions`
-says where the actuators are, and `Weights` how much of what should be there is there.
+`store` only keeps a message; `read` extracts the numbers, once a message, on the thread that ticks.
+Both must be called from one thread. Time is an argument: the table reads no clock. A channel whose
+message has not come, is stale, or holds no finite number counts as missing, never as zero.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from an_control.wiring.readers import PROVEN_NS, Growing, Reader
 
 
 class _Group(NamedTuple):
-    """Channels that share a weight; None: each of them weighs 1."""
+    """A group of channels that share a weight; with `weight` None each of them weighs 1."""
 
     weight: float | None
     places: NDArray[np.intp]
@@ -41,15 +38,16 @@ class _Group(NamedTuple):
     fixed: int
 
     def expected(self) -> int:
+        """Return the number of channels of this group that should be present."""
         if self.feed is not None:
             return self.feed.expected
         return self.fixed + sum(reader.expected for reader in self.readers)
 
 
 class Weights:
-    """The weights of a table's channels, as they are laid out.
+    """The weights of a table's channels, in the table's layout.
 
-    A source's weight is shared by its channels, that of an entry with a `*` by its elements.
+    A source's weight is shared by its channels, the weight of an entry with a `*` by its elements.
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
@@ -62,7 +60,7 @@ class Weights:
                 self._add_entries(feed)
 
     def _add_entries(self, feed: Feed) -> None:
-        """One group an entry of the wiring, and one for all channels that each weigh 1."""
+        """Add one group for each weighted entry and one for all channels of weight 1."""
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
         readers: dict[int, list[Reader]] = {}
@@ -84,7 +82,7 @@ class Weights:
             self._groups.append(_Group(weight, np.array(places[key], np.intp), None, mine, fixed))
 
     def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
-        """The weight of the channels that are `ok` (N,), and of all that are expected."""
+        """Return the total weight of the channels that are `ok` (N,), and of the expected ones."""
         there = of = 0.0
         for group in self._groups:
             expected = group.expected()
@@ -97,31 +95,42 @@ class Weights:
 
 
 def weighs(feeds: Iterable[Feed]) -> bool:
-    """Whether any source or channel has a weight."""
+    """Return whether any source or channel of these feeds has a weight."""
     return any(feed.config.weight is not None or _weighs(feed) for feed in feeds)
 
 
 def _weighs(feed: Feed) -> bool:
-    """Whether any of a source's channels has a weight of its own."""
+    """Return whether any channel of a source has a weight of its own."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
 
 
 class Measured:
-    """Reads the actuators' positions from messages of the sources that the command names.
+    """The positions of the actuators, read from the messages of the sources that the command names.
 
-    Only of those that hold their position or are moved to a start pose. `values` (A,) float64 in
-    the units of the commands: the last finite position of each, NaN before the first and of all
-    others. WiringError where a field leads to no number.
+    Only actuators that hold their position or are moved to a start pose are read.
+
+    Args:
+        command: The wiring's command.
+        classes: The message class of each source.
+        resolve: Returns the message class of a type's name.
+        file: The wiring's file, for errors.
+
+    Raises:
+        WiringError: If a `measured.field` leads to no number.
     """
 
     def __init__(
         self, command: CommandConfig, classes: Mapping[str, Any], resolve: Resolver, file: str
     ) -> None:
         self.values: NDArray[np.float64] = np.full(len(command.actuators), np.nan)
+        """(A,) last finite position of each actuator, in the units of the commands.
+
+        NaN before the first position, and for actuators whose position is not needed.
+        """
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
-        """(A,) of which actuators the position is needed."""
+        """(A,) whether the position of each actuator is needed."""
         self._readers: dict[str, list[_Positions]] = {}
         for number, (message, span) in enumerate(
             zip(command.messages, command.slices, strict=True)
@@ -145,7 +154,7 @@ class Measured:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources that measure positions."""
+        """Names of the sources that measure positions."""
         return tuple(self._readers)
 
     @property
@@ -154,7 +163,7 @@ class Measured:
         return bool(np.isfinite(self.values[self.needed]).all())
 
     def read(self, source: str, message: Any) -> None:
-        """Take what this message of a source says; what it does not say, or not finitely, stays."""
+        """Update `values` from a message; positions that it lacks or are not finite stay."""
         for positions in self._readers[source]:
             self.values = positions.read(message, self.values)
 
@@ -166,7 +175,10 @@ def _named(field: str, name: str) -> str:
 
 
 class _Positions:
-    """The positions that one message of a source holds; `places` by name in the command."""
+    """A reader of the positions in one message of a source.
+
+    `places` gives the index in the command for each actuator's name.
+    """
 
     def __init__(
         self, readers: list[Reader], names: list[Names], places: Mapping[str, int]
@@ -177,7 +189,7 @@ class _Positions:
         self._row = np.full(len(found), np.nan)
 
     def read(self, message: Any, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A new array with what this message says."""
+        """Return a copy of `before` (A,), updated with the finite positions of this message."""
         start = 0
         try:
             for names in self._names:
@@ -185,7 +197,7 @@ class _Positions:
             for reader in self._readers:
                 reader.read(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
-        except Exception:  # the table says what is wrong with a message that cannot be read
+        except Exception:  # the feed reports why the message cannot be read
             return before
         values, finite = before.copy(), np.isfinite(self._row)
         values[self._places[finite]] = self._row[finite]
@@ -194,19 +206,25 @@ class _Positions:
 
 _SHOWN_CHANNELS = 5
 _ROUNDING = 1e-10
-"""By so much, as a share, less than what is needed is enough: sums of weights are rounded."""
+"""Tolerance of a share when it is compared with its minimum, as sums of weights are rounded."""
 
 
 class Readings(NamedTuple):
-    """What the channels say at one tick.
+    """The values of the present channels at one tick.
 
-    values    float32 (N,), of the channels that are present, all finite; of cameras the patches,
-              uint8 (N, stack, patch, patch)
-    ids       their ids (N,), the same tuple object for as long as the same ones are present
-    expected  how many channels there should be; a wildcard that nothing matched yet counts as one
-    new       whether any of them came since the read before
-    since_ns  when the oldest of what came since then arrived, or else the newest of all
-    weights   of the present and of the expected channels, where the wiring weighs them
+    Attributes:
+        values: Readings of the present channels, float32 (N,) and all finite; for cameras the
+            patches,
+            uint8 (N, stack, patch, patch).
+        ids: Ids (N,) of these channels; the same tuple object for as long as the same are present.
+        expected: Number of channels that should be present; a wildcard that has matched nothing yet
+            counts as one.
+        new: Whether any message came since the previous read.
+        since_ns: Arrival of the oldest message that came since the previous read; if none came,
+            arrival of the newest message of all.
+        weights: Total weight of the present and of the expected channels, or None if the wiring has
+            no
+            weights.
     """
 
     values: NDArray[Any]
@@ -223,17 +241,21 @@ class Readings(NamedTuple):
         return there / of if of else 1.0
 
     def enough(self, share: float) -> bool:
-        """Whether at least this share (0..1) of the expected channels is present, and any is."""
+        """Return whether any channel and at least `share` (0..1) of the expected are present."""
         there, of = self.weights or (len(self.ids), self.expected)
         return bool(self.ids) and there >= (share - _ROUNDING) * of
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A source, or with `channels` some channels of it, was lost or came back; told once.
+    """A note, made once, that a source or some of its channels were lost, came back, or are new.
 
-    `never` of a source that was never there; `new` are elements of a wildcard that were not in its
-    first message.
+    Attributes:
+        kind: "new" is used for elements of a wildcard that were not in its first message.
+        source: Name of the source.
+        channels: Ids of the channels concerned; empty if the whole source is meant.
+        reason: Why they were lost, as text for a log line.
+        never: Whether the source has never sent a message.
     """
 
     kind: Literal["lost", "recovered", "new"]
@@ -262,10 +284,13 @@ _EXPLAINED = 8
 class ChannelTable:
     """The readings of a wiring's channels.
 
-    like: a table whose parts serve again where the wiring is the same.
+    Args:
+        wiring: The robot's wiring.
+        resolve: Returns the message class of a type's name.
+        like: An earlier table; its parts are used again where the two wirings agree.
 
-    Raises WiringError for a message type that is not installed, and for a field path that leads
-    to no number.
+    Raises:
+        WiringError: If a message type is not installed, or a field path leads to no number.
     """
 
     def __init__(
@@ -289,7 +314,7 @@ class ChannelTable:
         self._feeds = {one.name: self._feed(one, taken, like) for one in wiring.sources}
         self._required = [feed for feed in self._feeds.values() if feed.config.required]
         self.measured: Measured | None = None
-        """Where the actuators are, for a wiring that says where that is measured."""
+        """Positions of the actuators, if the wiring says where they are measured."""
         if wiring.command.measured:
             self.measured = Measured(wiring.command, self.message_classes, resolve, wiring.file)
         self._of_images = bool(wiring.images)
@@ -298,9 +323,9 @@ class ChannelTable:
         self._lay_out()
 
     def _feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
-        """The source's feed; that of `like`, with what it knows, where its channels are the same.
+        """Return the feed of a source, taken from `like` with its state if the source is unchanged.
 
-        With wildcards feeds depend on each other, and each is made again.
+        With wildcards, feeds depend on each other, and every feed is made again.
         """
         file = self.wiring.file
         try:
@@ -328,6 +353,7 @@ class ChannelTable:
         return Feed(source, *compile_source(leaves, taken))
 
     def _camera(self, channel: ChannelConfig, cls: Any, source: SourceConfig) -> CameraReader:
+        """Return the reader of a camera channel; raise WiringError if it cannot be read."""
         key = f"channels.{channel.id}.image"
         fields = cls.get_fields_and_field_types()
         if not is_image(fields):
@@ -339,7 +365,7 @@ class ChannelTable:
         return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
 
     def _lay_out(self) -> None:
-        """Give every channel its place; what was known of a channel stays known by its id."""
+        """Assign every channel its place in the arrays; keep what is known of it by its id."""
         fine = dict(zip(self._ids, self._fine.tolist(), strict=True))
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         configs = [config for reader in readers for config in reader.configs]
@@ -362,24 +388,36 @@ class ChannelTable:
         self._weights = Weights(self._feeds.values()) if weighs(self._feeds.values()) else None
 
     def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
-        """Keep a source's newest message; cheap, and it never fails on what the message holds.
+        """Keep a source's newest message. This is cheap and never fails on a message's content.
 
-        stamp_ns: the message's stamp, None or 0 where it has none (see `stamp_reader`);
-        arrival_ns: on the clock of `read`'s now_ns.  A message that repeats the last one's stamp
-        is no newer than that: a frozen source grows old.  KeyError for an unknown source.
+        A message that repeats the last stamp does not count as newer, so a frozen source grows
+        stale.
+
+        Args:
+            source: Name of the source.
+            message: A ROS message of the source's type.
+            stamp_ns: Stamp of the message in ns; None or 0 if it has none (see `stamp_reader`).
+            arrival_ns: Time of arrival, on the clock of `now_ns` in `read`.
+
+        Raises:
+            KeyError: If there is no such source.
         """
         self._feeds[source].store(message, stamp_ns, arrival_ns)
 
     def complete(self, stamp_ns: int) -> bool:
-        """Whether every source has its message of the step with that stamp (lockstep)."""
+        """Return whether every source has its message of the step with this stamp (lockstep)."""
         return all([feed.in_time(0, stamp_ns) for feed in self._feeds.values()])
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
-        """The readings at this tick.
+        """Return the readings of this tick.
 
-        Without stamp_ns, messages count up to their greatest age (now_ns - arrival).  With it
-        (lockstep), messages with just this stamp count, and of a source without stamps the
-        message that came since the last read.
+        In real time (`stamp_ns` None) a message counts until it is older than its maximum age. In
+        lockstep only messages with exactly this stamp count; of a source without stamps, the
+        message that came since the previous read counts.
+
+        Args:
+            now_ns: Time of the tick, on the clock of the arrival times.
+            stamp_ns: Stamp of the step in lockstep, None in real time.
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         self._read_ns = None if lockstep else now_ns
@@ -427,25 +465,29 @@ class ChannelTable:
 
     @property
     def cameras(self) -> list[CameraReader]:
-        """What reads the patches of images, in the order of the channels; empty for numbers."""
+        """Readers of the image patches, in channel order; empty if channels are numbers."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return [reader for reader in readers if isinstance(reader, CameraReader)]
 
     def expect_present(self) -> None:
-        """Expect of wildcards no longer what has not come lately: the robot is as it is now."""
+        """Stop expecting wildcard elements that have not come lately.
+
+        The elements that are present now become the expected ones.
+        """
         for feed in self._feeds.values():
             for reader in feed.growing:
                 reader.expect_present()
 
     def reset(self) -> None:
-        """An episode begins: patches forget the frames before it."""
+        """Forget earlier camera frames, because a new episode starts."""
         for feed in self._feeds.values():
             feed.reset()
 
     def _convert(self) -> NDArray[np.bool_]:
-        """Scale, offset and clip all channels in float64; which ones are finite float32.
+        """Apply curve, scale, offset and clip to all raw numbers; return which are valid (N,).
 
-        Angles whose sine or cosine is read, or that are brought into -pi..pi, are that before.
+        A value is valid if it is a finite float32. Angles are wrapped or turned into sines and
+        cosines before scale and offset are applied.
         """
         raw = self._raw
         if self._curves:
@@ -460,6 +502,7 @@ class ChannelTable:
         return ok
 
     def _ids_of(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+        """Return the ids of the channels that are `ok` (N,); `pattern` holds the same as bytes."""
         ids = self._present.get(pattern)
         if ids is None:
             if len(self._present) >= _KEPT_PATTERNS:
@@ -469,12 +512,12 @@ class ChannelTable:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all channels, present or not."""
+        """Ids of all channels, present or not."""
         return self._ids
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:
-        """The entry of the wiring that each channel comes from, by the channel's id."""
+        """Entry of the wiring that each channel comes from, by the channel's id."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return {
             id_: config
@@ -484,16 +527,19 @@ class ChannelTable:
 
     @property
     def expected(self) -> int:
-        """How many channels there should be."""
+        """Number of channels that should be present."""
         return sum([feed.expected for feed in self._feeds.values()])
 
     def ids_named(self, source: str, names: Collection[str]) -> list[str]:
-        """Return a source's channels that messages with these names hold; all without names."""
+        """Return the ids of a source's channels that messages with these names hold.
+
+        All channels of the source are returned if `names` is empty.
+        """
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.ids_named(names)]
 
     def why_missing(self, now_ns: int) -> dict[str, list[str]]:
-        """Return by reason the channels that should be there and were not at the last read."""
+        """Return the ids of the channels that were missing at the last read, by reason."""
         found: dict[str, list[str]] = {}
         for feed in self._feeds.values():
             late = "" if feed.fresh and feed.messages else feed.why_late(now_ns, None)
@@ -507,21 +553,21 @@ class ChannelTable:
         return found
 
     def why_late(self, source: str, now_ns: int) -> str:
-        """Return why a source's newest message does not count, in real time."""
+        """Return the reason why a source's newest message does not count, in real time."""
         return self._feeds[source].why_late(now_ns, None)
 
     def missing(self) -> list[str]:
-        """The required sources that did not count at the last read."""
+        """Return the names of the required sources that were missing at the last read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def notices(self) -> list[Notice]:
-        """What was lost and what came back since the last call."""
+        """Return and clear the notices of what was lost and what came back since the last call."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
     def notice_anew(self) -> None:
-        """Forget what was told: the next read tells what is lost by then."""
+        """Clear all notices, so that the next read reports everything that is lost by then."""
         self._notices.clear()
         self._last = None
         self._fine[:] = True
@@ -529,6 +575,7 @@ class ChannelTable:
             feed.fresh = True
 
     def _notice(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
+        """Add notices of the sources and channels whose state differs from the previous read."""
         for feed, in_time in zip(self._feeds.values(), fresh, strict=True):
             name = feed.config.name
             if in_time and not feed.fresh:
@@ -541,7 +588,7 @@ class ChannelTable:
                 self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
 
     def _notice_new(self) -> None:
-        """Notices of what wildcards took up since their first message."""
+        """Add notices of the elements that wildcards added after their first message."""
         for feed in self._feeds.values():
             new = [id_ for reader in feed.growing for id_ in reader.appeared]
             for reader in feed.growing:
@@ -551,7 +598,7 @@ class ChannelTable:
                 self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
 
     def _notice_channels(self, feed: Feed, now_ns: int) -> None:
-        """Notices of single channels, those of one reason together."""
+        """Add notices of single channels, one notice for all channels with the same reason."""
         span = slice(feed.start, feed.stop)
         ok, fine = self._ok[span], self._fine[span]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
@@ -570,7 +617,7 @@ class ChannelTable:
             self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
 
     def status(self, now_ns: int) -> list[SourceStatus]:
-        """How each source is doing, as of the last read."""
+        """Return the state of each source as of the last read, for diagnostics."""
         return [
             SourceStatus(
                 name=feed.config.name,
@@ -592,12 +639,12 @@ class ChannelTable:
         ]
 
     def _missing(self, feed: Feed) -> tuple[str, ...]:
-        """The ids of the channels that should be there and are not."""
+        """Return the ids of a source's channels that should be present and are missing."""
         wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
         return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))
 
     def _reasons(self, feed: Feed) -> tuple[str, ...]:
-        """Why the first of a source's channels are missing; nothing where the source itself is."""
+        """Return why the first channels of a source are missing; empty if the source is missing."""
         if not feed.fresh or not feed.messages:
             return ()
         read_ns = feed.arrival_ns if self._read_ns is None else self._read_ns
@@ -610,11 +657,14 @@ class ChannelTable:
         return tuple(found.values())
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """A table of another wiring, which keeps the message of each source of the same type.
+        """Return a table for another wiring, with the messages of each source of the same type.
 
-        That holds for a source that moved to another topic, too: until a message comes from
-        there the old one counts, for as long as its age or stamp lets it. This table stays as it
-        is. Raises WiringError as the constructor does.
+        A source that moved to another topic keeps its old message, too, which counts until a
+        message comes from the new topic or its age or stamp rules it out. This table is not
+        changed.
+
+        Raises:
+            WiringError: As from the constructor.
         """
         table = ChannelTable(wiring, self._resolve, self)
         for name, feed in table._feeds.items():
@@ -638,18 +688,18 @@ def _with_detail(reason: str, detail: str) -> str:
 
 
 def _wrapped(angles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return angles (n,) in -pi..pi; those that lie there keep every bit."""
+    """Return angles (n,) brought into -pi..pi; angles in that range keep every bit."""
     wrapped: NDArray[np.float64] = angles - math.tau * np.round(angles / math.tau)
     return wrapped
 
 
 Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 _CURVES: dict[str, Curve] = {"wrap": _wrapped, "sin": np.sin, "cos": np.cos}
-"""What an entry of the wiring may make of angles, before scale."""
+"""Functions of an angle (rad) that an entry of the wiring may ask for; applied before scale."""
 
 
 def _curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
-    """Return the functions that readings pass, each with the places (n,) of those readings."""
+    """Return the functions to apply to readings, each with the places (n,) of its readings."""
     names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []
     for name, function in _CURVES.items():

@@ -1,9 +1,9 @@
-"""Reads a YAML file that nobody vouches for, and says exactly where it is wrong.
+"""A reader of untrusted YAML files, with errors that name the exact place.
 
-Plain data only: tags, anchors and aliases, duplicate keys, deep nesting and large files are
-refused, and the document is built without recursion. Scalars follow YAML 1.2's core schema
+Only plain data is accepted: tags, anchors and aliases, duplicate keys, deep nesting and large files
+are refused, and the document is built without recursion. Scalars follow YAML 1.2's core schema
 (`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text. An `Entry` knows
-its place in the file; its checks, and those below it that the wiring's parts share, raise a
+its place in the file; its checks, and the checks below it that parts of the wiring share, raise a
 `WiringError` that names file, key, value and what is allowed.
 """
 
@@ -24,16 +24,17 @@ from an_control.system.files import read_regular
 from an_control.wiring.messages import SYNTAX, parse_field
 
 _SHOWN = 80
-"""Characters of an offending value that an error repeats."""
+"""Maximum number of characters of a value in an error."""
 
 
 class WiringError(ValueError):
-    """A wiring that cannot be used.
+    """An error in a wiring: names the file, the key, the value, and what is allowed.
 
-    file     the file it came from
-    key      where in the file, dotted (`channels.height.scale`); empty for the whole file
-    value    what stood there, shortened
-    allowed  what may stand there
+    Args:
+        file: File of the wiring.
+        key: Place in the file, dotted (`channels.height.scale`); "" for the whole file.
+        value: The value that is not allowed; it is shortened. `Shown` for a description of it.
+        allowed: What is allowed there, as text.
     """
 
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
@@ -47,28 +48,29 @@ class WiringError(ValueError):
 
 
 def shown(value: object) -> str:
-    """A value as an error repeats it: on one line, and short."""
+    """Return a value as text for an error: on one line, and short."""
     return _short(value if isinstance(value, Shown) else repr(value))
 
 
 def without_middle(error: Exception) -> str:
-    """What an error of a library says; of one that repeats a long value whole, its two ends."""
+    """Return the text of an error; of a long text only its two ends."""
     text = str(error)
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
 
 def _short(text: str) -> str:
+    """Return a text, cut to `_SHOWN` characters."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 class Shown(str):
-    """Words that describe a value, as against the value itself."""
+    """A description of a value, which errors print without quotes."""
 
     __slots__ = ()
 
 
 class Missing(Shown):
-    """The name of a key, or words for something, that should be there and is not."""
+    """The name or description of something that is missing but needed."""
 
     __slots__ = ()
 
@@ -82,10 +84,12 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?\.inf|\.nan"
 
 
 def read_yaml(path: str | Path) -> Entry:
-    """The document of a YAML file: dicts, lists, str, bool, None, int and float.
+    """Return the document of a YAML file, as an entry of plain data.
 
-    Raises WiringError for what is no file or cannot be read, is over MAX_BYTES, or is not plain
-    YAML.
+    Raises:
+        WiringError: If the path is no file or cannot be read, the file is larger than MAX_BYTES, or
+            it
+            is not plain YAML.
     """
     try:
         data = read_regular(path, MAX_BYTES)
@@ -111,7 +115,7 @@ def read_yaml(path: str | Path) -> Entry:
 
 
 def _build(events: Iterable[yaml.Event]) -> object:
-    """The one document of an event stream."""
+    """Return the one document of a stream of YAML events."""
     document: list[object] = []
     open_nodes: list[_Sequence | _Mapping] = []
     sink: _Sequence | _Mapping = _Sequence(document)
@@ -138,15 +142,18 @@ def _build(events: Iterable[yaml.Event]) -> object:
 
 
 class _Sequence:
+    """A list under construction."""
+
     def __init__(self, value: list[object], key: str = "") -> None:
         self.value, self.key = value, key
 
     def add(self, event: yaml.Event, value: object) -> None:
+        """Append a value."""
         self.value.append(value)
 
 
 class _Mapping:
-    """Takes keys and values in turn; a key stays the text that was written."""
+    """A dict under construction: takes keys and values in turn; a key stays text as written."""
 
     def __init__(self, parent: str) -> None:
         self.value: dict[str, object] = {}
@@ -155,10 +162,11 @@ class _Mapping:
 
     @property
     def key(self) -> str:
-        """Where the value that comes next stands in the file."""
+        """Place in the file of the value that comes next."""
         return dotted(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
+        """Take the next key or the value that belongs to it."""
         if self._key is not None:
             self.value[self._key], self._key = value, None
         elif not isinstance(event, yaml.ScalarEvent):
@@ -171,6 +179,7 @@ class _Mapping:
 
 
 def _scalar(event: yaml.ScalarEvent) -> object:
+    """Return a plain scalar's value by YAML 1.2's core schema."""
     text = event.value
     if text in _WORDS:
         return _WORDS[text]
@@ -182,7 +191,7 @@ def _scalar(event: yaml.ScalarEvent) -> object:
 
 
 class _Refused(Exception):
-    """YAML that is well-formed, but more than plain data."""
+    """An error for YAML that is well-formed, but is more than plain data."""
 
     def __init__(self, event: Any, what: str, allowed: str, key: str = "") -> None:
         super().__init__(f"line {event.start_mark.line + 1}: {what}")
@@ -190,25 +199,31 @@ class _Refused(Exception):
 
 
 def dotted(parent: str, name: str) -> str:
-    """The place of an entry in the file."""
+    """Return the dotted key of an entry below another one."""
     return f"{parent}.{name}" if parent and name else parent or name
 
 
 class Entry:
-    """A value of the file that knows where it stands, so that every complaint names the place."""
+    """A value of the file with its place in the file, which every error about it names.
+
+    Args:
+        file: File of the value.
+        key: Place in the file, dotted; "" for the whole document.
+        value: The value as read.
+    """
 
     def __init__(self, file: str, key: str, value: object) -> None:
         self.file, self.key, self.value = file, key, value
 
     def error(self, allowed: str) -> WiringError:
-        """The WiringError for this value."""
+        """Return the WiringError for this value."""
         empty = self.value is None and not self.key
         return WiringError(
             self.file, self.key, Shown("an empty file") if empty else self.value, allowed
         )
 
     def items(self, what: str) -> Iterator[tuple[str, Entry]]:
-        """The named entries of a mapping that must have at least one; `what` says of what."""
+        """Yield name and entry of each item of a mapping; `what` describes it in the error."""
         if not isinstance(self.value, dict) or not self.value:
             raise self.error(what)
         for name, value in self.value.items():
@@ -220,9 +235,15 @@ class Entry:
         optional: tuple[str, ...] = (),
         unneeded: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """Return the entries of a mapping that has all the required keys and none but the optional.
+        """Return the entries of a mapping by key.
 
-        `unneeded` are keys that people expect, and why there are none.
+        Args:
+            required: Keys that must be there.
+            optional: Other keys that may be there.
+            unneeded: Keys that users may expect, each with the reason why it does not exist.
+
+        Raises:
+            WiringError: If a required key is missing, or a key is unknown.
         """
         known = required + optional
         found = dict(self.items(f"a mapping of {', '.join(known)}"))
@@ -243,7 +264,7 @@ class Entry:
         return found
 
     def number(self, what: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """A finite number from low to high; `what` says what is allowed, in words."""
+        """Return a finite number from `low` to `high`; `what` describes it in the error."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(what)
@@ -252,7 +273,7 @@ class Entry:
         return float(value)
 
     def range(self, what: str, bound: float) -> tuple[float, float]:
-        """A list of two finite numbers, the first below the second, neither beyond +-bound."""
+        """Return a list of two increasing finite numbers, neither beyond +-bound."""
         if not isinstance(self.value, list) or len(self.value) != 2:
             raise self.error(what)
         low, high = (Entry(self.file, self.key, v).number(what, -bound, bound) for v in self.value)
@@ -261,7 +282,7 @@ class Entry:
         return low, high
 
     def text(self, what: str, pattern: re.Pattern[str]) -> str:
-        """Text that the pattern matches in full."""
+        """Return the text if the pattern matches all of it; `what` describes it in the error."""
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
             raise self.error(what)
         return self.value
@@ -275,19 +296,19 @@ _TEXT = re.compile(r".{1,200}", re.DOTALL)
 
 
 def topic(entry: Entry) -> str:
-    """A topic's name."""
+    """Return a topic name."""
     return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
 def max_age(entry: Entry) -> float:
-    """A greatest age in seconds."""
+    """Return a maximum age in seconds."""
     return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
 def number(
     entry: Entry | None, default: float, what: str, *, low: float = -LARGEST, zero: bool = True
 ) -> float:
-    """An optional number."""
+    """Return an optional number; `what` describes it in the error."""
     if entry is None:
         return default
     value = entry.number(what, low, LARGEST)
@@ -297,14 +318,14 @@ def number(
 
 
 def source_name(entry: Entry, sources: tuple[str, ...]) -> str:
-    """The name of one of the wiring's sources."""
+    """Return the name of one of the wiring's sources."""
     if entry.value not in sources:
         raise entry.error(f"one of the sources {', '.join(sources)}")
     return str(entry.value)
 
 
 def field_path(entry: Entry, *, many: bool) -> str:
-    """A field path that names one number, or with `many` several."""
+    """Return a field path that names one number, or with `many` several."""
     text = entry.text(SYNTAX, _TEXT)
     try:
         several = parse_field(text).many

@@ -1,8 +1,8 @@
-"""The wiring of a robot: which field of which topic feeds which channel, and where commands go.
+"""The wiring file of a robot: which field of a topic feeds which channel, and where commands go.
 
-One YAML a robot, read once and frozen. What a file may hold is written out in `load_wiring` and
-the functions below it; whether the message types have the named fields is checked by
-`ChannelTable`, which knows the message classes.
+There is one YAML file a robot, which is read once and frozen. `load_wiring` and the functions below
+it define what a file may hold. `ChannelTable`, which knows the message classes, checks that the
+message types have the named fields.
 """
 
 from __future__ import annotations
@@ -47,11 +47,16 @@ _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One topic subscription; a message older than max_age_s (0 = off) does not count.
+    """One topic subscription.
 
-    While a required one has no message that counts, the safe command goes out. `weight`, where
-    given, is what all its channels together count for min_present_share, instead of 1 each.
-    `rate_hz` is how often it sends, where that is not the control rate; None: at that rate.
+    Attributes:
+        name: Name of the source in the wiring.
+        topic: Topic to subscribe to.
+        type: Message type, such as `sensor_msgs/msg/JointState`.
+        max_age_s: Age above which a message does not count; 0 = off.
+        required: Whether the safe command is sent while no message of this source counts.
+        weight: Weight of all its channels together in min_present_share; None: 1 for each channel.
+        rate_hz: Rate at which the source sends, if it differs from the control rate; None: equal.
     """
 
     name: str
@@ -65,9 +70,12 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """Every `size` neighbouring elements become one reading: the least of them, or their mean.
+    """How neighbouring elements of an array are combined into one reading.
 
-    elements  from the first up to, but without, the last that is taken; None: all
+    Attributes:
+        size: Number of neighbouring elements of one reading.
+        by: "min" or "mean" of these elements.
+        elements: First element and end (exclusive) of the part that is used; None: all elements.
     """
 
     size: int
@@ -79,17 +87,28 @@ class PoolConfig:
 class ChannelConfig:
     """One channel: value = clip(reading * scale + offset), from a field of a source's messages.
 
-    The id of a field that names several numbers holds one `*`, which stands for the element's
-    name or index: a wildcard.  max_age_s, where given, overrides the source's.  With `image` the
-    channels are the patches of the source's images, the `*` their ROW.COLUMN, and there is no
-    field.
+    If the field names several numbers, the id holds one `*` (a wildcard), which stands for the
+    element's name or index. With `image` the channels are the patches of the source's images, the
+    `*` stands for ROW.COLUMN, and there is no field.
 
-    nan, inf, minus_inf, outside  what stands for a reading of that kind; None: it is missing
-    valid   lowest and highest reading that is not `outside`
-    wrap    whether the reading is an angle (rad) that is brought into -pi..pi before scale
-    pool    applied to elements by index after these and before scale, offset and clip
-    weight  what the channel counts for min_present_share, with a wildcard all its elements
-            together; None: each counts 1
+    Attributes:
+        id: Id of the channel.
+        source: Name of the source.
+        field: Field path (see `an_control.wiring.messages`).
+        scale: Factor on the reading, not 0.
+        offset: Added after `scale`.
+        clip: Lowest and highest value; None: not clipped.
+        max_age_s: Maximum age of a message, instead of the source's; 0 = off.
+        image: How images are cut into patches.
+        nan: Value used for a reading of NaN; None: the reading is missing.
+        inf: Value used for a reading of infinity; None: the reading is missing.
+        minus_inf: Value used for a reading of minus infinity; None: the reading is missing.
+        valid: Lowest and highest valid reading; None: all are valid.
+        outside: Value used for a reading outside `valid`; None: the reading is missing.
+        pool: How elements are combined, after the values above are used and before `scale`.
+        weight: Weight in min_present_share, of a wildcard for all elements together; None: 1 for
+            each.
+        wrap: Whether the reading is an angle (rad) that is brought into -pi..pi before `scale`.
     """
 
     id: str
@@ -111,23 +130,30 @@ class ChannelConfig:
 
     @property
     def wave(self) -> str | None:
-        """What is read of an angle: its sin, its cos, or None for the angle itself."""
+        """`sin` or `cos` if the channel is the sine or cosine of an angle, else None."""
         return parse_field(self.field).wave if self.field else None
 
     @property
     def repaired(self) -> bool:
-        """Whether its readings are not taken as they are."""
+        """Whether any reading of it may be replaced or ruled out."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A robot's wiring; `file` is where it came from, for errors.
+    """A robot's wiring.
 
-    rate_hz            control rate
-    min_present_share  share of present channels, by weight, below which the safe command goes out
-                       (0..1)
+    Attributes:
+        file: File that it was read from, for errors.
+        robot: Name of the robot.
+        rate_hz: Control rate.
+        min_present_share: Share (0..1) of present channels, by weight, below which the safe command
+            is
+            sent.
+        sources: Topic subscriptions.
+        channels: What the policy can read.
+        command: How actions become messages to the actuators.
     """
 
     file: str
@@ -139,7 +165,11 @@ class Wiring:
     command: CommandConfig
 
     def source(self, name: str) -> SourceConfig:
-        """The source of that name; KeyError where there is none."""
+        """Return the source with this name.
+
+        Raises:
+            KeyError: If there is none.
+        """
         for source in self.sources:
             if source.name == name:
                 return source
@@ -147,7 +177,7 @@ class Wiring:
 
     @property
     def rewirable(self) -> dict[str, str]:
-        """What an announced rewiring can change, by its place in the file, and its value now.
+        """Current value of everything that an announced rewiring can change, by its key.
 
         Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
         """
@@ -160,13 +190,14 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """How cameras are cut into patches; empty where the channels are numbers."""
+        """How each camera's images are cut into patches; empty if channels are numbers."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:
-        """This wiring with other values for some keys of `rewirable`, all taken together.
+        """Return this wiring with other values for some keys of `rewirable`, all changed together.
 
-        Raises WiringError for an unknown key, and for a value that the file could not hold.
+        Raises:
+            WiringError: If a key is unknown, or a value would not be allowed in the file.
         """
         sources = {one.name: one for one in self.sources}
         channels = {one.id: one for one in self.channels}
@@ -204,7 +235,7 @@ class Wiring:
         return replace(self, sources=sources, channels=channels).rewirable
 
     def changes(self, before: Wiring) -> list[str]:
-        """What of `rewirable` is new, other or gone since another wiring, in words."""
+        """Return what of `rewirable` was added, changed or removed since `before`, as texts."""
         kept = {*map(id, self.channels)} & {*map(id, before.channels)}
         new, old = (
             replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
@@ -217,7 +248,8 @@ class Wiring:
 def load_wiring(path: str | Path) -> Wiring:
     """Read and check a wiring file.
 
-    Raises WiringError naming file, key, value and what is allowed.
+    Raises:
+        WiringError: If the file cannot be used; names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(
         (
@@ -254,9 +286,15 @@ def load_wiring(path: str | Path) -> Wiring:
 
 
 def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
-    """WiringError for a source whose topic is one of `outputs`: what the policy itself sends.
+    """Check that no source reads a topic to which the policy itself publishes.
 
-    `outputs` gives by topic what it is in words.
+    Args:
+        file: The wiring's file, for errors.
+        sources: The wiring's sources.
+        outputs: What each topic is that the policy publishes, as text, by topic.
+
+    Raises:
+        WiringError: If a source reads one of these topics.
     """
     for source in sources:
         if source.topic in outputs:
@@ -265,6 +303,7 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
 
 
 def _source(name: str, entry: Entry) -> SourceConfig:
+    """Return the source of one entry of `sources`."""
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
     fields = entry.fields(
@@ -285,6 +324,7 @@ def _source(name: str, entry: Entry) -> SourceConfig:
 
 
 def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
+    """Return the channel of one entry of `channels`."""
     if not (_ID.fullmatch(id_) and id_.isprintable()):
         allowed = "an id of visible characters without blanks, with at most one *"
         raise WiringError(entry.file, entry.key, id_, allowed)
@@ -326,14 +366,14 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
 
 
 def _stand_in(entry: Entry | None) -> float | None:
-    """The reading that stands for a number that is none."""
+    """Return the value used for an unusable reading, or None if the reading is missing."""
     if entry is None or entry.value == "missing":
         return None
     return number(entry, 0.0, "a finite number, or missing")
 
 
 def _flag(entry: Entry | None) -> bool:
-    """Return an optional true or false; false where there is none."""
+    """Return an optional true or false; False if there is no entry."""
     if entry is None:
         return False
     if not isinstance(entry.value, bool):
@@ -342,10 +382,12 @@ def _flag(entry: Entry | None) -> bool:
 
 
 def _weight(entry: Entry | None) -> float | None:
+    """Return an optional weight."""
     return None if entry is None else number(entry, 1.0, "a weight of 0 or more", low=0.0)
 
 
 def _pool(entry: Entry) -> PoolConfig:
+    """Return the settings of an entry `pool`."""
     fields = entry.fields(("size", "by"), ("elements",))
     size = fields["size"].number("a whole number of elements, 1 or more", 1, 1e6)
     if size != int(size):
@@ -365,7 +407,7 @@ def _pool(entry: Entry) -> PoolConfig:
 def _check_weights(
     entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
 ) -> None:
-    """A source's weight is shared by its channels, which then have none of their own."""
+    """Check that no channel has a weight of its own if its source has one."""
     weighed = {source.name for source in sources if source.weight is not None}
     for channel in channels:
         if channel.weight is not None and channel.source in weighed:
@@ -378,7 +420,7 @@ def _check_weights(
 
 
 def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
-    """A policy reads numbers or patches, and patches of one form."""
+    """Check that all channels are numbers, or all are patches of the same shape."""
     images = [channel.image for channel in channels if channel.image is not None]
     if images and len(images) < len(channels):
         raise WiringError(entry.file, entry.key, Shown("fields and images"), "one or the other")
@@ -389,14 +431,15 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
 
 
 MISSING, TWICE = -1, -2
-"""Where a name stands that the message does not have, or has twice."""
+"""Index of a name that the message does not have, or has twice."""
 KEPT_LISTINGS = 16
+"""Maximum number of lists of names whose places are remembered."""
 _SHOWN = 5
-"""Names that one sentence lists."""
+"""Maximum number of names in one log line."""
 
 
 class Listing:
-    """One list of names, and where each stands."""
+    """One list of names of a message, with the index of each name."""
 
     def __init__(self, number: int, names: Sequence[str]) -> None:
         self.number = number
@@ -406,7 +449,7 @@ class Listing:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def places(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """The index of each name (n,), MISSING or TWICE where it has none."""
+        """Return the index of each name (n,), MISSING or TWICE for a name without one."""
         try:
             found = itemgetter(*names)(self._places) if names else ()
         except KeyError:
@@ -415,9 +458,12 @@ class Listing:
 
 
 class Names:
-    """The names beside an array; shared by all arrays of the message.
+    """The names beside an array, shared by all arrays of the message.
 
-    Lists that come again and again, as where several publishers share a topic, are kept.
+    Lists of names that occur repeatedly, as when several publishers share a topic, are remembered.
+
+    Args:
+        path: Attribute path of the list of names in the message.
     """
 
     def __init__(self, path: str) -> None:
@@ -427,7 +473,7 @@ class Names:
         self.listing = Listing(0, ())
 
     def update(self, message: Any) -> int:
-        """Take over the message's names; the number of their listing."""
+        """Take the message's names as the current ones, and return the number of their list."""
         names = self._get(message)
         if names != self.listing.names:
             key = tuple(names)
@@ -443,9 +489,9 @@ class Names:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """Return which of a message's names comes nearest to a missing one, as text for a log line.
+    """Return which name of a message is nearest to a missing one, as text for a log line.
 
-    Where none is near, the text lists the names that the message has.
+    If no name is similar, the text lists the names that the message has.
     """
     if other := variant(name, names):
         return f"it names {other}"
@@ -459,7 +505,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def variant(name: str, names: Sequence[str]) -> str:
-    """Return which of a message's names is meant to be a missing one, and what to do; or ""."""
+    """Return the name that is another spelling of a missing one, with the remedy as text, or ""."""
     for alike, difference in _DIFFERENCES:
         for other in names:
             if alike(name, other):
@@ -480,20 +526,21 @@ _DIFFERENCES = (
         "case and blanks",
     ),
 )
-"""When two names are nearly the same, and in what they differ."""
+"""Tests of whether two names are nearly the same, each with what then differs."""
 
 
 def _plain(name: str) -> str:
+    """Return a name with its characters in one encoding (NFKC)."""
     return unicodedata.normalize("NFKC", name)
 
 
 def _ends_with(long: str, short: str) -> bool:
-    """Return whether a name is another one behind a prefix."""
+    """Return whether `long` is `short` behind a prefix."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
 
 
 def _quoted(name: str) -> str:
-    """Return a name as it is, or in quotes where one could not see all of it."""
+    """Return a name as it is, or in quotes if it has invisible characters."""
     visible = name.isprintable() and name and not any(map(str.isspace, name))
     return name if visible else repr(name)

@@ -1,8 +1,8 @@
-"""One source at runtime: its newest messages, whether they count, and what they hold.
+"""One source at runtime: its newest messages, whether they count, and the numbers they hold.
 
-Publishers that share a topic may each send some of its named elements: those that a message does
-not have stay as an earlier one said, each with an age of its own. That needs a greatest age; in
-lockstep it holds for the messages of one step.
+Several publishers may share a topic, each sending some of its named elements. Elements that a
+message does not have keep their value of an earlier message, each with an age of its own. In real
+time this needs a maximum age; in lockstep it holds for the messages of one step.
 """
 
 from __future__ import annotations
@@ -22,33 +22,43 @@ from an_control.wiring.config import Names, SourceConfig
 from an_control.wiring.readers import Elements, Growing, Reader, Row
 
 NEVER_NS = 1 << 62
-"""An age that no message reaches; as a limit, no limit."""
+"""An age that no message reaches; as a limit, it means no limit."""
 _MAX_UNREAD = 64
-"""Messages that may wait to be read where several publishers may share a topic."""
+"""Maximum number of unread messages where several publishers may share a topic."""
 _MAX_FORMS = 16
-"""Forms of which the newest message is kept."""
+"""Maximum number of forms whose newest message is kept."""
 _NO_STAMP = -1
 Form = tuple[int, ...]
-"""Which names a message has, and how long its arrays are."""
+"""Identifies which names a message has and how long its arrays are."""
 _WHOLE: Form = ()
-"""Of a message that has all channels, or counts for all."""
+"""The form of a message that has all channels, or counts for all."""
 
 
 def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
-    """How old a message may be for a channel, whose own `max_age_s` goes before the source's."""
+    """Return the maximum age in ns of a message; a channel's `max_age_s` overrides the source's."""
     limit_s = source.max_age_s if max_age_s is None else max_age_s
     return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
 
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How a source is doing, for diagnostics.
+    """The state of a source as of the last read, for diagnostics.
 
-    age_s is None before the first message; `present` of `expected` channels as of the last read,
-    `missing` the ids of the others and `reasons` why, each once; `unexpected` elements of wildcards
-    have not come long enough to be expected yet, `dropped` ones came only briefly; `repeats`
-    messages have come since the newest one whose stamp was new; `error` says why the newest message
-    could not be read, empty where it could.
+    Attributes:
+        name: Name of the source.
+        topic: Its topic.
+        messages: Number of messages received.
+        age_s: Age of the newest message, None before the first.
+        stamp_ns: Stamp of the newest message, None if it has none.
+        fresh: Whether the newest message counts.
+        repeats: Number of messages since the newest one with a new stamp.
+        present: Number of channels with a valid reading.
+        expected: Number of channels that should have one.
+        missing: Ids of the expected channels that are missing.
+        reasons: Why they are missing, each reason once.
+        unexpected: Number of wildcard elements that have not come long enough to be expected.
+        dropped: Number of wildcard elements that came only briefly.
+        error: Why the newest message could not be read, "" if it could.
     """
 
     name: str
@@ -68,17 +78,17 @@ class SourceStatus:
 
 
 Held = tuple[Any, int | None, int]
-"""A message, its stamp, and when it arrived; a stamp that repeats arrives with the first (ns)."""
+"""A message, its stamp and its arrival (ns); a repeated stamp keeps the first one's arrival."""
 
 
 def _time_ns(held: Held, lockstep: bool) -> int:
-    """When a message was: in lockstep its stamp."""
+    """Return the time of a message: its stamp in lockstep if it has one, else its arrival."""
     _, stamp_ns, arrival_ns = held
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
 
 class Feed:
-    """One source: its newest messages, and where its channels stand in the table."""
+    """One source at runtime: its newest messages, and the place of its channels in the table."""
 
     def __init__(
         self, config: SourceConfig, readers: Sequence[Reader], names: Sequence[Names]
@@ -99,7 +109,7 @@ class Feed:
         self.unread: deque[Held] = deque(maxlen=_MAX_UNREAD if merging else 1)
         """The messages to read, oldest first."""
         self._kept: dict[Form, Held] = {}
-        """The newest message of each form; what the table shows was read from these, in order."""
+        """The newest message of each form; the table's numbers were read from these, in order."""
         self._count = itertools.count()
         self.stamp_ns: int | None = None
         self.arrival_ns = 0
@@ -110,7 +120,7 @@ class Feed:
         self.new = False
         """Whether a message that repeats no stamp has come since the last read."""
         self.partial = False
-        """Whether its channels are of several ages."""
+        """Whether its channels come from messages of different ages."""
         self.fresh = True
         self.error = ""
 
@@ -127,7 +137,7 @@ class Feed:
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
     def lay_out(self, start: int, raw: Row) -> int:
-        """Take a place in the table from `start` on, to be read again; gives its end."""
+        """Take a place in the table from `start` on, set all messages unread, return its end."""
         self.start = self.stop = start
         self._reads: list[tuple[Reader, Row, slice]] = []
         limits: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
@@ -148,7 +158,7 @@ class Feed:
         return self.stop
 
     def _limits_of(self, reader: Reader) -> NDArray[np.int64]:
-        """(len(reader.ids),) ns: how old a message may be for each channel."""
+        """Return the maximum age of a message for each channel of a reader, (n,) ns."""
         ages_s = {config.max_age_s for config in reader.configs}
         limits = {age_s: limit_ns(self.config, age_s) for age_s in ages_s}
         if len(limits) == 1:
@@ -156,7 +166,7 @@ class Feed:
         return np.array([limits[config.max_age_s] for config in reader.configs], np.int64)
 
     def renewed(self, config: SourceConfig) -> Feed:
-        """A feed of the same channels for another table, with what this one knows.
+        """Return a feed of the same channels for another table, with this feed's state.
 
         The readers are the same objects: once the other table reads, this feed must not.
         """
@@ -166,7 +176,7 @@ class Feed:
         return feed
 
     def take_over(self, old: Feed) -> None:
-        """Continue with the newest messages of another feed of the same message type."""
+        """Copy the newest messages and the state of another feed of the same message type."""
         self.stamp_ns, self.arrival_ns = old.stamp_ns, old.arrival_ns
         self.messages, self.messages_read = old.messages, old.messages_read
         self.repeats = old.repeats
@@ -180,22 +190,25 @@ class Feed:
                 mine.take_over(theirs)
 
     def reset(self) -> None:
-        """Forget what earlier messages showed: an episode begins."""
+        """Forget what earlier messages showed, because a new episode starts."""
         for reader in self.readers:
             reader.reset()
 
     @property
     def expected(self) -> int:
-        """How many channels there should be."""
+        """Number of channels that should be present."""
         return self._settled + sum([reader.expected for reader in self.growing])
 
     def listed(self) -> NDArray[np.bool_]:
-        """(stop - start,): which channels' loss is worth a notice."""
+        """Return for which channels (stop - start,) a loss is reported."""
         masks = [reader.listed() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def explained(self) -> NDArray[np.bool_]:
-        """(stop - start,): which channels' absence has a reason; of elements by index all."""
+        """Return for which channels (stop - start,) diagnostics say why they are missing.
+
+        These are the listed channels and all elements that are known by their index.
+        """
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
@@ -205,12 +218,12 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def age_ns(self, now_ns: int) -> int:
-        """Age of the newest message; after a clock that was set back, too old for any limit."""
+        """Return the age of the newest message; NEVER_NS if the clock was set back since."""
         age = now_ns - self.arrival_ns
         return age if age >= 0 else NEVER_NS
 
     def in_time(self, now_ns: int, stamp_ns: int | None) -> bool:
-        """Whether the newest message counts at this tick, for at least one of its channels."""
+        """Return whether the newest message counts at this tick for at least one channel."""
         if stamp_ns is None:
             return self.messages > 0 and self.age_ns(now_ns) <= self.longest
         if self.stamp_ns is None:
@@ -218,7 +231,7 @@ class Feed:
         return self.stamp_ns == stamp_ns
 
     def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Why `in_time` says no."""
+        """Return the reason why `in_time` is false, as text for a log line."""
         if not self.messages:
             return f"no message yet on {self.config.topic}"
         if stamp_ns is not None:
@@ -239,9 +252,9 @@ class Feed:
         return f"no message for more than {self.longest / 1e9:g} s"
 
     def scan(self, lockstep: bool) -> bool:
-        """Look at what unread messages have; whether the source needs another place in the table.
+        """Update names and wildcards from the unread messages; return whether the ids have changed.
 
-        Of several messages of one form only the newest is left.
+        Of several unread messages of one form, only the newest is kept.
         """
         self.error = ""
         if len(self.unread) > 1:
@@ -259,7 +272,7 @@ class Feed:
         return changed
 
     def extract(self, lockstep: bool) -> None:
-        """Bring the unread messages' numbers into the table, after `scan`."""
+        """Write the numbers of the unread messages into the table; call `scan` before."""
         if len(self.unread) == 1 and not (self.partial or self.growing or self.error):
             message = self.unread[0][0]
             try:
@@ -267,7 +280,7 @@ class Feed:
                     self._last = self.unread.popleft()
                     self._kept = {_WHOLE: self._last}
                     return
-            except Exception:  # it is read again below, and the error kept
+            except Exception:  # the message is read again below, where the error is kept
                 pass
         unread = tuple(self.unread)
         self.unread.clear()
@@ -289,10 +302,16 @@ class Feed:
             self._keep(held, form)
 
     def _read(self, held: Held, lockstep: bool, begun: bool) -> Form:
-        """Read a message; its form. begun: whether an earlier one was read at this tick.
+        """Write one message's numbers into the table, and return the message's form.
 
-        A number that it does not have stays where it may: where it grows old, or in lockstep where
-        it is of the same step.
+        A number that the message does not have keeps its earlier value where that is allowed: in
+        real time if the channel has a maximum age, in lockstep if the earlier value is of the same
+        step.
+
+        Args:
+            held: The message to read.
+            lockstep: Whether the table is read in lockstep.
+            begun: Whether an earlier message was read at this tick.
         """
         merges = True
         if lockstep:
@@ -319,7 +338,7 @@ class Feed:
         return self._form(held[0]) if stays.any() else _WHOLE
 
     def _age(self, held: Held, mine: NDArray[np.bool_]) -> None:
-        """Channels of `mine` are as old as this message, or as the first of its stamp."""
+        """Set the age of the channels in `mine` to this message's, or the first's of its stamp."""
         if not self.partial and self._last is not None:
             self.arrivals[:] = self._last[2]
             self._stamps[:] = self._last[1] or _NO_STAMP
@@ -330,13 +349,14 @@ class Feed:
         self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
 
     def _form(self, message: Any) -> Form:
+        """Return the form of a message; a new one each time if its elements are nested in lists."""
         if self._nested:
             return (next(self._count),)
         numbers = [names.update(message) for names in self._names]
         return (*numbers, *[reader.length(message) for reader in self._arrays])
 
     def _keep(self, held: Held, form: Form) -> None:
-        """Remember a message for when the table is laid out again."""
+        """Remember a message, so that it can be read again when the table's layout changes."""
         if form == _WHOLE:
             self._kept.clear()
         self._kept.pop(form, None)
@@ -345,7 +365,7 @@ class Feed:
             del self._kept[next(iter(self._kept))]
 
     def _thin_out(self) -> None:
-        """Leave out the unread messages that a newer one of the same form replaces."""
+        """Drop the unread messages that a newer one of the same form replaces."""
         newest: dict[Form | int, Held] = {}
         for place, held in enumerate(self.unread):
             form: Form | int = place
@@ -356,7 +376,7 @@ class Feed:
         self.unread = deque(newest.values(), self.unread.maxlen)
 
     def why_missing(self, index: int, now_ns: int) -> str:
-        """Why a channel, by its place in the source, is missing though the source is fresh."""
+        """Return why a channel, by its place in the source, is missing in a fresh source."""
         arrival_ns = int(self.arrivals[index]) if self.partial else self.arrival_ns
         if now_ns - arrival_ns > self.limits[index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if self.partial else "no message"
@@ -365,7 +385,7 @@ class Feed:
         return reader.absence(place) or reader.why_invalid(place)
 
     def detail(self, index: int) -> str:
-        """Return what else there is to say of a channel, by its place in the source; or ""."""
+        """Return more about a missing channel, given by its place in the source, or ""."""
         reader, place = self._reader_of(index)
         if self.partial and self.arrivals[index] > -NEVER_NS:  # an earlier message had it
             return reader.replacement(place)

@@ -1,4 +1,4 @@
-"""What of a camera's image becomes channels: one a patch, named by its row and column."""
+"""The `image` entry of a channel: how a camera's image is cut into patches, one channel a patch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ Box = tuple[int, int, int, int]
 class ImageConfig:
     """How an image becomes patches; all lengths in pixels.
 
-    size   height and width that the policy sees, a multiple of `patch` but for a rest that is cut
-    patch  height and width of a patch
-    stack  how many frames a patch shows, oldest first
-    frame  height and width that every image must have; None: `size`
-    crop   the part of it that is used; None: all
-    black  parts of `size` that are made black: what the policy must not see
+    Attributes:
+        size: Height and width of the image that is cut into patches; pixels beyond the last whole
+            patch are not used.
+        patch: Height and width of a patch.
+        stack: Number of frames that a patch shows, oldest first.
+        frame: Height and width that every image must have; None: `size`.
+        crop: Part of the image that is used; None: all.
+        black: Parts of `size` that are made black, because the policy must not see them.
     """
 
     size: tuple[int, int]
@@ -37,17 +39,21 @@ class ImageConfig:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
+        """Number of rows and columns of patches."""
         return self.size[0] // self.patch, self.size[1] // self.patch
 
     def labels(self) -> list[str]:
-        """``ROW.COLUMN`` of each patch, row by row."""
+        """Return ``ROW.COLUMN`` of each patch, row by row."""
         rows, columns = self.grid
         return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
 
 
 def read_image(entry: Entry) -> ImageConfig:
-    """The entry `image` of a channel; WiringError names the key and what is allowed."""
+    """Return the settings of an entry `image` of a channel.
+
+    Raises:
+        WiringError: If a key or value is not allowed.
+    """
     fields = entry.fields(("size", "patch", "stack"), ("frame", "crop", "black"))
     size = _pair(fields["size"])
     patch = _whole(fields["patch"], "pixels along a patch's edge, at most the size", 1, min(size))
@@ -67,7 +73,7 @@ def read_image(entry: Entry) -> ImageConfig:
 
 
 def cut(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
-    """Patches (N, k, patch, patch) of frames (k, H, W), row by row; whole patches only."""
+    """Return the whole patches (N, k, patch, patch) of frames (k, H, W), row by row."""
     count, height, width = frames.shape
     rows, columns = height // patch, width // patch
     whole = frames[:, : rows * patch, : columns * patch]
@@ -76,13 +82,14 @@ def cut(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
 
 
 def put_together(patches: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """The frame (H, W) of patches (N, patch, patch), row by row: what `cut` took apart."""
+    """Return the frame (H, W) that patches (N, patch, patch) were cut from, row by row."""
     (rows, columns), patch = grid, patches.shape[-1]
     parts = patches.reshape(rows, columns, patch, patch).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(parts.reshape(rows * patch, columns * patch))
 
 
 def _whole(entry: Entry, what: str, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`."""
     value = entry.number(what, low, high)
     if value != int(value):
         raise entry.error(what)
@@ -90,6 +97,7 @@ def _whole(entry: Entry, what: str, low: int, high: int) -> int:
 
 
 def _several(entry: Entry, count: int, what: str) -> tuple[int, ...]:
+    """Return a list of `count` whole numbers."""
     if not isinstance(entry.value, list) or len(entry.value) != count:
         raise entry.error(what)
     parts = (Entry(entry.file, entry.key, value) for value in entry.value)
@@ -97,6 +105,7 @@ def _several(entry: Entry, count: int, what: str) -> tuple[int, ...]:
 
 
 def _pair(entry: Entry) -> tuple[int, int]:
+    """Return a height and a width."""
     what = f"[height, width] in pixels, each 1 to {LONGEST_SIDE}"
     height, width = _several(entry, 2, what)
     if not (height and width):
@@ -105,6 +114,7 @@ def _pair(entry: Entry) -> tuple[int, int]:
 
 
 def _box(entry: Entry, within: tuple[int, int], of: str) -> Box:
+    """Return a box that lies within an image of this height and width."""
     what = f"[top, left, height, width] within {of}, {within[0]} x {within[1]}"
     top, left, height, width = _several(entry, 4, what)
     if not (height and width) or top + height > within[0] or left + width > within[1]:

@@ -2,7 +2,7 @@
 
     python -m experiments ant_policy [--list]
 
-The seeds are those of the shipped models; docs/ant_policy.md says what came of each step.
+The seeds are those of the shipped models; docs/ant_policy.md reports the result of each step.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from experiments.steps import Step, run_steps, step_parser
 
 RUNS = Path("runs/ant_policy")
-"""The folder of what is done; the models lie in folders of their own in `runs`."""
+"""Folder of the record of done steps; the models have their own folders in `runs`."""
 RECIPES = "experiments/ant_policy/recipes"
 WORN = "gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5"
-"""The faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""
+"""Faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""
 MONITOR = f"delay=1 start=rest start=posture stop=0.5..2 {WORN}"
-"""The faults in the episodes of the monitor."""
+"""Faults in the monitor's episodes."""
 
 
 def student(recipe: str, teacher: str, start: str, out: str, seed: int) -> Step:
-    """Return the step that teaches a student, from the weights of the model `start` on."""
+    """Return the step that trains a student from the weights of the model `start`."""
     return Step(
         f"runs/{out}/model.safetensors",
         f"an-control distill ant --recipe {RECIPES}/{recipe}.yaml --teacher runs/{teacher}"
@@ -37,13 +37,13 @@ def gets_up(teacher: str, out: str) -> Step:
 
 
 def mean(first: str, second: str, out: str) -> Step:
-    """Return the step that takes the mean of two models."""
+    """Return the step that averages two models."""
     command = "python -m experiments.ant_policy.mean_of_models"
     return Step(f"runs/{out}", f"{command} runs/{first} runs/{second} --out runs/{out}")
 
 
 def weights(run: str) -> str:
-    """Return the model of a run's folder."""
+    """Return the path of the model in a run's folder."""
     return f"{run}/model.safetensors"
 
 

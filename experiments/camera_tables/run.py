@@ -2,7 +2,7 @@
 
     python -m experiments camera_tables [--only TITLE ...] [--smoke]
 
-A table that was stopped plays only the rows that it lacks.
+If it was stopped, the same command plays only the missing rows.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what is not there yet; return the exit status."""
+    """Write the tables that are not done and return the exit status."""
     return write(__doc__, RUNS, TABLES, OTHERS, arguments)

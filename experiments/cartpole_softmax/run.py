@@ -1,4 +1,4 @@
-"""Teach larger students of the swing-up CartPole: with an LSTM, and with the newest readings.
+"""Train larger students of the swing-up CartPole: with an LSTM, and with the newest readings.
 
     python -m experiments cartpole_softmax [--list]
 
@@ -34,5 +34,5 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Teach what is not there yet; return the exit status."""
+    """Run the trainings that are not done and return the exit status."""
     return run_steps(RUNS, STEPS, step_parser(__doc__).parse_args(arguments))

@@ -1,10 +1,10 @@
-"""Run the simulated robots with every ROS 2 and CPython at hand, and compare the returns' bits.
+"""Run the simulated robots with several ROS 2 and CPython versions, and compare the returns' bits.
 
     python experiments/golden_returns/run.py [--python PYTHON ...] [--runs NAME ...] [--check]
 
 Each PYTHON is the interpreter of an environment in which an_control is installed with `[ros,sim]`;
-by default the one that runs this. Results are added to results.json, and the table of README.md is
-written again. With `--check` nothing is written: the status is 1 where a return differs.
+the default is the one that runs this. Results are added to results.json, and the table of README.md
+is updated. With `--check` nothing is written, and the status is 1 if a return differs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUNS = {
     "car_racing": ["car_racing", "--episodes", "1", "--shuffle", "reset"],
     "pong": ["pong", "--episodes", "1", "--shuffle", "reset"],
 }
-"""The words after `an-control sim`, by the name of a run."""
+"""Arguments of `an-control sim` for each run."""
 NAME = (
     "import sys; from an_control.ros.distributions import distribution_name;"
     "print('{}.{}'.format(*sys.version_info), distribution_name())"
@@ -37,9 +37,10 @@ NAME = (
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without what PyPI's ROS 2 packages have added to it.
+    """Return this process's environment without changes by PyPI's ROS 2 packages.
 
-    They have Python start again with their own libraries' paths; another interpreter needs others.
+    They restart Python with the paths of their own libraries; another interpreter needs other
+    paths.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -48,7 +49,7 @@ def environment() -> dict[str, str]:
 
 
 def pair_name(python: str) -> str:
-    """Return the CPython and the distribution of an environment, such as "3.11 Kilted"."""
+    """Return the CPython and the ROS 2 distribution of an environment, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME], env=environment(), capture_output=True, text=True, check=True
     )
@@ -59,7 +60,7 @@ def returns(python: str, run: str) -> list[float]:
     """Return the returns of the episodes of a run in lockstep over ROS 2.
 
     Raises:
-        RuntimeError: The run failed; the message ends with its last lines.
+        RuntimeError: the run failed; the message ends with its last lines.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
@@ -73,7 +74,7 @@ def returns(python: str, run: str) -> list[float]:
 
 
 def recorded() -> dict[str, dict[str, list[float]]]:
-    """Return the returns of results.json, by run and pair."""
+    """Return the returns in results.json, by run and environment."""
     found: dict[str, dict[str, list[float]]] = {}
     if RESULTS.exists():
         found = json.loads(RESULTS.read_text())
@@ -81,12 +82,12 @@ def recorded() -> dict[str, dict[str, list[float]]]:
 
 
 def expected(results: dict[str, dict[str, list[float]]], run: str, pair: str) -> list[float]:
-    """Return the recorded returns of a pair; those of the reference where none are recorded."""
+    """Return the recorded returns of an environment, or the reference's if none are recorded."""
     return results[run].get(pair) or results[run][REFERENCE]
 
 
 def table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return the Markdown table of all results: `=` where every bit is that of the reference."""
+    """Return the Markdown table of all results, with `=` where every bit equals the reference."""
     pairs = sorted({pair for row in results.values() for pair in row}, key=_order)
     lines = [
         f"| run | {REFERENCE}, returns | " + " | ".join(pairs) + " |",
@@ -110,6 +111,7 @@ def _cell(found: list[float], reference: list[float]) -> str:
 
 
 def main() -> int:
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))

@@ -1,11 +1,11 @@
-"""Measure the ticks of the shipped Ant, with its monitor, on readings that fit no wiring.
+"""Measure the ticks of the shipped Ant, with its monitor, on readings that fit no assignment.
 
     python -m experiments impossible_readings [--loops 0 2] [--json FILE]
 
-As a library: so many ticks, with a pause before each. In the node: the policy node as a process, to
-which this one publishes the readings at the Ant's rate. Beside `--loops` processes that do nothing
-but compute. Both the time by the clock and the processor time of a tick are shown: they differ
-where other processes take the core away.
+It measures the library, with a pause before each tick, and the node: the policy node runs as a
+process, to which this one publishes the readings at the Ant's rate. `--loops` processes that only
+compute run beside it. It reports both the wall-clock time and the processor time of a tick, which
+differ where other processes take the core.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from an_control.system.share import share_path
 
 MODEL = share_path("models/ant.safetensors")
 POSE_TICKS, SWING_TICKS = 400, 1000
-"""Ticks after which the robot hangs in another pose, or its legs swing in another way."""
+"""Ticks after which the robot hangs in another pose, and ticks after which its legs swing
+differently."""
 SETTLE_TICKS = 100
-"""Ticks of the node that are not counted."""
+"""Ticks of the node that are not measured."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class Ranges:
-    """The range of each of the Ant's channels in training, lowest and highest (N,)."""
+    """The range of each of the Ant's channels in training: `low` and `high` (N,)."""
 
     def __init__(self) -> None:
         ranges = trained_ranges(read_model(MODEL))
@@ -52,7 +53,7 @@ class Ranges:
 
 
 def on_a_stand(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Hang upside down in a pose for a while, with sensor noise and no foot on the ground."""
+    """Yield readings (N,) of an Ant that hangs upside down, with no foot on the ground."""
     for tick in range(1 << 62):
         if tick % POSE_TICKS == 0:
             base = rng.uniform(ranges.low, ranges.high)
@@ -64,7 +65,7 @@ def on_a_stand(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]
 
 
 def carried(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Drift at random in every channel, as what is moved by a hand and not by its motors."""
+    """Yield readings (N,) that drift at random, as if the Ant were carried by hand."""
     values, span = (ranges.low + ranges.high) / 2, ranges.high - ranges.low
     while True:
         step = 0.1 * span * rng.standard_normal(len(span)) * rng.random()
@@ -73,7 +74,7 @@ def carried(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
 
 
 def on_its_side(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Lie on the side; legs swing whatever the action is, and feet touch now and then."""
+    """Yield readings (N,) of an Ant that lies on its side and swings its legs at random."""
     middle, half = (ranges.low + ranges.high) / 2, (ranges.high - ranges.low) / 2
     for tick in range(1 << 62):
         if tick % SWING_TICKS == 0:
@@ -94,7 +95,7 @@ KINDS: dict[str, Kind] = {
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Let so many processes compute meanwhile."""
+    """Run `count` processes that only compute inside a `with` block."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -105,7 +106,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def library_times(kind: Kind, count: int, pause_s: float) -> np.ndarray:
-    """Return the time and the processor time in seconds (count, 2) of each tick of a policy."""
+    """Return wall-clock and processor time in seconds (count, 2) of each tick of a policy."""
     policy, ranges, times_s = load_policy(MODEL), Ranges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
     for number in range(-SETTLE_TICKS, count):
@@ -143,7 +144,7 @@ channels:
 
 
 def run_node(file: Path, words: list[str]) -> int:
-    """Run the policy node in this process, and write each tick's times to `file`."""
+    """Run the policy node in this process and write the times of each tick to `file`."""
     from an_control.ros import node
     from an_control.ros.loop import Loop
 
@@ -163,16 +164,16 @@ def run_node(file: Path, words: list[str]) -> int:
 
 
 def node_times(kind: Kind, count: int) -> np.ndarray:
-    """Return the times in seconds (count, 2) as `library_times` does, of the node's whole ticks."""
+    """Return times in seconds (count, 2), as `library_times` does, of the node's whole ticks."""
     import rclpy
     from std_msgs.msg import Float64MultiArray
 
     ranges, model = Ranges(), read_model(MODEL)
-    step_s = float(model.task["step_s"])
+    step_s = float(model.task.step_s)
     readings = kind(ranges, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
         wiring, file = Path(folder) / "wiring.yaml", Path(folder) / "times.npy"
-        wiring.write_text(wiring_of(ranges, 1.0 / step_s, list(model.task["actuators"])))
+        wiring.write_text(wiring_of(ranges, 1.0 / step_s, list(model.task.actuators)))
         settings = {"wiring": wiring, "model": MODEL, "autostart": "true"}
         words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
         node = subprocess.Popen([sys.executable, __file__, "--as-node", str(file), *words])
@@ -203,7 +204,7 @@ def node_times(kind: Kind, count: int) -> np.ndarray:
 
 
 def figures(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of the time and the processor time of a tick, in ms."""
+    """Return quantiles of the wall-clock and the processor time of a tick, in ms."""
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)
@@ -212,7 +213,7 @@ def figures(times_s: np.ndarray) -> dict[str, float]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a row for each way to call, number of loops and kind of readings; print it."""
+    """Measure, print and return a row for each caller, number of loops and kind of readings."""
     calls = {
         "library": (options.library, lambda kind, n: library_times(kind, n, options.pause)),
         "node": (options.node, node_times),
@@ -230,12 +231,12 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def note(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what else a row should say."""
+    """Return the note of the command line as part of a row."""
     return {"note": options.note} if options.note else {}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--library", type=int, default=100_000, metavar="N", help="ticks a row")
     parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks a row")

@@ -1,10 +1,11 @@
-"""Pictures and figures of the live page, from real runs.
+"""Make pictures and figures of the live page from real runs.
 
-    python -m experiments live_page pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
-    python -m experiments live_page measure [MINUTES]           what the page costs the Ant: so long
-                                                                with drags, without, without a page
-                                                                but rewired as often, and without
-                                                                either
+    python -m experiments live_page pictures [DIR [ROBOT ...]]  pictures of five robots, and the
+                                                                Ant moving
+    python -m experiments live_page measure [MINUTES]           what the page costs the Ant: MINUTES
+                                                                each with drags, without drags,
+                                                                rewired without a page, and
+                                                                without either
 
 Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
 """
@@ -30,7 +31,7 @@ sys.path.insert(0, str(ROOT / "test"))
 os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 os.environ.setdefault("ROS_DOMAIN_ID", "0")
 SETTLE_S = 12.0
-"""How long a robot runs before its picture is taken, so that its charts show something."""
+"""Seconds that a robot runs before its picture is taken, so that its charts show something."""
 FRAMES, FRAME_S = 60, 0.16
 CONFIG = ROOT / "config/mobile_base"
 ROBOTS: dict[str, tuple[object, ...]] = {
@@ -43,11 +44,12 @@ ROBOTS: dict[str, tuple[object, ...]] = {
         "--model", ROOT / "models/mobile_base.safetensors",
     ),
 }  # fmt: skip
-"""What `an-control sim` gets; the last one is a robot that is two YAML files."""
+"""Arguments of `an-control sim`; the last robot consists of two YAML files."""
 
 
 @contextmanager
 def simulated(*arguments: object) -> Iterator[Any]:
+    """Run a simulation with these arguments inside a `with` block."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
@@ -55,9 +57,13 @@ def simulated(*arguments: object) -> Iterator[Any]:
 
 
 def pictures(folder: Path, only: list[str]) -> None:
-    """One screenshot a robot, of the Ant also in the dark, and the Ant as an animated picture.
+    """Take a screenshot of each robot; of the Ant also in the dark, and an animation.
 
-    The Ant walks in real time, the others play in lockstep. `only` names some of `ROBOTS`.
+    The Ant walks in real time, the others play in lockstep.
+
+    Args:
+        folder: for the pictures.
+        only: names of `ROBOTS`; all if empty.
     """
     from view.browser import browsing
 
@@ -74,6 +80,7 @@ def pictures(folder: Path, only: list[str]) -> None:
 
 
 def _ant(page: Any, folder: Path) -> None:
+    """Take the pictures of the Ant."""
     page.drag("hip_1.position", "ankle_3.velocity")
     page.page.check("input[name=announced][value=no]")
     page.drag("roll", "hip_2.velocity")
@@ -88,7 +95,7 @@ def _ant(page: Any, folder: Path) -> None:
 
 
 def _animate(page: Any, path: Path) -> None:
-    """Record the robot and its patch bay while cables are dragged, announced."""
+    """Record the robot and its wiring panel while signals are dragged and announced."""
     from PIL import Image
 
     page.page.check("input[name=announced][value=yes]")
@@ -126,14 +133,14 @@ def _animate(page: Any, path: Path) -> None:
 
 
 class Returns:
-    """The returns of the episodes that started and ended while this was watching."""
+    """The returns of the episodes that both started and ended while they were watched."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
     def see(self, figures: Mapping[str, float]) -> None:
-        """Take in the simulator's figures of the episode that runs."""
+        """Take note of the simulator's figures of the current episode."""
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -154,8 +161,15 @@ class Returns:
 
 
 async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
-    """Return what a visitor sees in this time: p99 of a tick, updates a second, the page's load,
-    returns; a second, slow visitor takes an update a second."""
+    """Visit the page for some seconds and return what it costs.
+
+    A second, slow visitor reads one update a second.
+
+    Args:
+        address: the page's address.
+        seconds: length of the visit.
+        drags: number of signals to drag meanwhile.
+    """
     from view.visitor import connected, visiting
 
     slow = await connected(address)
@@ -192,6 +206,7 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
 
 
 def _tick_us(visitor: Any) -> float:
+    """Return the p99 of the policy's tick in us, from the newest diagnostics."""
     for part in visitor.newest.get("diagnostics", {}).get("parts", []):
         if part["name"] == "policy":
             return float(part["values"]["tick p99 [us]"])
@@ -199,9 +214,11 @@ def _tick_us(visitor: Any) -> float:
 
 
 async def _alone(seconds: float, drags: int) -> dict[str, float]:
-    """p99 of a tick without a page, as the policy node itself says, and returns.
+    """Return the p99 of a tick without a page, from the policy node's diagnostics, and the returns.
 
-    `drags` are done to the robot as the page would, by parameters alone.
+    Args:
+        seconds: length of the measurement.
+        drags: number of signals to move meanwhile as the page would, by parameters alone.
     """
     import rclpy
     from rclpy.node import Node
@@ -253,13 +270,14 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
 
 
 def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     line = next(one for one in text.splitlines() if one.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
 
 
 def measure(minutes: float) -> None:
-    """Print the figures as JSON, with the machine's load."""
+    """Measure and print the figures as JSON, with the machine's load."""
     import subprocess
 
     seconds = 60.0 * minutes
@@ -286,7 +304,7 @@ def measure(minutes: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take the pictures or measure; return the exit status."""
+    """Take the pictures or measure, and return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
         pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])

@@ -1,8 +1,8 @@
-"""Which memory learns to remember: the recurrences of a policy on tasks from the literature.
+"""Compare how well the recurrences of a policy learn to remember, on tasks from the literature.
 
     python -m experiments memory [--smoke]
 
-Writes the tables of docs/memory.md and their picture; half an hour or more of one core.
+Writes the tables of docs/memory.md and their picture; it takes half an hour or more of one core.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SMOKE = Budget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the trainings that are missing, then the tables; return the exit status."""
+    """Run the missing trainings, write the tables, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, help="of the trainings (default: runs/memory)")
     parser.add_argument("--smoke", action="store_true", help="a few updates, into runs/smoke")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(out: Path, budget: Budget, picture: Path) -> dict[str, str]:
-    """Make the trainings of a folder that are missing, draw their curves; return the tables."""
+    """Run the missing trainings of a folder, draw their curves, and return the tables."""
     comparison = Comparison(RunFolder(out, Comparison.config(budget, SEED)), budget, SEED)
 
     def report(line: Mapping[str, Any], done: int) -> None:

@@ -18,15 +18,15 @@ from an_control.policy.sizes import RecurrenceSizes
 from experiments.memory.tasks import Task
 
 PARAMETERS = 30_000
-"""No network has more; each has the most units that stay below."""
+"""Maximum number of a network's parameters; it has as many units as that allows."""
 CURVE_POINTS = 25
-"""How often a training is scored on batches as it learns from."""
+"""Number of points of a learning curve."""
 CURVE_EPISODES = 64
 
 
 @dataclass(frozen=True)
 class Memory:
-    """One of the memories that are compared: a recurrence, and where its gates' bias begins."""
+    """A recurrence that is compared, and the initial bias of its gates."""
 
     name: str
     kind: Any
@@ -48,19 +48,19 @@ class Draw:
     """Settings that are drawn at random."""
 
     rate: float
-    """The learning rate of Adam."""
+    """Learning rate of Adam."""
     heads: int
-    """The number of heads of a transformer's attention."""
+    """Attention heads of a transformer."""
     layers: int
-    """The number of layers of a transformer; 1 where only the last step is answered."""
+    """Layers of a transformer; 1 if only the last step's answer counts."""
     episodes: int
-    """The number of episodes in a batch."""
+    """Episodes of a batch."""
     max_norm: float
-    """The norm at which the gradient is cut; infinite: it is not."""
+    """Norm to which the gradient is clipped; infinity for no clipping."""
 
     @classmethod
     def at_random(cls, rng: np.random.Generator) -> Draw:
-        """Draw settings; rates from 1e-4 to 3e-2, evenly by their logarithm."""
+        """Draw settings; the learning rate is log-uniform between 1e-4 and 3e-2."""
         return cls(
             float(10.0 ** rng.uniform(-4.0, math.log10(3e-2))),
             int(rng.choice([1, 2, 4])),
@@ -71,14 +71,15 @@ class Draw:
 
 
 class Network(nn.Module):
-    """A memory and one linear layer; with `PARAMETERS` numbers at most."""
+    """A memory and one linear layer, with at most `PARAMETERS` parameters."""
 
     def __init__(self, task: Task, memory: Memory, draw: Draw) -> None:
         super().__init__()
         self._last = task.last
         sizes = _sizes(task, memory, draw)
         self.numbers = _count(sizes, task)
-        """Of a model file; torch has some of an LSTM's and a GRU's biases twice."""
+        """Number of parameters in a model file; torch has some biases of an LSTM and a GRU twice.
+        """
         self.memory = RecurrenceModule(task.features, sizes, memory.gate_bias)
         self.head = nn.Linear(sizes.units, task.answers)
 
@@ -118,9 +119,9 @@ def _count(sizes: RecurrenceSizes, task: Task) -> int:
 
 
 def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> dict[str, Any]:
-    """Train once; return the score, the learning curve and the cost, for JSON.
+    """Train once and return score, learning curve and costs, for JSON.
 
-    `diverged` where a loss was not finite, or the last ones are above what guessing costs.
+    `diverged` is True if a loss was not finite, or the last losses are above that of guessing.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -156,7 +157,7 @@ def _losses(
     draw: Draw,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other; yield the loss (nats) before each."""
+    """Make one update after the other and yield the loss before each, in nats."""
     while True:
         seen, right = task.batch(rng, draw.episodes)
         scores = network(torch.from_numpy(seen))
@@ -171,7 +172,7 @@ def _losses(
 
 
 def _accuracy(network: Network, task: Task, update: int) -> float:
-    """Return the share of right answers in fresh episodes."""
+    """Return the share of right answers in new episodes."""
     seen, right = task.batch(np.random.default_rng([1, update]), CURVE_EPISODES)
     counts = right >= 0
     return float((network.answer(seen) == right)[counts].mean())

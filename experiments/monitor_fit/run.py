@@ -1,8 +1,8 @@
 """Measure what monitors do on robots that they were not trained on.
 
 Each cell of the table is one monitor on one robot whose signals never move; a second set of cells
-moves signals for real. Finished cells are kept in the results file, so a run that was stopped
-continues; the README says what came out.
+moves signals. Finished cells are kept in the results file, so a run that was stopped continues. The
+README reports the results.
 """
 
 from __future__ import annotations
@@ -35,34 +35,33 @@ from an_control_sim.gym.environments import environment_of, make_environment
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CHUNK = 5_000
-"""Ticks that are played of a cell in one go."""
+"""Ticks of a cell that are played at a time."""
 FOUND_TICKS = 25
-"""Ticks after a move within which its signals should be found."""
+"""Ticks within which moved signals should be found."""
 SEED = 7
-"""Of the episodes; training and its validation take other seeds."""
+"""Seed of the episodes; training and its validation use other seeds."""
 TENTH = ("--steps", "20000", "--updates", "2000", "--imputation-updates", "800")
 ANT_FAULTS = (
     *("--disturb", "delay=1", "start=rest", "start=posture", "stop=0.5..2", "gain=0.6..1"),
     *("friction=0.5..1", "mass=0.7..1.3", "lag=0..0.5", "--disturb-share", "0.5"),
 )
 LEARN_FAULTS = ("--disturb", "delay=1", "--disturb-share", "0.25")
-"""What `an-control learn` trains its monitors with."""
+"""Options with which `an-control learn` trains its monitors."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A policy whose monitors are measured.
-
-    source   channels of one sensor, from and to, whose rate may be half of the others'
-    physics  whether mass and friction of the robot can be set
-    """
+    """A policy whose monitors are measured."""
 
     task: str
     model: Path
     faults: tuple[str, ...]
     source: tuple[int, int]
+    """First and last + 1 channel of the sensor whose rate is halved in some cells."""
     physics: bool = True
+    """Whether mass and friction of the robot can be set."""
     shipped: bool = False
+    """Whether the model already has its monitor."""
 
 
 SUBJECTS = {
@@ -97,24 +96,26 @@ ROBOTS = {
     "one source at half rate, lag .5": ("source", "none,lag=0.5"),
     "one source at half rate, mass x1.3": ("source", "none,mass=1.3"),
 }
-"""By name: which readings repeat every second tick, and the protocol."""
+"""Robots by name: which readings repeat every second tick, and the protocol."""
 MOVES = ("100", "25", "25,swap=2", "reset", "reset+25", "100,lag=0.3")
-"""Protocols that move signals for real, for the full monitors."""
+"""Protocols that move signals, for the fully trained monitors."""
 
 
 class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Some readings are new in every second step only, as those of a sensor at half the rate."""
+    """Gymnasium wrapper that updates some readings only in every second step, like slow sensors."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], held: slice) -> None:
         super().__init__(env)
         self._held = held
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
         observation, info = self.env.reset(**how)
         self._kept, self._steps = observation[self._held].copy(), 0
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step."""
         observation, *rest = self.env.step(action)
         self._steps += 1
         if self._steps % 2:
@@ -126,15 +127,17 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Watch:
-    """Counts, tick by tick, what a monitored policy does with the readings of one episode.
+    """Counter of what a monitored policy does, tick by tick, with the readings of an episode.
 
-    ticks      played
-    invented   how often signals were taken to be elsewhere than they are, where none moved
-    permuted   ticks in which the policy got a signal under another channel's id, where none moved
-    unfit      ticks in which the robot was known not to fit the model
-    lost       ticks in which it was not known which slot carries which signal
-    moved      signals that moved
-    found      those of them that were found `FOUND_TICKS` later
+    These numbers are counted:
+
+    - ticks: ticks played
+    - invented: moves that the monitor reported although no signal moved
+    - permuted: ticks in which the policy got a signal under a wrong id although none moved
+    - unfit: ticks in which the monitor knew that the robot does not fit its model
+    - lost: ticks in which the monitor did not know which slot carries which signal
+    - moved: signals that moved
+    - found: moved signals that the monitor had found `FOUND_TICKS` later
     """
 
     COUNTS = ("ticks", "invented", "permuted", "unfit", "lost", "moved", "found")
@@ -147,12 +150,13 @@ class Watch:
         self.start()
 
     def start(self) -> None:
-        """Begin an episode."""
+        """Reset for an episode."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
+        """Count one tick."""
         monitor, counts = self._policy.monitor, self.counts
         slots, outputs = monitor.slots, monitor.assignment.outputs
         counts["ticks"] += 1
@@ -175,7 +179,7 @@ class Watch:
             self._after = -1
 
     def _slots_of(self, disturber: Disturber) -> np.ndarray:
-        """(N,) the slot that carries each channel's signal."""
+        """Return (N,) the slot that carries each channel's signal."""
         place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
         slots = np.empty(len(place), np.int64)
         for slot, signal in zip(disturber.ids, disturber.order, strict=True):
@@ -183,7 +187,7 @@ class Watch:
         return slots
 
     def _unlike(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """(N,) which channels are taken from a slot that carries a signal unlike theirs."""
+        """Return (N,) True for channels whose assigned slot carries a signal unlike theirs."""
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
 
 
@@ -195,8 +199,16 @@ def measure(
     known: dict[str, Any],
     ticks: int,
 ) -> dict[str, Any]:
-    """Play whole episodes on from what is `known`, until there are this many ticks or for `CHUNK`;
-    return all counts together."""
+    """Play more episodes of a cell and return its counts so far.
+
+    Args:
+        subject: the policy and its task.
+        file: the model file.
+        robot: which readings repeat every second tick, and the protocol.
+        monitor: the monitor's mode.
+        known: the counts before.
+        ticks: ticks to reach; at most `CHUNK` are played, rounded up to whole episodes.
+    """
     held, words = robot
     protocol = Protocol.parse(words)
     model = read_model(file)
@@ -205,7 +217,7 @@ def measure(
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
     policy = make_policy(model, monitor)  # type: ignore[arg-type]
     watch = Watch(policy) if isinstance(policy, MonitoredPolicy) else None
-    channels = tuple(model.task["channels"])
+    channels = model.task.channels
     disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
     returns: list[float] = []
     wanted = min(CHUNK, ticks - known.get("ticks", 0))
@@ -233,7 +245,13 @@ def measure(
 
 
 def trained(name: str, folder: Path, much: str) -> Path:
-    """Return the model with a monitor trained for a tenth or all of its time, made if missing."""
+    """Return the model file with a monitor, which is trained first if it is missing.
+
+    Args:
+        name: the subject's name.
+        folder: the folder of the trained models.
+        much: "tenth" or "full", the length of the training.
+    """
     subject = SUBJECTS[name]
     if subject.shipped and much == "full":
         return subject.model
@@ -250,7 +268,7 @@ def trained(name: str, folder: Path, much: str) -> Path:
 
 
 def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tuple[str, ...]]:
-    """Subject, time of training, robot and setting of the monitor, of every cell."""
+    """Yield subject, length of training, robot and monitor mode of every cell."""
     for name in names:
         for robot in robots:
             words = ROBOTS.get(robot, ("", ""))[1]
@@ -264,7 +282,7 @@ def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tu
 
 
 def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
-    """Play what the results lack, a little of each cell in turn."""
+    """Play the missing ticks of all cells, some of each in turn."""
     path, folder = Path(options.results), Path(options.folder)
     left = True
     while left:
@@ -287,6 +305,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--label", default="after", help="the set of results to add to")
     parser.add_argument("--results", default=str(HERE / "results.json"))
@@ -300,6 +319,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     run(parse(arguments))
     return 0

@@ -1,11 +1,11 @@
-"""Which part makes a better cart-pole: every pooling with every memory, learned at equal cost.
+"""Compare pooling layers and memories of a cart-pole policy, each pair trained at equal cost.
 
     python -m experiments parts [--seeds 1 2 3] [POOLING ...]
 
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
-What is in the folder already is not made again, so a run that was stopped continues. At the end the
-table and the picture of docs/parts.md are written, from docs/parts/comparison.json, which keeps the
+Runs in the folder are not repeated, so an experiment that was stopped continues. In the end it
+writes the table and the picture of docs/parts.md from docs/parts/comparison.json, which keeps the
 results of all seeds. Runs with another length, teacher or number of episodes are refused there.
 """
 
@@ -44,9 +44,9 @@ from experiments.learned_runs import (
 PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
 PICTURE, KEPT = ROOT / "docs/parts/comparison.png", ROOT / "docs/parts/comparison.json"
 PARAMETERS = 9000
-"""Every policy has about so many numbers: its neurons are as wide as that allows."""
+"""Approximate number of parameters of every policy; its neurons are as wide as that allows."""
 MINUTES = 4.0
-"""Processor time in which each policy learns."""
+"""Processor time of each training."""
 QUERIES, SEED_VECTORS, INDUCING, UNITS, WINDOW = 16, 4, 8, 16, 32
 POOLINGS = {
     "sinusoid": [],
@@ -71,14 +71,14 @@ EPISODES, EVALUATION_SEED = 100, 1
 
 @dataclass(frozen=True)
 class Policy:
-    """One pooling with one memory, and the folder of its results."""
+    """A policy with one pooling and one memory, and the folder of all results."""
 
     pooling: str
     memory: str
     folder: Path
 
     def sizes(self, neuron: int) -> AttentionSizes:
-        """Return the sizes of the policy with neurons of so many units."""
+        """Return the sizes of the policy with neurons of this width."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
@@ -109,6 +109,7 @@ class Policy:
 
     @property
     def runs(self) -> Path:
+        """Return the folder of this policy's runs."""
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
     @property
@@ -117,14 +118,21 @@ class Policy:
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
 
     def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """Return what all seeds have in common; a teacher that is not there yet is not known."""
+        """Return the settings that all seeds have in common.
+
+        A teacher that does not exist yet is stored as None.
+        """
         hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.options}
 
     def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
-        folder is of a run with others."""
+        """Train and evaluate the policy with one seed, unless that is done.
+
+        Raises:
+            CalledProcessError: a command failed.
+            OtherSettings: the folder holds a run with other settings.
+        """
         folder = self.runs / str(seed)
         if not begin(folder, self.settings(teacher, minutes, episodes)):
             return
@@ -139,6 +147,7 @@ class Policy:
         )
 
     def row(self, found: Results) -> list[str]:
+        """Return the policy's row of the table."""
         cells = [self.pooling, self.memory, *counts(found, self.runs)]
         for protocol in PROTOCOLS:
             some = entries(found, self.runs, protocol)
@@ -149,7 +158,7 @@ class Policy:
 
 
 def parameters(sizes: Any) -> int:
-    """Return how many numbers a policy of these sizes has."""
+    """Return the number of parameters of a policy of these sizes."""
     return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
@@ -158,7 +167,7 @@ def _error(error: float) -> str:
 
 
 def evolve(out: Path) -> None:
-    """Evolve an MLP with ordered channels in this folder, in some five CPU-minutes."""
+    """Evolve an MLP with ordered channels in this folder, in about five minutes of one core."""
     call(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
@@ -167,13 +176,13 @@ def evolve(out: Path) -> None:
 
 
 def table(policies: list[Policy], found: Results) -> str:
-    """Return the table of the policies with results."""
+    """Return the table of the policies that have results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
     return markdown(head, [one.row(found) for one in policies if one.runs.name in found])
 
 
 def picture(policies: list[Policy], found: Results, path: Path) -> None:
-    """Draw returns as bars, one group a pooling and one colour a memory, for two protocols."""
+    """Draw returns as bars: a group for each pooling, a colour for each memory."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")

@@ -1,4 +1,4 @@
-"""Teach a student of Pong to play with frames that are late, lost or repeated.
+"""Train a student of Pong to play with frames that are late, lost or repeated.
 
 python -m experiments pong_late --start-model runs/pong/model.safetensors [--smoke]
 """
@@ -14,7 +14,7 @@ RECIPE = "experiments/pong_late/recipe.yaml"
 
 
 def step(start: Path, runs: Path, *, smoke: bool) -> Step:
-    """Return the training of a student that plays Pong already."""
+    """Return the training of a student that can already play Pong."""
     out = runs / "student"
     return Step(
         f"{out}/model.safetensors",
@@ -24,7 +24,7 @@ def step(start: Path, runs: Path, *, smoke: bool) -> Step:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Teach the student; return the exit status."""
+    """Train the student and return the exit status."""
     parser = step_parser(__doc__)
     add_smoke(parser)
     parser.add_argument("--start-model", type=Path, default=Path("models/pong.safetensors"))

@@ -1,4 +1,4 @@
-"""Measure the Ant, the cars and Pong under what robots are like: late, lost and noisy messages.
+"""Evaluate the Ant, the cars and Pong under faults of real robots: late, lost and noisy messages.
 
     python -m experiments reality [--episodes 100] [--camera-episodes 20] [--smoke]
 
@@ -20,7 +20,7 @@ ANT = (
     *("reset+100,missing=0.1", "reset+25,missing=0.1", "reset,missing=0.25"),
     *("reset+100,missing=0.25", "25,swap=2", "25,jitter=0.05"),
 )
-"""What robots are like; the first protocol is the clean one."""
+"""Protocols with the faults of real robots; the first one has none."""
 CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 
 
@@ -55,7 +55,7 @@ def steps(runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = Fals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is not there yet; return the exit status."""
+    """Run the measurements that are not done and return the exit status."""
     parser = step_parser(__doc__)
     add_smoke(parser)
     parser.add_argument("--episodes", type=int, default=100, help="of the Ant (default: 100)")

@@ -1,14 +1,14 @@
-"""What evolution costs on many machines, from what its parts cost on this one.
+"""Estimate what evolution costs on many machines from the costs of its parts on this one.
 
     python -m experiments scaling [--seconds 10] [--json FILE]
 
 A generation asks the optimiser for candidates, sends each worker its tasks, waits until the last
-one has played, and tells the optimiser. Tasks are cut as for Dask (`processes.share`), and sent by
-one scheduler, one after the other:
+task is played, and tells the optimiser the results. Tasks are cut as for Dask (`processes.share`),
+and one scheduler sends them one after the other:
 
     generation = optimiser + max(tasks x message, rounds x task),  rounds = ceil(tasks / workers)
 
-It leaves out what differs between machines: networks, other people's load, starts of workers.
+The estimate leaves out differences between machines: networks, other load, and starts of workers.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ from an_control.learning.rollout.processes import Task, cut, share
 from an_control_sim.gym.environments import describe, environment_of, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
-"""The paper's (Tang & Ha 2021, appendix)."""
+"""Values of the paper (Tang & Ha 2021, appendix)."""
 WORKERS = (1, 2, 16, 256, 1000)
 GENERATIONS = 20
-"""Of the optimiser alone; CMA-ES does not decompose its covariance in each."""
+"""Generations over which the optimiser is timed; CMA-ES does not decompose its covariance in each.
+"""
 
 
 class Costs(NamedTuple):
-    """Seconds, on one core, of what a generation is made of."""
+    """Costs of the parts of a generation on one core, in seconds."""
 
     episode_s: float
     """One episode of full length."""
     optimiser_s: float
     """Ask and tell of a whole population."""
     message_s: float
-    """A task sent and its empty result received."""
+    """Sending a task and receiving an empty result."""
 
 
 def generation(costs: Costs, workers: int) -> dict[str, Any]:
-    """Return a generation's seconds with so many workers, its speed-up and its limit."""
+    """Return the estimated duration, speed-up and bottleneck of a generation with these workers."""
     played, bound = _played(costs, workers)
     whole = costs.optimiser_s + played
     alone = costs.optimiser_s + _played(costs, 1)[0]
@@ -67,7 +68,7 @@ def generation(costs: Costs, workers: int) -> dict[str, Any]:
 
 
 def _played(costs: Costs, workers: int) -> tuple[float, str]:
-    """Return the seconds until all tasks are played, and if messages or playing decide them."""
+    """Return the seconds until all tasks are played, and the bottleneck: messages or playing."""
     episodes = share(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
     sent, rounds = tasks * costs.message_s, -(-tasks // workers)
@@ -76,16 +77,16 @@ def _played(costs: Costs, workers: int) -> tuple[float, str]:
 
 
 def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of a task with the authors' policy; return them and what they come to."""
+    """Measure the costs of a task with the authors' policy, and return them with the estimates."""
     environment = environment_of(task)
     env = make_environment(environment)
     described = describe(env, task, environment)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
-    form = Authors(len(described["actuators"]), 16)
+    form = Authors(len(described.actuators), 16)
     people = [form.model(np.zeros(form.size), described, {})] * POPULATION
     starts = training_starts(np.random.default_rng(0), ROLLOUTS)
-    tasks = cut(environment, described["channels"], people, starts, workers=1)
+    tasks = cut(environment, described.channels, people, starts, workers=1)
     costs = Costs(
         _episode_s(tasks[0], limit or 1000, seconds),
         _optimiser_s(form.size),
@@ -96,7 +97,7 @@ def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _episode_s(task: Task, limit: int, seconds: float) -> float:
-    """Return a whole episode's seconds, from the steps of those that end earlier."""
+    """Return the seconds of a full episode, estimated from the steps of shorter ones."""
     name, channels, model, starts, disturbance = task.arguments
 
     def steps() -> int:
@@ -117,7 +118,7 @@ def _optimiser_s(size: int) -> float:
 
 
 def _message_s(tasks: list[Task]) -> float:
-    """Return the seconds of a task as large as a real one, to a Dask worker and back."""
+    """Return the seconds that a task of real size takes to a Dask worker and back."""
     import distributed
 
     with (
@@ -135,11 +136,11 @@ def _message_s(tasks: list[Task]) -> float:
 
 
 def _nothing(*arguments: object) -> None:
-    """Do nothing: a message to a worker alone is measured."""
+    """Do nothing, so that only the message to a worker is measured."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the result; return the exit status."""
+    """Measure, print and write the result, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="a figure (default: 1)")
     parser.add_argument("--json", type=Path, help="also write the result here")

@@ -1,4 +1,4 @@
-"""Measure the rate and the slew of a real policy node's commands for sensors at several rates.
+"""Measure rate and slew of a real policy node's commands for sensors at several rates.
 
     python -m experiments sensor_rates [--hz 25 45 100] [--seconds 10] [--json FILE]
 
@@ -25,7 +25,8 @@ import numpy as np
 
 RATE_HZ, MAX_RATE = 50.0, 0.5
 SETTLE_S = 3.0
-"""Seconds after a change of the sensors' rate that are not counted; a third of short runs."""
+"""Seconds after a change of the sensors' rate that are not measured; in short runs a third of the
+run."""
 JOINTS = tuple(f"j{number}" for number in range(6))
 WIRING = f"""
 an_control_wiring: 1
@@ -48,7 +49,7 @@ command:
 
 
 class Arm:
-    """The robot's side of the topics."""
+    """The robot's side of the topics: publishes joint states and records commands."""
 
     def __init__(self) -> None:
         import rclpy
@@ -69,7 +70,7 @@ class Arm:
         self.heard.append((time.monotonic(), list(message.data)))
 
     def run(self, hz: float, seconds: float) -> None:
-        """Publish at this rate for so long."""
+        """Publish joint states at this rate for some seconds."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
         while (now_s := time.monotonic()) < begin_s + seconds:
@@ -87,7 +88,11 @@ class Arm:
             self._rclpy.spin_once(self._node, timeout_sec=max(0.0, wait_s))
 
     def wait(self) -> None:
-        """Publish until the node commands; TimeoutError where it does not within a minute."""
+        """Publish joint states until the node sends a command.
+
+        Raises:
+            TimeoutError: it sends none within a minute.
+        """
         end_s = time.monotonic() + 60.0
         while not self.heard:
             if time.monotonic() > end_s:
@@ -95,12 +100,13 @@ class Arm:
             self.run(RATE_HZ, 0.5)
 
     def close(self) -> None:
+        """End the robot's node."""
         self._node.destroy_node()
         self._rclpy.shutdown()
 
 
 def figures(hz: float, heard: list[tuple[float, list[float]]], settle_s: float) -> dict[str, float]:
-    """Return what the commands of one rate were like, without the first seconds."""
+    """Return rate and slew of the recorded commands, without the first seconds."""
     begin_s = heard[0][0] + settle_s
     times_s = np.array([at for at, _ in heard if at >= begin_s])
     values = np.array([one for at, one in heard if at >= begin_s])
@@ -124,15 +130,16 @@ def figures(hz: float, heard: list[tuple[float, list[float]]], settle_s: float) 
 
 
 def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
-    """Return the figures of each rate, and print them."""
+    """Measure, print and return the figures for each rate."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import random_model
+    from an_control.policy.task import Task
 
     sizes = AttentionSizes(actions=6, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     with tempfile.TemporaryDirectory() as folder:
         wiring, model = Path(folder) / "wiring.yaml", Path(folder) / "model.safetensors"
         wiring.write_text(WIRING)
-        write_model(model, random_model(sizes, seed=1, gain=4.0, task={"step_s": 1.0 / RATE_HZ}))
+        write_model(model, random_model(sizes, seed=1, gain=4.0, task=Task(step_s=1.0 / RATE_HZ)))
         settings = {"wiring": wiring, "model": model, "autostart": "true", "engine": "numpy"}
         words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
         arm = Arm()
@@ -152,7 +159,7 @@ def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--hz", type=float, nargs="+", default=[25, 33, 45, 60, 100, 500])
     parser.add_argument("--seconds", type=float, default=10.0)

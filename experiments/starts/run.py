@@ -1,10 +1,11 @@
-"""Start the policy node again and again beside a simulated Ant, and count what goes wrong.
+"""Start the policy node repeatedly beside a simulated Ant, and count what goes wrong.
 
     python -m experiments starts [--times 20] [--cold] [--load 2] [--json FILE]
 
-The Ant runs in this process in real time, under its safe command until the node acts; the node is a
-fresh process each time. Counted: log lines of the watchdog and of lost sources, safe commands after
-the first command of the policy, and the longest time between two commands, by this process's clock.
+The Ant runs in this process in real time, with its safe command until the node acts; the node is a
+new process each time. The experiment counts log lines of the watchdog and of lost sources, and safe
+commands after the policy's first command, and measures the longest time between two commands by
+this process's clock.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LIMIT_S = 300.0
 
 
 class Ant:
-    """The simulated robot, and the commands that it receives."""
+    """The simulated robot, and the commands that it has received."""
 
     def __init__(self) -> None:
         import rclpy
@@ -49,7 +50,7 @@ class Ant:
         robot = Robot(load_simulation(str(SIMULATION)))
         self.bridge = Bridge(node, robot, policy="", realtime=True)
         self.heard: list[tuple[float, bool]] = []
-        """When each command came, and whether it was the safe one."""
+        """Time of each command, and whether it was the safe one."""
         node.create_subscription(JointState, "joint_commands", self._receive, RELIABLE)
         self.bridge.start()
         self.bridge.reset(1, 0)
@@ -65,7 +66,7 @@ class Ant:
 
 
 def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a node, let it act for so long, end it, and return what was counted."""
+    """Start a node, let it act for some seconds, end it, and return what was counted."""
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]
@@ -102,7 +103,7 @@ def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each node acts")

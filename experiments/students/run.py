@@ -1,13 +1,13 @@
-"""What students gain by the Set Transformer's parts, by a memory and by missing patches.
+"""Measure what the Set Transformer's parts, a memory or missing patches in training gain a student.
 
     python -m experiments students pong [--seeds 1 2 3] [--table]
     python -m experiments students ant [--seeds 1 2 3] [--table]
 
 All students of a robot imitate its own teacher at equal cost, and are evaluated under several
-protocols. What is in the folder already is not made again, so a run that was stopped continues. At
-the end the table and the picture of docs/parts.md are written, from docs/parts/pong.json or
-ant.json, which keep the results of all seeds. Runs with another number of episodes or teacher are
-refused there.
+protocols. Runs in the folder are not repeated, so an experiment that was stopped continues. In the
+end it writes the table and the picture of docs/parts.md from docs/parts/pong.json or ant.json,
+which keep the results of all seeds. Runs with another number of episodes or teacher are refused
+there.
 """
 
 from __future__ import annotations
@@ -40,39 +40,41 @@ from experiments.learned_runs import (
 PAGE = ROOT / "docs/parts.md"
 ATTENTION = "AttentionNeuron"
 PMA_OF_PATCHES = ["--pma", "100"]
-"""As many seeds as AttentionNeuron has queries there."""
+"""As many seeds as AttentionNeuron has queries for patches."""
 PMA_OF_CHANNELS = ["--pma", "8"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Students of one robot's teacher."""
+    """The students of one robot's teacher, and how they are trained and evaluated."""
 
     task: str
     title: str
-    """The title of the table."""
+    """Title that marks the table in the page."""
     cost: tuple[str, ...]
-    """How long each learns, in words of `distill`."""
+    """Options of `distill` that set the length of each training."""
     students: dict[str, list[str]]
-    """Each student's options of `distill`."""
+    """Options of `distill` for each student."""
     protocols: dict[str, str]
-    """The protocols, and their names in the table."""
+    """Names of the protocols in the table."""
     evaluation_seed: int
     axis: str
-    """What the picture shows."""
+    """Label of the picture's axis."""
     digits: int
-    """The digits of a mean after the point."""
+    """Decimal places of a mean."""
     evaluated: tuple[str, ...] = ()
-    """Further words of `evaluate`."""
+    """Further options of `evaluate`."""
     episodes: int = 20
     seeds: tuple[int, ...] = (1,)
 
     @property
     def kept(self) -> Path:
+        """Return the file in which the results of all seeds are kept."""
         return ROOT / f"docs/parts/{self.task}.json"
 
     @property
     def picture(self) -> Path:
+        """Return the file of the picture."""
         return ROOT / f"docs/parts/{self.task}.png"
 
 
@@ -131,7 +133,7 @@ COMPARISONS = {
 
 @dataclass(frozen=True)
 class Student:
-    """One of a comparison's students, and the folder of all results."""
+    """A student of a comparison, and the folder of all results."""
 
     name: str
     comparison: Comparison
@@ -139,6 +141,7 @@ class Student:
 
     @property
     def runs(self) -> Path:
+        """Return the folder of this student's runs."""
         return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
 
     @property
@@ -147,12 +150,21 @@ class Student:
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
     def settings(self, episodes: int, teacher: str | None) -> Settings:
-        """Return what all seeds have in common; `teacher` is its hash, where it is known."""
+        """Return the settings that all seeds have in common.
+
+        Args:
+            episodes: episodes of the evaluation.
+            teacher: hash of the teacher, None if it is not known.
+        """
         return {"episodes": episodes, "teacher": teacher, "options": self.options}
 
     def make(self, seed: int, episodes: int, teacher: str | None = None) -> None:
-        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
-        folder is of a run with others."""
+        """Train and evaluate the student with one seed, unless that is done.
+
+        Raises:
+            CalledProcessError: a command failed.
+            OtherSettings: the folder holds a run with other settings.
+        """
         what, run = self.comparison, self.runs / str(seed)
         if not begin(run, self.settings(episodes, teacher)):
             return
@@ -162,24 +174,25 @@ class Student:
         evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
 
     def returns(self, found: Results) -> list[tuple[float, float]]:
-        """For each protocol the mean and its standard error."""
+        """Return the mean return and its standard error for each protocol."""
         protocols = self.comparison.protocols
         return [returns(entries(found, self.runs, protocol)) for protocol in protocols]
 
     def row(self, found: Results) -> list[str]:
+        """Return the student's row of the table."""
         digits = self.comparison.digits
         shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(found)]
         return [self.name, *counts(found, self.runs), *shown]
 
 
 def table(what: Comparison, students: list[Student], found: Results) -> str:
-    """Return the table of the students with results."""
+    """Return the table of the students that have results."""
     head = ["student", "parameters", "seeds", *what.protocols.values()]
     return markdown(head, [one.row(found) for one in students if one.runs.name in found])
 
 
 def picture(what: Comparison, students: list[Student], found: Results, path: Path) -> None:
-    """Draw returns as bars, one group a protocol and one colour a student."""
+    """Draw returns as bars: a group for each protocol, a colour for each student."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")

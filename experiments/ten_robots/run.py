@@ -1,13 +1,14 @@
-"""Ten environments that are not ours, each from its gymnasium id to a policy that runs over ROS 2.
+"""Learn ten environments of others, each from its gymnasium id to a policy that runs over ROS 2.
 
     python -m experiments ten_robots                learn and run all that is missing
-    python -m experiments ten_robots Reacher-v5     the same of this one
+    python -m experiments ten_robots Reacher-v5     the same for one environment
     python -m experiments ten_robots --table        only write docs/ten_robots.md
 
-For each: `an-control learn` at its defaults; then, with the wiring that `an-control new` drafts,
-lockstep episodes over ROS 2 beside the same ones offline, and, where a step takes 10 ms or more,
-pairs of episodes in real time and offline. What is done stays in the folder as JSON, also when this
-is stopped. MuJoCo's need `pip install "gymnasium[mujoco]"`.
+For each environment it runs `an-control learn` with default settings. Then, with the wiring that
+`an-control new` drafts, it plays lockstep episodes over ROS 2 and the same episodes offline, and,
+if a step takes 10 ms or more, pairs of episodes in real time and offline. Results stay in the
+folder as JSON, also if the experiment is stopped. MuJoCo environments need `pip install
+"gymnasium[mujoco]"`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ PUBLISHED: dict[str, float | None] = {
     "Walker2d-v5": 3479.0,
     "Reacher-v5": None,
 }
-"""What rl-baselines3-zoo's PPO reaches, or of MuJoCo's and the lander in an older version."""
+"""Returns of PPO in rl-baselines3-zoo; for MuJoCo's environments and the lander in an older
+version."""
 SEED = 1
 LOCKSTEP_EPISODES, PAIRS = 3, 30
 MIN_STEP_S = 0.01
@@ -60,7 +62,7 @@ HEADS = ("clean", "shuffled", "every 100", "every 25", "10% missing", "delay=1",
 
 @dataclass(frozen=True)
 class Robot:
-    """One environment and the folder of its results."""
+    """An environment and the folder of its results."""
 
     env: str
     folder: Path
@@ -72,16 +74,20 @@ class Robot:
 
     @property
     def model(self) -> Path:
-        """Return the file of the model that `learn` makes."""
+        """Return the path of the model that `learn` makes."""
         return self.folder / "learn/model.safetensors"
 
     def result(self, what: str) -> Any:
-        """Return a result that has been written, None if it is missing."""
+        """Return the result that a command wrote as JSON, or None if it is missing."""
         path = self.folder / f"{what}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def make(self) -> None:
-        """Make everything that is missing; raise CalledProcessError if a command fails."""
+        """Make all results that are missing.
+
+        Raises:
+            CalledProcessError: a command failed.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run("learn", "learn", self.env, "--out", str(self.folder / "learn"))
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
@@ -93,16 +99,17 @@ class Robot:
         self._run("lockstep", *served, *common, str(LOCKSTEP_EPISODES))
         self._run("offline", *offline, *common, str(PAIRS))
         model = read_model(self.model)
-        if float(model.task["step_s"]) >= MIN_STEP_S:
+        if float(model.task.step_s) >= MIN_STEP_S:
             self._run("real_time", *served, *common, str(PAIRS), "--realtime")
 
     def _run(self, what: str, *words: str) -> None:
+        """Run a command unless its result is there."""
         if self.result(what) is None:
             print(f"{self.name}: {what}", flush=True)
             _call(*words, "--json", str(self.folder / f"{what}.json"))
 
     def row(self) -> list[str] | None:
-        """Return the row of the table; None before `learn` has ended."""
+        """Return the row of the table, or None before `learn` has ended."""
         learned = self.result("learn")
         if learned is None:
             return None
@@ -121,7 +128,7 @@ class Robot:
         return [*first, *scores, self._over_ros(), self._in_real_time(teacher - random)]
 
     def _over_ros(self) -> str:
-        """Return whether each lockstep return is the one offline, to the last bit."""
+        """Return "the same" if lockstep and offline returns are equal bit by bit, or "others"."""
         served, offline = self.result("lockstep"), self.result("offline")
         if served is None or offline is None:
             return ""
@@ -129,7 +136,7 @@ class Robot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _in_real_time(self, span: float) -> str:
-        """Return the points by which the mean of the pairs is higher in real time."""
+        """Return the mean difference in points between real time and offline, as text."""
         live, offline = self.result("real_time"), self.result("offline")
         if live is None or offline is None:
             return ""

@@ -1,8 +1,8 @@
-"""Simulated robots: gymnasium environments and what serves them over ROS 2.
+"""Simulated robots: gymnasium environments, and nodes that serve them over ROS 2.
 
-Importing the package registers the environments, as does
-`gymnasium.make("an_control_sim:an_control/Ant-v0")`. Their own imports wait until one is made, so
-that the parts which need no simulator run where none is installed.
+Importing the package registers the environments with gymnasium, as does
+`gymnasium.make("an_control_sim:an_control/Ant-v0")`. Their modules are imported when an environment
+is made, so that this package can be imported without any simulator.
 """
 
 import importlib.util
@@ -17,11 +17,11 @@ ENVIRONMENTS = {
     "an_control/MobileBase-v0": ("an_control_sim.envs.mobile_base:MobileBaseEnv", 600),
     "an_control/PuzzlePong-v0": ("an_control_sim.envs.puzzle_pong:PuzzlePongEnv", 27_000),
 }
-"""Environment id -> (entry point, steps an episode at most)."""
+"""Gymnasium id -> (entry point, maximum number of steps of an episode)."""
 
 
 def register_envs() -> None:
-    """Register the environments with gymnasium; again does no harm."""
+    """Register the environments with gymnasium; further calls have no effect."""
     from gymnasium.envs.registration import register, registry
 
     for name, (entry_point, steps) in ENVIRONMENTS.items():

@@ -1,4 +1,4 @@
-"""ROS parameters of the simulator and the scrambler: described, bounded, most of them fixed."""
+"""Declare the ROS parameters of the simulator and the scrambler; most of them are read-only."""
 
 from __future__ import annotations
 
@@ -29,9 +29,17 @@ def declare(
     description: str,
     bounds: tuple[float, float] | None = None,
 ) -> Value:
-    """Declare a parameter and return its value.
+    """Declare a read-only parameter and return its value.
 
-    Raises ValueError naming the parameter where what was set has another type or is out of bounds.
+    Args:
+        node: The node.
+        name: Name of the parameter.
+        default: Its default, which decides its type.
+        description: What it means, for `ros2 param describe` and for errors.
+        bounds: Minimum and maximum of a number, inclusive.
+
+    Raises:
+        ValueError: The value has another type or is out of bounds; the message names the parameter.
     """
     descriptor = ParameterDescriptor(description=description, read_only=True)
     if bounds is not None and isinstance(default, float):
@@ -48,11 +56,16 @@ def declare(
 def declare_disturbance(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
-    """Every disturbance setting as a parameter; their values at first.
+    """Declare every disturbance setting as a parameter and return the settings.
 
-    Those of the readings may change at runtime.
+    Settings of the readings may be changed at runtime.
 
-    Raises ValueError naming one that is out of bounds.
+    Args:
+        node: The node.
+        default: The default values.
+
+    Raises:
+        ValueError: A value is out of bounds; the message names the parameter.
     """
     given = default or DisturbanceSettings()
     for one in SETTINGS:
@@ -78,7 +91,11 @@ def declare_disturbance(
 
 
 def declare_schedule(node: Node) -> tuple[Change, ...]:
-    """The parameter schedule, a file's path. Raises WiringError where the file is not right."""
+    """Declare the parameter `schedule`, a file's path, and return the changes in that file.
+
+    Raises:
+        WiringError: The file is not valid.
+    """
     path = declare(
         node, "schedule", "", "path of a schedule YAML; empty: nothing changes by itself"
     )
@@ -90,10 +107,13 @@ def follow_disturbance(
     change: Callable[[DisturbanceSettings], object] | None,
     accept: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
-    """Give `change` the settings whenever their parameters are set; bad ones are refused.
+    """Call `change` whenever parameters of the disturbance are set; refuse invalid ones.
 
-    `accept` raises ValueError for more that are bad. Without `change`, where nothing is read by
-    way of a scrambler, all of them are.
+    Args:
+        node: The node, with the parameters of `declare_disturbance`.
+        change: Gets the new settings. None refuses every change, because without a scrambler
+            nothing is disturbed.
+        accept: Raises ValueError for settings that are valid but cannot be used here.
     """
 
     def check(parameters: list[Parameter[Any]]) -> SetParametersResult:
@@ -118,11 +138,12 @@ def follow_disturbance(
 
 
 def _concerned(parameters: list[Parameter[Any]]) -> bool:
+    """Return whether any of the parameters belongs to the disturbance."""
     return any(one.name in NAMES for one in parameters)
 
 
 def _disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
-    """The settings as they are, or as these parameters would make them."""
+    """Return the current settings, changed by the parameters in `changed`."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
     return DisturbanceSettings.read(values)
@@ -131,6 +152,7 @@ def _disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSe
 def _declare(
     node: Node, name: str, default: Value, descriptor: ParameterDescriptor, allowed: str
 ) -> Value:
+    """Declare a parameter and return its value; raise ValueError if the value is not valid."""
     try:
         value: Value = node.declare_parameter(name, default, descriptor).value
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:

@@ -65,7 +65,7 @@ def draft(folder: Path, environment: str, *, ordered: bool = False) -> tuple[Pat
     env = make_environment(environment)
     task = describe(env, "mine", environment)
     env.close()
-    channels, actions = len(task["channels"]), len(task["actuators"])
+    channels, actions = len(task.channels), len(task.actuators)
     sizes = (
         MlpSizes(channels, actions, [8])
         if ordered

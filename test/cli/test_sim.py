@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from an_control.policy.task import Task
 from an_control.system.share import share_path
 
 
@@ -183,7 +184,7 @@ def test_bad_input_ends_it_with_2_and_one_line_and_leaves_nothing(
     (tmp_path / "garbage").write_text("no model")
     for name, actions, step_s in (("three", 3, 0.0165), ("slow", 8, 1 / 30)):
         sizes = AttentionSizes(actions, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-        write_model(tmp_path / name, random_model(sizes, task={"step_s": step_s}))
+        write_model(tmp_path / name, random_model(sizes, task=Task(step_s=step_s)))
     ended = program.run("sim", "ant", *(str(ant_model) if a == "{model}" else a for a in arguments))
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr

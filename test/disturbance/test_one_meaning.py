@@ -46,6 +46,7 @@ from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.teacher.teachers import FunctionTeacher  # noqa: E402
 from an_control.learning.teacher.training_episodes import TrainingEpisodes  # noqa: E402
 from an_control.learning.training_disturbances import Disturbance, Fault, PatchFault  # noqa: E402
+from an_control.policy.task import Task  # noqa: E402
 from an_control_sim.gym.varied_robot import VariedRobot  # noqa: E402
 
 N, STEPS, EPISODES = 20, 12, 150
@@ -87,7 +88,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.episodes: list[list[np.ndarray]] = []
-        self.model = SimpleNamespace(task={})
+        self.model = SimpleNamespace(task=Task())
         self.previous_action = np.zeros(1, np.float32)
         self.monitor_report = None
         self.nominal_ids = CHANNELS

@@ -19,7 +19,7 @@ from an_control_sim.gym.environments import environment_of, make_environment
 from experiments.ant_policy import gets_up
 
 TEACHER = share_path("models/ant_teacher.safetensors")
-CHANNELS = list(ANT_TASK["channels"])
+CHANNELS = list(ANT_TASK.channels)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
+from an_control.policy.task import Task
 
 PAPER = random_model(paper_sizes(actions=1, queries=16, hidden_layers=0), seed=3, gain=2.0)
 OURS = random_model(
@@ -71,7 +72,7 @@ class TestWithout:
 
 def test_evaluate_plays_a_policy_without_a_part_beside_the_whole_one(tmp_path, capsys):
     path = tmp_path / "cartpole.safetensors"
-    write_model(path, replace(PAPER, task={"name": "cartpole"}))
+    write_model(path, replace(PAPER, task=Task(name="cartpole")))
     words = ["reset", "reset,without=attention"]
     assert main(["evaluate", str(path), "--episodes", "2", "--table", *words]) == 0
     shown = capsys.readouterr().out
@@ -81,6 +82,6 @@ def test_evaluate_plays_a_policy_without_a_part_beside_the_whole_one(tmp_path, c
 def test_a_policy_that_lacks_the_part_is_refused_before_anything_is_played(tmp_path, capsys):
     path = tmp_path / "mlp.safetensors"
     sizes = MlpSizes(channels=5, actions=1, head=[4])
-    write_model(path, random_model(sizes, task={"name": "cartpole"}))
+    write_model(path, random_model(sizes, task=Task(name="cartpole")))
     assert main(["evaluate", str(path), "--table", "none", "none,without=queries"]) == 2
     assert "without=queries" in capsys.readouterr().err

@@ -48,8 +48,8 @@ def test_a_policys_returns_are_those_of_gymnasiums_episodes(env, shuffle):
     task, disturbance = describe(env, "a task", env.spec.id), DisturbanceSettings(shuffle=shuffle)
     actions = env.action_space.shape[0]
     model = random_model(AttentionSizes(actions, 8, 16, 32, ["value"], []), seed=5, task=task)
-    played = evaluate(make_policy(model), env, task["channels"], 10, 3, disturbance)
-    engine = FusedEngine(PHYSICS[env.spec.id], task["channels"], actions, 1)
+    played = evaluate(make_policy(model), env, task.channels, 10, 3, disturbance)
+    engine = FusedEngine(PHYSICS[env.spec.id], task.channels, actions, 1)
     outcomes = engine.play([model], evaluation_starts(3, 10), disturbance)
     engine.close()
     assert outcomes.steps[0].tolist() == [result.steps for result in played]
@@ -69,7 +69,7 @@ def test_what_has_no_compiled_physics_trains_by_processes():
     sizes = AttentionSizes(1, 8, 16, 32, ["value"], [])
     for name, kind in (("Pendulum-v1", FusedEngine), ("MountainCarContinuous-v0", Processes)):
         env = make_environment(name)
-        channels = describe(env, name, name)["channels"]
+        channels = describe(env, name, name).channels
         engine = make_engine("auto", env, name, channels, sizes, workers=1)
         assert type(engine) is kind
         engine.close()

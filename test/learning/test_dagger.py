@@ -34,6 +34,7 @@ from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.learning.training_disturbances import Disturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
+from an_control.policy.task import Task
 from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
@@ -180,7 +181,7 @@ def test_training_never_sees_an_evaluation_seed():
 
 
 def test_an_episode_follows_from_its_generator_alone(env):
-    policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
+    policy = make_policy(Student(28, 8, StudentSizes()).model(Task(), {}))
     own = RolloutSettings(0.5, 0.1, 0.1, {Disturbance("missing=0.05..0.25,noise=1..6"): 1.0})
     makers = [
         (lambda rng: PerturbedTeacher(rng, TEACHER, 0.1), RolloutSettings(shuffled=False)),
@@ -281,10 +282,10 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
 def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, products=True, stack=stack)
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     again = Student(28, 8, replace(sizes, memory=6))
     again.start_neurons(first)
-    arrays = again.model({}, {}).arrays
+    arrays = again.model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)
@@ -295,10 +296,10 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
 def test_a_student_keeps_a_models_head_where_that_is_asked_for():
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     again = Student(28, 8, sizes)
     again.start_neurons(first, head=True)
-    for name, array in again.model({}, {}).arrays.items():
+    for name, array in again.model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     for other in ((7,), (7, 6, 5), (7, 5)):
         with pytest.raises(ValueError, match="start"):
@@ -311,8 +312,8 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
     remembering = replace(sizes, memory=4)
     first = Student(28, 8, sizes)
     again, back = Student(28, 8, remembering), Student(28, 8, sizes)
-    again.start_neurons(first.model({}, {}), head=True)
-    back.start_neurons(again.model({}, {}), head=True)
+    again.start_neurons(first.model(Task(), {}), head=True)
+    back.start_neurons(again.model(Task(), {}), head=True)
     readings = torch.randn(3, 28)
     with torch.no_grad():
         action = first.act(torch.cat([readings, torch.zeros(3, 28)], -1))
@@ -320,7 +321,7 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
         torch.testing.assert_close(back.act(torch.cat([readings, torch.randn(3, 28)], -1)), action)
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(remembering, head=(5, 6))).start_neurons(
-            first.model({}, {}), head=True
+            first.model(Task(), {}), head=True
         )
 
 
@@ -329,10 +330,10 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     sizes = StudentSizes(
         neuron=8, key=5, head=(7,), memory=6, outlier_weighting=True, prediction_attention=True
     )
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     again = Student(28, 8, replace(sizes, reset_on_jump=True))
     again.start_neurons(first, head=True)
-    for name, array in again.model({}, {}).arrays.items():
+    for name, array in again.model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
@@ -342,12 +343,12 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
     """The Ant's neurons that know its channels walk at once with the head of a new teacher."""
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6)
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     layers = [(np.full(shape, 0.5), np.full(shape[0], 0.1)) for shape in ((7, 28), (8, 7))]
     again = Student(28, 8, sizes)
     again.start_head(layers)
     again.start_neurons(first)
-    arrays = again.model({}, {}).arrays
+    arrays = again.model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)

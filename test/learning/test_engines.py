@@ -22,6 +22,7 @@ from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
+from an_control.policy.task import Task
 from an_control.system.compiled_cache import njit
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 
@@ -206,7 +207,7 @@ def _advance_counter(state, action, reward, ended):
 @pytest.mark.parametrize("sizes", [MlpSizes(2, 1, [4]), FORMS["authors"]])
 def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
     batch = Physics(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
-    task = {"channels": ["a", "b"], "actuators": ["c"]}
+    task = Task(channels=("a", "b"), actuators=("c",))
     engine = FusedEngine(batch, ("a", "b"), 1, 1)
     outcomes = engine.play([random_model(sizes, seed=1, task=task)], [Start(1, 1, 0)])
     engine.close()
@@ -215,5 +216,5 @@ def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
 
 def test_an_mlp_of_other_channels_is_refused(fused):
     with pytest.raises(ValueError, match="5 readings for 28 inputs in order"):
-        task = {"channels": [str(i) for i in range(28)], "actuators": ["a"]}
+        task = Task(channels=tuple(str(i) for i in range(28)), actuators=("a",))
         fused.play([random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [Start(1, 1, 0)])

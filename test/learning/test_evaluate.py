@@ -15,6 +15,7 @@ from an_control.learning.evaluation.evaluate import Result, evaluate, summary
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, Model, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.share import share_path
 from an_control_sim.gym.environments import describe, make_environment
 
@@ -58,16 +59,16 @@ def test_observations_of_double_precision_come_as_policies_read_them():
 def test_the_task_names_the_environments_channels():
     env = make_environment(ANT)
     task = describe(env, "ant", ANT)
-    assert task["environment"] == "an_control/Ant-v0" and task["step_s"] == 0.0165
-    assert task["channels"][8] == "hip_1.position" and len(task["actuators"]) == 8
+    assert task.environment == "an_control/Ant-v0" and task.step_s == 0.0165
+    assert task.channels[8] == "hip_1.position" and len(task.actuators) == 8
     env.close()
 
 
 def test_an_environment_that_does_not_describe_itself_gets_numbers():
     env = make_environment("Pendulum-v1")
     task = describe(env, "mine", "Pendulum-v1")
-    assert task["channels"] == ["observation.0", "observation.1", "observation.2"]
-    assert task["step_s"] == 0.05  # its dt; render_fps says 30
+    assert task.channels == ("observation.0", "observation.1", "observation.2")
+    assert task.step_s == 0.05  # its dt; render_fps says 30
     env.close()
 
 
@@ -123,7 +124,9 @@ def test_of_one_protocol_the_command_says_what_became_of_the_robots_after_a_stop
 @pytest.mark.parametrize(("shuffle", "said"), [([], True), (["--shuffle", "none"], False)])
 def test_it_is_said_that_a_model_which_needs_its_order_is_shuffled(tmp_path, capsys, shuffle, said):
     path = tmp_path / "ordered.safetensors"
-    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    task = Task.from_header(
+        {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    )
     write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
     assert main(["evaluate", str(path), "--episodes", "1", *shuffle]) == 0
     assert ("needs its channels in order" in capsys.readouterr().err) == said

@@ -13,6 +13,7 @@ from an_control.learning.evaluation.evaluate import Stage
 from an_control.learning.rollout.episode import Result
 from an_control.policy import MlpSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.interrupts import INTERRUPTED
 from an_control.system.share import share_path
 
@@ -91,7 +92,9 @@ def test_a_tables_json_says_which_options_count_for_all_protocols(small):
 def small(tmp_path):
     """A policy whose episodes are short."""
     path = tmp_path / "small.safetensors"
-    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    task = Task.from_header(
+        {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    )
     write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
     return path
 

@@ -28,6 +28,7 @@ from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.environment_output import FILE, OUTPUT, EnvironmentOutput
 from an_control.system.interrupts import INTERRUPTED
 from an_control_sim.gym.environments import MAX_STEPS, adapter_of, describe, make_environment
@@ -83,7 +84,7 @@ def test_readings_of_any_size_come_in_units_in_which_they_are_ordinary(name):
     units = measured_units(f"odd:Odd/{name}-v0")
     with opened(name, units) as env, opened("Cart") as plain:
         seen, ordinary = episode(env), episode(plain)
-        assert describe(env, "", "")["units"] == units.pairs
+        assert describe(env, "", "").units == units.pairs
     assert 0.1 < seen.std() < 10.0 and np.abs(seen).max() < 50.0
     assert abs(np.corrcoef(seen[:, 0], ordinary[:, 0])[0, 1]) > 0.9999
 
@@ -91,7 +92,7 @@ def test_readings_of_any_size_come_in_units_in_which_they_are_ordinary(name):
 def test_readings_of_ordinary_size_stay_as_they_are():
     assert measured_units("odd:Odd/Cart-v0") == Units()
     with opened("Cart") as env:
-        assert "units" not in describe(env, "", "")
+        assert not describe(env, "", "").units
 
 
 def test_units_and_back_give_the_environments_numbers():
@@ -107,7 +108,7 @@ def test_learn_makes_a_model_and_a_table(name, tmp_path, capsys):
     assert "| student, clean |" in said.out
     assert [line for line in said.err.splitlines() if "compil" not in line] == []  # numba's
     model = read_model(tmp_path / "run/model.safetensors")
-    assert model.task.get("units", []) == measured_units(f"odd:Odd/{name}-v0").pairs
+    assert model.task.units == measured_units(f"odd:Odd/{name}-v0").pairs
     assert load_policy(tmp_path / "run/model.safetensors", "match").monitor_report is not None
 
 
@@ -124,7 +125,7 @@ def test_a_missing_reading_is_missing_for_a_policy_and_the_newest_one_for_a_teac
         rows = episode(env)
     assert np.isnan(rows[::10, 1]).all() and np.isfinite(np.delete(rows, np.s_[::10], 0)).all()
     arrays = {"head.0.weight": np.eye(2, dtype=np.float32), "head.0.bias": np.zeros(2, np.float32)}
-    mlp = make_policy(Model("mlp", MlpSizes(2, 2, [], output="clip"), arrays, {}, {}), "off")
+    mlp = make_policy(Model("mlp", MlpSizes(2, 2, [], output="clip"), arrays, Task(), {}), "off")
     assert mlp.step_array(np.array([np.nan, 0.5]), ("a", "b")).tolist() == [0.0, 0.5]
     mlp.step_array(np.array([0.25, 0.5]), ("a", "b"))
     assert mlp.step_array(np.array([np.nan, 0.75]), ("a", "b")).tolist() == [0.25, 0.75]
@@ -389,7 +390,7 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
     assert main(["train-monitor", str(milli), *short]) == 0
     assert main(["train-monitor", str(milli), *short, "--validate"]) == 0
     assert tried == [units] * 2
-    write_model(cart, replace(model, task=model.task | {"units": [[1.0, 0.0]] * 2}))
+    write_model(cart, replace(model, task=replace(model.task, units=((1.0, 0.0),) * 2)))
     capsys.readouterr()
     assert main(["train-monitor", str(cart), "--take", str(milli)]) == 2
     assert "its units are not those of" in capsys.readouterr().err
@@ -429,8 +430,8 @@ def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
 
     drafted = tmp_path / "cart.yaml"
     drafted.write_text(draft_environment("cart", "odd:Odd/Baro-v0").wiring)
-    pairs = [[one.scale, one.offset] for one in load_wiring(drafted).channels]
-    assert pairs == measured_units("odd:Odd/Baro-v0").pairs != []
+    pairs = tuple((one.scale, one.offset) for one in load_wiring(drafted).channels)
+    assert pairs == measured_units("odd:Odd/Baro-v0").pairs != ()
 
 
 @pytest.mark.parametrize(("name", "action"), [("Signs", (1, 2)), ("Whole", (2,)), ("Goal", (0.4,))])

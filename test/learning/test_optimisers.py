@@ -11,6 +11,7 @@ from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 
 NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
@@ -61,9 +62,9 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
 @pytest.mark.parametrize("stack", [0, 4])
 def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
     raw, reduced = AuthorsRaw(stack=stack), Authors(stack=stack)
-    model = raw.model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), {}, {})
+    model = raw.model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), Task(), {})
     for form in (raw, reduced):
-        again = form.model(form.vector(model), {}, {})
+        again = form.model(form.vector(model), Task(), {})
         one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
         for _ in range(10):
             values = np.random.default_rng(1).normal(size=5)
@@ -78,10 +79,10 @@ def test_the_authors_form_maps_back_exactly(form):
     """Also where neurons are wider than keys, which once failed."""
     rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.size)
-    model = form.model(vector, {}, {})
+    model = form.model(vector, Task(), {})
     assert form_of(model) == form
     np.testing.assert_allclose(form.vector(model), vector, atol=1e-4)
-    again = form.model(form.vector(model), {}, {})
+    again = form.model(form.vector(model), Task(), {})
     one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
     ids = tuple("abcde")
     for _ in range(10):
@@ -103,7 +104,7 @@ def test_the_whole_form_takes_every_number(sizes):
     model = random_model(sizes, seed=1)
     form = form_of(model)
     assert form == Whole(sizes) and form.size == model.parameters
-    again = form.model(form.vector(model), {}, {})
+    again = form.model(form.vector(model), Task(), {})
     assert all(
         again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()
     )

@@ -37,6 +37,7 @@ from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.learning.training_disturbances import PatchFault, ids_of  # noqa: E402
 from an_control.load import make_policy  # noqa: E402
 from an_control.policy import Policy, read_model  # noqa: E402
+from an_control.policy.task import Task  # noqa: E402
 from an_control.system.share import share_path  # noqa: E402
 from an_control.wiring.image import cut  # noqa: E402
 from an_control_sim.gym.environments import describe, environment_of, make_environment  # noqa: E402
@@ -200,7 +201,7 @@ class Watching(Policy):
 def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fault, repeats):
     settings = DisturbanceSettings.parse(fault)
     env = make_environment(environment_of("pong"))
-    task = describe(env, "pong", environment_of("pong")) | {"repeats": repeats}
+    task = dataclasses.replace(describe(env, "pong", environment_of("pong")), repeats=repeats)
     policy = Watching(
         dataclasses.replace(read_model(share_path("models/pong.safetensors")), task=task)
     )
@@ -212,7 +213,7 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
             frames.append(self.unwrapped.frames[-1].copy())
             return super().step(action)
 
-    names = ids_of(len(task["channels"]))
+    names = ids_of(len(task.channels))
     disturber = Disturber(names, settings, seed)
     play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, Start(3, seed, 0))
     env.close()
@@ -264,7 +265,7 @@ def test_rows_of_a_student_without_memory_are_somewhere_else_each_time():
 def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
     """Where the teacher leads, the student looks on, and remembers the teacher's action."""
     settings = dataclasses.replace(PATCH_RECIPES[task], led=1.0)
-    policy = make_policy(new_student(settings, 2).model({}, {}))
+    policy = make_policy(new_student(settings, 2).model(Task(), {}))
     rng = np.random.default_rng(1)
     episode = record(env, env.unwrapped.teacher(), policy, settings, 0.0, rng, 30)
     led = round(episode.helped * 30)
@@ -281,7 +282,7 @@ def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_
     learner = PatchDagger(tmp_path, env, describe(env, "pong", environment), settings, seed=5)
     learner.step()
     learner.step()
-    assert bool(learner.model().task.get("repeats")) == ("repeat" in fault)
+    assert bool(learner.model().task.repeats) == ("repeat" in fault)
     batches = Batches(learner._episodes, settings, np.random.default_rng(0))
     batches.draw()
     row = batches._rows[0]
@@ -380,7 +381,7 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     ],
 )
 def test_what_patches_cannot_suffer_is_refused(env, task, text, message):
-    model = new_student(PATCH_RECIPES[task], 3).model({}, {})
+    model = new_student(PATCH_RECIPES[task], 3).model(Task(), {})
     with pytest.raises(ValueError, match=message):
         evaluate(make_policy(model), env, env.unwrapped.channels, 1, 1, Protocol.parse(text))
 

@@ -17,6 +17,7 @@ from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.load import make_policy
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
+from an_control.policy.task import Task
 
 SIZES = {
     "top_patches": TOP_PATCHES,
@@ -76,7 +77,7 @@ def test_the_student_gives_the_policys_messages_and_actions(model):
 def test_what_the_student_exports_is_what_it_loaded(model):
     student = VisionStudent(model.sizes, seed=1)
     student.load(model)
-    again = student.model({}, {})
+    again = student.model(Task(), {})
     again.check()
     assert again.kind == model.kind
     for name, array in model.arrays.items():

@@ -75,7 +75,7 @@ def test_words_that_are_none_are_named(text, named):
 
 def test_steps_and_rewards_tell_when_it_was_rewired(ant):
     policy = make_policy(random_model(ANT_SIZES, seed=3))
-    (one,) = evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+10"))
+    (one,) = evaluate(policy, ant, ANT_TASK.channels, 1, 1, Protocol.parse("reset+10"))
     assert one.rewired == tuple(range(10, one.steps, 10)) and one.steps > 10
     assert len(one.rewards) == one.steps and sum(one.rewards.tolist()) == one.total
 
@@ -89,7 +89,7 @@ def test_memory_is_kept_reset_or_zeroed_as_the_protocol_says(ant):
         evaluate(
             policy,
             ant,
-            ANT_TASK["channels"],
+            ANT_TASK.channels,
             1,
             1,
             protocol,
@@ -111,11 +111,9 @@ def test_copies_repeat_contents_and_change_no_other_draw(ant):
     def look(policy, disturber):
         seen.append((policy.channel_order, disturber.order))
 
-    evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5"), watch=look)
+    evaluate(policy, ant, ANT_TASK.channels, 1, 1, Protocol.parse("reset+5"), watch=look)
     plain, seen = [order for _, order in seen], []
-    evaluate(
-        policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5,copies=30"), watch=look
-    )
+    evaluate(policy, ant, ANT_TASK.channels, 1, 1, Protocol.parse("reset+5,copies=30"), watch=look)
     assert len(seen[0][0]) == 58
     assert [order for _, order in seen][:6] == plain[:6]
 
@@ -270,7 +268,7 @@ def test_a_recovery_curve_is_the_mean_reward_around_permutations():
 
 
 def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
-    assert load_policy(model).model.task["name"] == "ant"
+    assert load_policy(model).model.task.name == "ant"
     assert main(["evaluate", str(model), "--episodes", "1", "--memory", "zeroed", "--copies", "2",
                  "--json", str(tmp_path / "one.json")]) == 0  # fmt: skip
     one = json.loads((tmp_path / "one.json").read_text())

@@ -14,6 +14,7 @@ from an_control.learning.rollout.engine import Outcomes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes
+from an_control.policy.task import Task
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 
@@ -192,6 +193,6 @@ def test_a_random_start_is_as_large_as_is_usual_for_each_layer():
     form = Authors()
     scales = form.scales
     assert scales.shape == (form.size,)
-    model = form.model(scales, {}, {})
+    model = form.model(scales, Task(), {})
     assert np.allclose(model.arrays["neuron.hidden"], 8**-0.5)
     assert np.allclose(model.arrays["neuron.bias"], 0.1)

@@ -17,6 +17,7 @@ from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode, play_episode
 from an_control.load import make_policy
 from an_control.policy import read_model
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 from an_control.system.share import share_path
 from an_control_sim.gym.environments import describe, make_environment
@@ -31,7 +32,7 @@ class Policy:
     """Gives 0.1, 0.2 and so on, one more at each step; keeps what it sees."""
 
     channel_state = monitor_report = None
-    model = SimpleNamespace(task={})
+    model = SimpleNamespace(task=Task())
 
     def __init__(self):
         self.seen, self.previous_action, self.told = [], None, []
@@ -79,7 +80,7 @@ def ant():
 @pytest.mark.parametrize("monitor", ["off", "match"])
 def test_delay_1_means_that_policy_and_monitor_act_on_the_readings_of_one_step_before(ant, monitor):
     policy = make_policy(read_model(share_path("models/ant.safetensors")), monitor)
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(delay=1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
     episode = LiveEpisode(ant, START.environment)
@@ -100,7 +101,7 @@ def test_where_a_message_is_lost_the_policy_waits_and_what_was_sent_is_sent_agai
     held = sum(a == b for a, b in pairwise(sent))
     assert held == 40 - len(policy.seen)
     own = Policy()
-    own.model = SimpleNamespace(task={"repeats": True})
+    own.model = SimpleNamespace(task=Task(repeats=True))
     policy, _, _ = played("lose=0.4", own)
     assert len(policy.seen) == 40, "one that was trained to steps on what it has seen"
 
@@ -122,7 +123,7 @@ def test_in_a_stop_the_safe_command_is_sent_and_the_policy_hears_of_it(monkeypat
 
 def test_a_stop_in_an_episode_is_of_its_length_and_the_way_after_it_is_measured(ant):
     policy = make_policy(read_model(share_path("models/ant.safetensors")))
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(stop=0.1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
     assert result.walked_m is not None and result.walked_m > 12.0
@@ -212,7 +213,7 @@ def test_an_ant_that_starts_at_rest_lies_on_the_ground_and_has_not_fallen(ant):
 def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
     """Its monitor took them for moved signals: 849."""
     policy = make_policy(read_model(share_path("models/ant.safetensors")))
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(freeze=0.1), 1)
     result = play_episode(policy, ant, channels, disturber, evaluation_starts(1, 3)[2])
     assert result.total > 2200.0 and result.detected == 0
@@ -221,7 +222,7 @@ def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
 def test_of_a_repeated_message_the_monitor_takes_what_it_expected(ant):
     """It took the jump that follows for moved signals: 1615."""
     policy = make_policy(read_model(share_path("models/ant.safetensors")))
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(repeat=0.1), 1)
     result = play_episode(policy, ant, channels, disturber, evaluation_starts(1, 1)[0])
     assert result.total > 2400.0 and result.detected == 0

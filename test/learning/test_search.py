@@ -165,7 +165,7 @@ def test_a_run_folder_explains_itself(tmp_path, capsys):
     ] == [1, 2, 3, 4]
     model = read_model(out / "model.safetensors")
     assert model.trained["evaluations"][0]["episodes"] == 100
-    assert load_policy(out / "model.safetensors").nominal_ids == tuple(CARTPOLE_TASK["channels"])
+    assert load_policy(out / "model.safetensors").nominal_ids == CARTPOLE_TASK.channels
     card = (out / "model.md").read_text()
     assert "an-control train cartpole" in card and "success share" in card and "wall_s" in card
     assert (out / "curve.png").read_bytes()[:4] == b"\x89PNG"
@@ -314,7 +314,7 @@ def train(environment, folder, *further) -> int:
 def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
     assert train(environment, tmp_path, "--form", "mlp") == 0
     model = read_model(tmp_path / "model.safetensors")
-    assert model.task["environment"] == environment
+    assert model.task.environment == environment
 
 
 @pytest.mark.parametrize(

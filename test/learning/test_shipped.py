@@ -45,7 +45,7 @@ def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
 def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
     model = read_model(share_path("models/cartpole.safetensors")).normalised(5)
     returns = [
-        [result.total for result in evaluate_fused(model, cartpole, model.task["channels"], *what)]
+        [result.total for result in evaluate_fused(model, cartpole, model.task.channels, *what)]
         for what in ((500, 1, DisturbanceSettings()), (500, 1, DisturbanceSettings(copies=20)))
     ]
     assert np.mean(returns[1]) == pytest.approx(np.mean(returns[0]), abs=2.0)

@@ -1,5 +1,7 @@
 """The shipped camera policies drive and play, their patches shuffled."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def test_the_shipped_pong_policy_makes_the_first_points_from_every_start(hidden)
     policy = load_policy(share_path("models/pong.safetensors"))
     environment = environment_of("pong")
     env = make_environment(environment, max_episode_steps=400)
-    assert policy.model.task == describe(env, "pong", environment) | {"repeats": True}
+    assert policy.model.task == replace(describe(env, "pong", environment), repeats=True)
     shuffled = DisturbanceSettings(shuffle=Shuffle(True), missing=hidden)
     results = evaluate(policy, env, policy.nominal_ids, 8, 1, shuffled)
     env.close()

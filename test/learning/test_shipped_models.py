@@ -1,5 +1,7 @@
 """The shipped models do what their cards say."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("gymnasium", reason="needs the sim extra")
@@ -22,7 +24,7 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     environment = environment_of("ant")
     env = make_environment(environment)
     taught = {"repeats": True, "recovery": 0.03} if name == "ant" else {}
-    assert policy.model.task == describe(env, "ant", environment) | taught
+    assert policy.model.task == replace(describe(env, "ant", environment), **taught)
     shuffled = DisturbanceSettings(shuffle=Shuffle.parse("reset"))
     results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()

@@ -70,7 +70,7 @@ def test_distill_takes_a_policy_of_stable_baselines(learned, tmp_path):
     arguments = ["distill", PENDULUM, "--teacher", f"ppo:{learned[1]}", "--smoke"]
     assert main([*arguments, "--out", str(out)]) == 0
     model = read_model(out / "model.safetensors")
-    assert model.task["environment"] == PENDULUM and model.kind == "attention_neuron"
+    assert model.task.environment == PENDULUM and model.kind == "attention_neuron"
 
 
 def test_a_function_teaches(tmp_path):

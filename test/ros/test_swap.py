@@ -16,12 +16,13 @@ from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 from an_control.control import acting
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.ros import node
 
 
 def other_model(path, actions: int = 2, step_s: float = 0.01, **task):
     sizes = AttentionSizes(actions=actions, neuron=3, queries=5, key=2, inputs=["value"], head=[4])
-    write_model(path, random_model(sizes, seed=7, gain=4.0, task={"step_s": step_s, **task}))
+    write_model(path, random_model(sizes, seed=7, gain=4.0, task=Task(step_s=step_s, **task)))
     return path
 
 

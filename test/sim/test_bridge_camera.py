@@ -81,7 +81,7 @@ def bits(task: str, monkeypatch: pytest.MonkeyPatch) -> Bits:
 
 def in_process(task: str, model: Path) -> None:
     """Episode 0 of seed 1, cut short, without ROS."""
-    game = gymnasium.make(TASKS[task][2]["environment"], max_episode_steps=STEPS)
+    game = gymnasium.make(TASKS[task][2].environment, max_episode_steps=STEPS)
     policy = an_control.load_policy(model)
     patches, _ = game.reset(seed=episode_seed(1, 0))
     over = False

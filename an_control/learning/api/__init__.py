@@ -1,12 +1,13 @@
-"""Learning as functions: each takes options and returns a result with the paths and figures.
+"""Learning as plain functions: each takes an options dataclass and returns a result dataclass.
 
     teacher = train_teacher(TeacherOptions("CartPole-v1", Path("runs/teacher"), minutes=1))
     student = distill(DistillOptions("CartPole-v1", Path("runs/s"), teacher=str(teacher.model)))
     monitor = train_monitor(MonitorOptions(student.model, minutes=1))
 
-They print nothing. What they are doing is reported to the function that is given as `progress`,
-which stops a run by returning False; the same call continues it, also after a kill. Messages name
-options as the command line does: `--teacher-minutes` is the field `teacher_minutes`.
+The functions print nothing. They report to the function that is passed as `progress`, which can
+stop the run by returning False. Calling the same function with the same options continues a run
+that was stopped or killed. Error messages name options as the command line does: the field
+`teacher_minutes` appears as `--teacher-minutes`.
 """
 
 from an_control.learning.api.evaluation import EvaluateOptions, EvaluateResult, evaluate

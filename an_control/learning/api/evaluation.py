@@ -1,4 +1,4 @@
-"""What a model is worth under the disturbances of the simulator."""
+"""Evaluate a model file under the disturbances of the simulator, without ROS."""
 
 from __future__ import annotations
 
@@ -23,27 +23,31 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.evaluation_protocol import Protocol
 
 FOR_ALL = "monitor", "recovery", "normalise"
-"""Options that count for all protocols; None: what the model says."""
+"""Options that apply to every protocol."""
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What `evaluate` measures.
+    """Options of `evaluate`.
 
     Attributes:
-        model: a model file.
-        protocols: what is done to the readings, in the words of `evaluate --table`; they are
-            compared with the first one. The same seed gives the same starts under each.
-        task: a task known by name, or a gymnasium id; by default the model's.
-        episodes: number of episodes.
-        seed: of starts and disturbances; not one that training used.
-        monitor: off, reset or match; None: what the model says.
-        recovery: the change at a tick below which a robot is pushed; None: what the model says.
-        normalise: divide the attention's sums by the number of channels that are present.
-        success: a return above this is a success; by default the task's own.
-        state: a file that keeps each finished row until all are there, for a call that continues.
-        markdown: a file in which the table is put between the marks of its `title`.
-        plots: a folder for recovery curves, attention maps and keys.
+        model: The model file to evaluate.
+        protocols: One row of the table for each: the disturbance of the readings, in the words of
+            `evaluate --table`. All rows are compared with the first one. The same seed gives the
+            same start states in every row.
+        task: A task known by name, or a gymnasium id; by default the model's own.
+        episodes: Number of episodes in each row.
+        seed: Seed of the start states and disturbances; training never uses these seeds.
+        monitor: off, reset or match; None takes the setting in the model file.
+        recovery: Mean change of a reading per tick below which a robot counts as standing still and
+            is pushed; 0 for never, None for the value in the model file.
+        normalise: Divide the attention's sums by the number of channels that are present.
+        success: An episode with a return above this is a success; None takes the task's threshold.
+        state: A file that keeps each finished row until the table is complete, so that a call that
+            was interrupted can be repeated.
+        markdown: A file into which the table is written, between the marks of its `title`.
+        title: The title in those marks.
+        plots: A folder for recovery curves, attention maps and keys.
     """
 
     model: Path
@@ -61,7 +65,11 @@ class EvaluateOptions:
     plots: Path | None = None
 
     def check(self) -> None:
-        """Raise ValueError for a number that is out of bounds."""
+        """Check the numbers.
+
+        Raises:
+            ValueError: A number is out of bounds.
+        """
         if self.episodes < 1:
             raise ValueError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
@@ -70,15 +78,17 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """What a model is worth.
+    """Result of `evaluate`.
 
     Attributes:
-        task: that it played.
-        rows: one a protocol: its name, its episodes, and their returns in a few numbers.
-        table: the rows in Markdown.
-        success: the return above which an episode is a success; None where none is known.
-        walk_m: the way that a robot must walk after a stop to walk again; None for other tasks.
-        pictures: files that were written.
+        task: The task that was played.
+        rows: One dict for each protocol: its text, its episodes and the distribution of their
+            returns.
+        table: The rows as a Markdown table.
+        success: An episode with a return above this is a success; None if no threshold is known.
+        walk_m: The distance in metres that a robot must cover after a stop to count as walking
+            again; None for tasks without one.
+        pictures: The picture files that were written.
     """
 
     task: str
@@ -90,14 +100,20 @@ class EvaluateResult:
 
 
 def evaluate(options: EvaluateOptions, progress: OnProgress = ignore) -> EvaluateResult:
-    """Play a model's episodes without ROS, its readings disturbed as in the simulator.
+    """Play a model's episodes without ROS, with its readings disturbed as in the simulator.
 
-    Reported are each episode that is not compiled (unit "episode") and each protocol (unit "row").
+    Args:
+        options: The model, the protocols and the number of episodes.
+        progress: Called after each protocol (unit "row"), and after each episode (unit "episode")
+            unless compiled code plays them.
+
+    Returns:
+        The table of returns, one row for each protocol.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither the model nor the task.
-        ModelError: the model file cannot be read.
-        WriteError: the disk refuses.
+        ValueError: Options are out of bounds, or do not fit the model or the task.
+        ModelError: The model file cannot be read.
+        WriteError: A file cannot be written.
         RunStopped: `progress` returned False; with `state` the same call continues.
     """
     from an_control.learning.evaluation.comparison import (
@@ -113,7 +129,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore) -> Evaluat
     if options.markdown is not None:
         check_marks(options.markdown, (options.title,))
     model = read_model(options.model)
-    task = options.task or str(model.task.get("name", "ant"))
+    task = options.task or (model.task.name or "ant")
     protocols = _protocols(options, model)
     recovery = recovery_of(model, options.recovery)
     env = _environment(options, task, model)
@@ -153,7 +169,15 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore) -> Evaluat
 
 
 def check_marks(path: Path, titles: tuple[str, ...]) -> None:
-    """Raise ValueError where a Markdown file lacks the marks of tables that are to be written."""
+    """Check that a Markdown file has the marks for these tables.
+
+    Args:
+        path: The file; one that does not exist passes.
+        titles: The titles of the tables.
+
+    Raises:
+        ValueError: A mark is missing, or the file cannot be read.
+    """
     from an_control.learning.evaluation.comparison import missing_marks
 
     try:
@@ -165,7 +189,7 @@ def check_marks(path: Path, titles: tuple[str, ...]) -> None:
 
 
 def _protocols(options: EvaluateOptions, model: Model) -> dict[str, Protocol]:
-    """Return what to play, by its text."""
+    """Return the protocols to play by their text, each checked against the model."""
     from an_control.learning.evaluation.ablation import without
     from an_control.learning.rollout.evaluation_protocol import Protocol
 
@@ -181,7 +205,7 @@ def _protocols(options: EvaluateOptions, model: Model) -> dict[str, Protocol]:
 
 
 def _warnings(options: EvaluateOptions, model: Model, protocols: dict[str, Protocol]) -> list[str]:
-    """Return what the user should know before the work."""
+    """Return warnings to show to the user before the episodes are played."""
     warnings = []
     moved = [
         text
@@ -200,6 +224,7 @@ def _warnings(options: EvaluateOptions, model: Model, protocols: dict[str, Proto
 
 
 def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
+    """Make the environment of `task` and check that its channels and actions fit the model."""
     from an_control_sim.gym.environments import describe, environment_of, make_environment
     from an_control_sim.gym.units import Units
 
@@ -209,8 +234,8 @@ def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium
     if actuators != actions:
         env.close()
         raise ValueError(f"{options.model}: {actions} actions, but {environment} takes {actuators}")
-    channels = len(describe(env, "", environment)["channels"])
-    expected = len(model.task.get("channels", ())) or channels
+    channels = len(describe(env, "", environment).channels)
+    expected = len(model.task.channels) or channels
     if isinstance(model.sizes, MlpSizes):
         expected = model.sizes.channels
     if channels != expected:
@@ -223,16 +248,17 @@ def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium
 
 
 def _normalised(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
+    """Return the model with its attention divided by the number of channels that are present."""
     from an_control_sim.gym.environments import describe
 
     try:
-        return model.normalised(len(describe(env, "", "")["channels"]))
+        return model.normalised(len(describe(env, "", "").channels))
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 
 
 def _play(stage: Stage, protocol: Protocol, episodes: int, progress: OnProgress) -> list[Result]:
-    """Return the results of a protocol's episodes; report each."""
+    """Play the episodes of one protocol, report each, and return their results."""
     done = 0
 
     def report(result: Result) -> None:
@@ -245,7 +271,7 @@ def _play(stage: Stage, protocol: Protocol, episodes: int, progress: OnProgress)
 
 
 def _played(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return what decides the returns of a table beside its protocols."""
+    """Return the options that, beside the protocols, decide the returns of a table."""
     return {
         "model": hashlib.sha256(options.model.read_bytes()).hexdigest(),
         "task": task,
@@ -261,7 +287,7 @@ def _draw(
     runs: dict[str, list[Result]],
     stage: Stage,
 ) -> list[Path]:
-    """Write pictures and return their paths."""
+    """Draw the figures of these results, write them to `folder` and return their paths."""
     from an_control.learning.evaluation import plots
 
     lost = {name: protocol.disturbance.missing.middle for name, protocol in protocols.items()}

@@ -1,4 +1,4 @@
-"""Policies by evolution, from their return alone."""
+"""Search for a policy by evolution, from episode returns alone."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from an_control.learning.runs.run_loop import RunLoop
 
 SIZES = "queries", "neuron", "stack"
-"""Options of the attention forms, as those of `Parts` are."""
+"""Options of the attention forms, as are the fields of `Parts`."""
 
 FINAL_SEED = 1
-"""Of the evaluation on a model's card; training and validation take others."""
+"""Seed of the evaluation on the model's card; training and validation use others."""
 
 SIGMA, RATE, RACING_STARTS = 0.5, 0.2, 8
-"""Of a search from nothing."""
+"""Defaults of a search that starts at random."""
 REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
-"""Of a search that begins at a model; the shipped Ant loses two thirds of its return to one step
-with 0.02 and 0.02."""
+"""Defaults of a search that starts at a model. With 0.02 and 0.02 a single step costs the shipped
+Ant two thirds of its return."""
 
 
 @dataclass(frozen=True)
 class EvolveOptions:
-    """What decides a run of `evolve`."""
+    """Options of `evolve`."""
 
     task: str
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -48,77 +48,83 @@ class EvolveOptions:
     authors' parameters, some of which are redundant. mlp: a plain network that needs its channels
     in order."""
     start_model: Path | None = None
-    """A model file to start from; its form is taken, and how it acts where messages are lost or the
-    robot stands still."""
+    """A model file to start from. Its form is taken over, and its settings for lost messages and
+    for a robot that stands still."""
     hidden: tuple[int, ...] = ()
-    """Units of the hidden layers: of the MLP (16 by default), or after the attention (by default
-    there is none)."""
+    """Units of each hidden layer: of the MLP (by default one layer of 16), or between the attention
+    and the action (by default none)."""
     queries: int = 16
     """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
-    """Units for each channel of an attention policy."""
+    """Number of units in each channel's neuron of an attention policy."""
     stack: int = 0
-    """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
+    """Number of newest readings that each neuron of an attention policy receives; 0 for an LSTM."""
     parts: Parts = field(default_factory=Parts)
     optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "pgpe"
     """PGPE with centred ranks and Adam or ClipUp, or CMA-ES (pycma) with a full or a diagonal
     covariance."""
     generations: int = 300
-    """Number of generations in all."""
+    """Number of generations of the whole run."""
     minutes: float = 0.0
     """Train for this many minutes of wall-clock time instead of `--generations`; 0: off."""
     score: float | None = None
-    """Stop once a validation's mean return is this high."""
+    """Stop as soon as the mean return of a validation reaches this."""
     starts: int | None = None
-    """Number of random starts that race, until the best one continues; a search that has stalled
-    races against new ones. 0: start with zeros. By default 8 for the attention form without
-    `--start-model`, else 0."""
+    """Number of random starts that compete until the best one continues; a search that stops
+    improving competes with new random starts. 0: start with zeros. By default 8 for the attention
+    form without `--start-model`, else 0."""
     popsize: int = 64
     """Number of candidates in each generation."""
     rollouts: int = 2
-    """Number of episodes of each candidate, the same ones for all."""
+    """Number of episodes that each candidate plays, the same for all candidates."""
     max_rollouts: int = 0
-    """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
+    """Let candidates whose ranks are uncertain play more episodes, up to this many; 0: always
     `--rollouts`."""
     sigma: float | None = None
-    """Standard deviation of the first generation; of random starts in units of what is usual for a
-    layer's weights. By default 0.5, with `--start-model` 0.01."""
+    """Standard deviation of the first generation; with random starts in units of the usual scale of
+    a layer's initial weights. By default 0.5, with `--start-model` 0.01."""
     rate: float | None = None
-    """Learning rate of the mean (PGPE); with ClipUp the largest step's length. By default 0.2, with
-    `--start-model` 0.002."""
+    """Learning rate of the mean (PGPE); with ClipUp the maximum length of a step. By default 0.2,
+    with `--start-model` 0.002."""
     sigma_rate: float = 0.05
     """Learning rate of the standard deviations (PGPE)."""
     decay: float = 0.0
     """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
     """Attention forms, also with `--start-model`: divide the attention's sums by the number of
-    channels that are present, relative to the task's."""
+    channels that are present, relative to the task's number."""
     hints: bool = False
-    """Attention forms with LSTM neurons: tell all neurons which channel they read until a fifth of
-    the run, then ever fewer, from three fifths on none. For compiled rollouts."""
+    """Attention forms with LSTM neurons: give all neurons the identity of their channel as an input
+    during the first fifth of the run, then fade it out until three fifths of the run. Needs
+    compiled rollouts."""
     shuffle: tuple[str, ...] = ("none",)
-    """Disturbances to train under, each in the words of evaluate --table: when signals move (none,
-    reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1
-    and so on; several share the episodes equally."""
+    """Disturbances to train under, each in the words of evaluate --table: when signals are permuted
+    (none, reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE,
+    gain=0.6..1 and so on. Several share the episodes equally."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
-    """What plays: compiled code where the environment offers it, else processes."""
+    """What plays the episodes; auto is compiled code if the environment has it, else processes."""
     workers: int | None = None
-    """Number of threads or processes; by default one for each core."""
+    """Number of threads or processes; by default one per core."""
     dask: str | None = None
-    """Address of a Dask scheduler; implies --engine dask, which by default starts a scheduler and
-    workers here."""
+    """Address of a Dask scheduler; implies --engine dask, which without an address starts a
+    scheduler and workers on this machine."""
     validate_every: int = 10
-    """Validate the mean after every so many generations."""
+    """Number of generations from one validation of the mean to the next."""
     episodes: int = 100
-    """Number of episodes of a validation; the evaluation on the card has five times as many."""
+    """Number of episodes of a validation; the evaluation on the model's card has five times as
+    many."""
     seed: int = 1
     """Seed of everything random."""
     resume: bool = False
-    """Fail unless the folder holds a run of the same arguments. Without this option such a run is
-    continued too, and otherwise a new one begins."""
+    """Fail unless the folder holds a run with the same options. Without this flag such a run is
+    continued as well, and otherwise a new one is started."""
 
     def check(self) -> None:
-        """Raise ValueError for options that are out of bounds or would not be read."""
+        """Check the options against each other.
+
+        Raises:
+            ValueError: An option is out of bounds, or would be ignored.
+        """
         for name in ("generations", "rollouts", "validate_every", "episodes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
@@ -147,7 +153,7 @@ class EvolveOptions:
         self._check_read()
 
     def _check_read(self) -> None:
-        """Raise ValueError for an option that would not be read."""
+        """Raise ValueError if an option is set that the chosen form or optimiser ignores."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
             self._refuse([*self._other("form", "hidden", *SIZES), *self.parts.asked], why)
@@ -164,22 +170,24 @@ class EvolveOptions:
             self._refuse(self._other("workers"), "not with --dask, whose scheduler has its own")
 
     def _other(self, *names: str) -> list[str]:
-        """Return those of these options that are not as by default."""
+        """Return the names among `names` whose options differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise ValueError with the reason `why` if `names` is not empty."""
         if names:
             raise ValueError(f"{', '.join(map(option, names))}: {why}")
 
 
 @dataclass(frozen=True)
 class EvolveResult:
-    """A policy.
+    """Result of `evolve`.
 
     Attributes:
-        model: its file.
-        evaluations: its returns in a few numbers, undisturbed and under each condition.
-        metrics: the figures of each generation.
+        model: The model file of the best validated policy.
+        evaluations: The distribution of its returns, undisturbed and under each disturbance of
+            `shuffle`.
+        metrics: The metrics of each generation.
     """
 
     model: Path
@@ -190,12 +198,18 @@ class EvolveResult:
 def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResult:
     """Search for a policy by its return alone, or continue the run in its folder.
 
-    After the run each evaluation is reported, as a step whose unit is "evaluation".
+    Args:
+        options: The task, the run's folder and the settings of the search.
+        progress: Called after each generation, and after the run for each evaluation (unit
+            "evaluation").
+
+    Returns:
+        The model file, its evaluations and the run's metrics.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither each other nor the task.
-        RunError: the folder holds another run, or the disk refuses.
-        RolloutError: all episodes of a generation fail.
+        ValueError: Options are out of bounds, or do not fit each other or the task.
+        RunError: The folder holds another run, or a file cannot be written.
+        RolloutError: All episodes of a generation failed.
         RunStopped: `progress` returned False.
     """
     from an_control.learning.es.search import Search
@@ -212,10 +226,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
     units = Units.of_task(model.task) if model else units_of_run(options.out, environment)
     env = make_environment(environment, units)
     task = describe(env, options.task, environment)
-    if model is not None:  # what the environment says nothing of
-        task |= {name: value for name, value in model.task.items() if name not in task}
-    channels = len(task["channels"])
-    form, start = _form(options, channels, len(task["actuators"]), model)
+    if model is not None:  # keep keys that the environment does not define
+        known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
+        task = replace(task, **known)
+    channels = len(task.channels)
+    form, start = _form(options, channels, len(task.actuators), model)
     if options.hints:
         form, start = _hinted(form, start, channels)
     settings = _settings(options, channels)
@@ -225,11 +240,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
         options.engine,
         env,
         environment,
-        task["channels"],
+        task.channels,
         form.sizes,
         options.workers,
         options.dask,
-        task.get("recovery", 0.0),
+        task.recovery,
     )
     try:
         search = Search(task, form, engine, settings, options.seed, start)
@@ -243,9 +258,10 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
 
 
 def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
+    """Return the search's settings from the options and their defaults."""
     from an_control.learning.es.search import SearchSettings
 
-    refining = options.start_model is not None  # it must not lose what the start model knows
+    refining = options.start_model is not None  # take small steps, to keep what it has learned
     sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (SIGMA, RATE)
     starts = 0 if refining or options.form == "mlp" else RACING_STARTS
     pgpe = {
@@ -272,7 +288,15 @@ def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
 
 
 def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
-    """Return what these words say, for so many channels; ValueError for a bad text."""
+    """Parse disturbances and check them against the number of channels.
+
+    Args:
+        texts: Disturbances in the words of `evaluate --table`.
+        channels: Number of channels of the task.
+
+    Raises:
+        ValueError: A text is not valid, or asks for more channels than there are.
+    """
     found = []
     for text in texts:
         try:
@@ -286,7 +310,7 @@ def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, .
 def _form(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[Form, Any]:
-    """Return the form to search, and where to start: at this model, if there is one."""
+    """Return the parametrisation to search, and the start vector or None for a random start."""
     from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
 
     if model is not None:
@@ -323,7 +347,7 @@ def _form(
 
 
 def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
-    """Return the same with hints."""
+    """Return the parametrisation and the start vector extended by the weights of the hints."""
     from an_control.learning.es.parametrisation import Authors
     from an_control.learning.es.search import Hinted
 
@@ -338,7 +362,7 @@ def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
 def _evaluations(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
-    """Evaluate the model that was kept and write its card."""
+    """Evaluate the best model, write its card and return the evaluations."""
     from an_control.learning.runs.card import figures, write_card
 
     model = read_model(loop.model_path)

@@ -1,5 +1,7 @@
-"""The parts of a policy that is to be learned, as `evolve` and `distill` take them: encoder,
-pooling, recurrence."""
+"""Options for the parts of a policy: encoder, pooling and recurrence.
+
+`evolve` and `distill` share them.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,25 @@ USUAL = {
     "recurrent_heads": 1,
     "window": 32,
 }
-"""What a number is that neither an option nor a recipe gives."""
+"""Values of numbers that neither an option nor a recipe sets."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that are asked for; where not given, the recipe's or none."""
+    """Architecture options of a policy; None takes the recipe's value, or leaves the part out."""
 
     encoder: Encoder | None = None
-    """What lets the channels' neurons attend to each other first (Set Transformer): all to all
-    (sab), by way of `--inducing` points (isab), or none."""
+    """Let the channels' neurons attend to each other before the message (Set Transformer): all to
+    all (sab), through `--inducing` points (isab), or not at all (none)."""
     inducing: int | None = None
     """Number of inducing points (isab); by default the recipe's, else 16."""
     heads: int | None = None
     """Number of attention heads of the encoder and of `--pma`; by default the recipe's, else 1."""
     learned_queries: int | None = None
-    """Number of learned queries in place of the fixed ones of the paper's form."""
+    """Number of learned queries, instead of the fixed queries of the paper."""
     pma: int | None = None
-    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA), in
-    place of the attention that multiplies the readings."""
+    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA),
+    instead of the attention that multiplies the readings."""
     recurrence: Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None = None
     """A recurrent part after the attention: an LSTM, a GRU, or a transformer (Parisotto et al.
     2019)."""
@@ -50,10 +52,14 @@ class Parts:
     recurrent_heads: int | None = None
     """Attention heads of a recurrent transformer; by default 1."""
     window: int | None = None
-    """Number of ticks that a layer of a recurrent transformer sees; by default 32."""
+    """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def student(self) -> dict[str, Any]:
-        """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
+        """Return the changed fields of `StudentSizes` by name.
+
+        Raises:
+            ValueError: A number is out of bounds, or an option would be ignored.
+        """
         self._check_read("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
         given = [name for name in numbers if name in self.asked]
@@ -66,11 +72,15 @@ class Parts:
 
     @property
     def asked(self) -> list[str]:
-        """The names of the options that are given."""
+        """Return the names of the options that are set."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def paper(self) -> dict[str, Any]:
-        """The same for `paper_sizes`; ValueError also for an option that no part would read."""
+        """Return the keyword arguments of `paper_sizes` for these parts.
+
+        Raises:
+            ValueError: A number is out of bounds, or an option would be ignored.
+        """
         self._check_read(*self.asked)
         encoder = self.encoder or "none"
         compares = encoder != "none" or self._number("pma")
@@ -82,7 +92,14 @@ class Parts:
         }
 
     def patches(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
-        """These sizes of a policy for image patches with the parts that are asked for."""
+        """Return the sizes of a policy for image patches with these parts.
+
+        Args:
+            sizes: The sizes to change.
+
+        Raises:
+            ValueError: A part is not available for image patches, or a number is out of bounds.
+        """
         changes = self.student()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
@@ -105,7 +122,14 @@ class Parts:
         return sizes
 
     def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
-        """These sizes with seeds that pool, or learned queries, where they are asked for."""
+        """Return the sizes with PMA seeds or learned queries, if either is set.
+
+        Args:
+            sizes: The sizes to change.
+
+        Raises:
+            ValueError: Both are set, or a number is out of bounds.
+        """
         seeds, queries = self._number("pma"), self._number("learned_queries")
         if seeds:
             if queries:
@@ -117,7 +141,7 @@ class Parts:
         return sizes
 
     def _check_read(self, *names: str) -> None:
-        """ValueError for one of these options that is given, and that no part would read."""
+        """Raise ValueError if one of these options is set although no chosen part uses it."""
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
         needs = {
@@ -134,6 +158,7 @@ class Parts:
                 raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
 
     def _number(self, name: str) -> int:
+        """Return an option's number or its default; raise ValueError if it is too small."""
         given: int | None = getattr(self, name)
         value, minimum = USUAL[name] if given is None else given, min(USUAL[name], 1)
         if value < minimum:
@@ -141,6 +166,7 @@ class Parts:
         return value
 
     def _recurrence(self) -> RecurrenceSizes | None:
+        """Return the sizes of the recurrence, None without one."""
         if self.recurrence in (None, "none"):
             return None
         header: dict[str, Any] = {"kind": self.recurrence, "units": self._number("units")}

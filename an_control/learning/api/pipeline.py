@@ -1,4 +1,4 @@
-"""From an environment to a policy that runs: teacher, student, monitor, table of scores, card."""
+"""Make a policy from an environment: teacher, student, monitor, table of scores, and card."""
 
 from __future__ import annotations
 
@@ -25,39 +25,44 @@ if TYPE_CHECKING:
 
 PARTS = ("teacher", "student", "monitor", "table")
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
-"""Of the minutes for all of them; what the student leaves is the monitor's."""
+"""Shares of `LearnOptions.minutes`; time that the student does not use goes to the monitor."""
 MONITOR_FAULTS, MONITOR_FAULT_SHARE = ("delay=1",), 0.25
-"""What the monitor learns to be no evidence of rewiring, and in which share of its episodes."""
+"""Disturbances that the monitor must not mistake for rewiring, and the share of its training
+episodes that have them."""
 SMOKE_EPISODES = 2, 2
 
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """What decides a run of `learn`."""
+    """Options of `learn`."""
 
     task: str
     """A gymnasium id, also as module:id, or a task known by name (ant, cartpole)."""
     out: Path
-    """The run's folder: model.safetensors and model.md are the result; teacher, student and monitor
-    are the folders of the steps."""
+    """The run's folder: model.safetensors and model.md are the result; the subfolders teacher,
+    student and monitor hold the runs of the steps."""
     minutes: float = 30.0
     """Processor time for student, monitor and table, in minutes."""
     teacher_minutes: float = 45.0
-    """Processor time for the teacher at most."""
+    """Limit of processor time for the teacher, in minutes."""
     recipe: str | None = None
-    """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default that of
-    the task's name, robust where it has none."""
+    """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default the one
+    with the task's name, or robust if there is none."""
     teacher: str | None = None
-    """A teacher that is there already, as distill takes it: a model file of an MLP policy,
-    ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION, from the array of readings to one
-    of actions from -1 to 1. By default train-teacher makes one; the ant has its own."""
+    """An existing teacher, as distill takes it: a model file of an MLP policy, ppo:FILE.zip of
+    stable-baselines3, or python:MODULE:FUNCTION, a function from an array of readings to an array
+    of actions in [-1, 1]. By default train-teacher trains one; the ant brings its own."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Raise ValueError for what would be refused only after hours."""
+        """Check now what would otherwise fail only after hours of training.
+
+        Raises:
+            ValueError: A number is out of bounds, or the recipe is not one for scalar channels.
+        """
         from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_of
 
         for name in ("minutes", "teacher_minutes"):
@@ -73,7 +78,7 @@ class LearnOptions:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings that the run's folder keeps."""
+        """Return the settings that the run's folder keeps."""
         names = ("minutes", "teacher_minutes", "recipe", "smoke")
         settings = {name: getattr(self, name) for name in names}
         task = {"task": self.task, "seed": self.seed, "teacher": self.teacher}
@@ -82,13 +87,13 @@ class LearnOptions:
 
 @dataclass(frozen=True)
 class LearnResult:
-    """A policy with its monitor, and what it is worth.
+    """Result of `learn`.
 
     Attributes:
-        model: its file.
-        rows: the table of scores: name, score, and the returns in a few numbers.
-        table: the same in Markdown.
-        notes: sentences on what the time did not allow.
+        model: The model file of the policy with its monitor.
+        rows: The table of scores: name, score, and the distribution of the returns.
+        table: The same table in Markdown.
+        notes: Sentences about what the time limits left unfinished.
     """
 
     model: Path
@@ -100,12 +105,18 @@ class LearnResult:
 def learn(options: LearnOptions, progress: OnProgress = ignore) -> LearnResult:
     """Make a policy for any environment, or continue the run in its folder.
 
-    The parts in `PARTS` are reported too: their begin and their end have the unit "part".
+    Args:
+        options: The task, the run's folder and the time limits.
+        progress: Called by each part's run with `part` set, and at the beginning and the end of
+            each of `PARTS` (unit "part").
+
+    Returns:
+        The model file and its table of scores.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither each other nor the task.
-        RunError: the folder holds another run, or the disk refuses.
-        EnvironmentFailure: nearly all episodes fail.
+        ValueError: Options are out of bounds, or do not fit each other or the task.
+        RunError: The folder holds another run, or a file cannot be written.
+        EnvironmentFailure: Nearly all episodes failed.
         RunStopped: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
@@ -121,19 +132,19 @@ def learn(options: LearnOptions, progress: OnProgress = ignore) -> LearnResult:
 
 @dataclass
 class _Made:
-    """What is made so far, as the folder keeps it."""
+    """Results of the parts so far, as the run's folder keeps them."""
 
     watched: bool = False
-    """Whether the monitor is done."""
+    """Whether the monitor is trained."""
     rows: list[Row] = field(default_factory=list)
     made_of: dict[str, int] = field(default_factory=dict)
-    """How far each part had come when what follows was made from it."""
+    """By part: its number of finished steps when the later parts were made from it."""
     given_s: dict[str, float] = field(default_factory=dict)
-    """The time that monitor and table had."""
+    """By part (monitor, table): its time limit in seconds when it was made."""
 
 
 class _Run:
-    """The parts that are left of a run in `folder`; `env` is the task's environment."""
+    """A run of `learn` in `folder`; `env` is the task's environment."""
 
     def __init__(
         self,
@@ -160,7 +171,7 @@ class _Run:
             self._made = _Made(state["watched"], rows, *past)
 
     def make(self) -> LearnResult:
-        """Make the parts that are left and the card."""
+        """Make the parts that are not finished, write the card and return the result."""
         from an_control.learning.evaluation.scores import markdown
         from an_control.learning.runs.card import figures, write_card
 
@@ -187,8 +198,7 @@ class _Run:
         return LearnResult(self._model, scored, table, self._notes)
 
     def _teach(self) -> str:
-        """Make the teacher unless one was given; return what there is to say of it, as those
-        below."""
+        """Train the teacher unless one exists; return a note on the result for the report."""
         options = self._options
         if self._given is not None:
             return "is there already"
@@ -207,12 +217,13 @@ class _Run:
 
     @property
     def _teacher(self) -> str | None:
-        """The teacher as `distill` takes it, None for the task's own."""
+        """Return the teacher in the form that `distill` takes; None for the task's own."""
         if self._options.teacher is not None or self._given is not None:
             return self._options.teacher
         return str(self._out / "teacher/model.safetensors")
 
     def _distill(self) -> str:
+        """Train the student; return a note on the result for the report."""
         options, minutes = self._options, self._options.minutes * SHARES["student"]
         result = distill(
             DistillOptions(
@@ -238,6 +249,7 @@ class _Run:
         return f"{done} rounds{best}"
 
     def _watch(self) -> str:
+        """Train the monitor if it is missing or may now train for longer."""
         options, seconds = self._options, 60.0 * self._monitor_minutes
         monitor = MonitorOptions(
             self._out / "student/model.safetensors",
@@ -269,11 +281,12 @@ class _Run:
 
     @property
     def _updates(self) -> int:
-        """Gradient updates of the monitor that is there."""
+        """Return the number of gradient updates that the saved monitor had."""
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
     def _measure(self) -> str:
+        """Fill the table of scores with the rows that are missing."""
         from an_control.learning.evaluation.scores import Scoring
         from an_control.learning.teacher.teachers import read_teacher
         from an_control_sim.gym.environments import environment_of, make_environment
@@ -283,7 +296,7 @@ class _Run:
         environment = environment_of(self._options.task)
         with closing(make_environment(environment, Units.of_task(model.task))) as env:
             teacher = self._given or read_teacher(str(self._teacher), env)
-            self._fill_table(Scoring(env, model.task["channels"], teacher, model))
+            self._fill_table(Scoring(env, model.task.channels, teacher, model))
         return ""
 
     def _fill_table(self, scoring: Scoring) -> None:
@@ -317,7 +330,7 @@ class _Run:
             )
 
     def _of_part(self, part: str) -> OnProgress:
-        """Return what reports a part's run as this part's."""
+        """Return a progress function that marks reports with this part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add(self, row: Row) -> None:
@@ -325,12 +338,14 @@ class _Run:
         self._save()
 
     def _more(self, part: str, seconds: float) -> bool:
-        """Return whether a part has more time now than when it was made."""
+        """Return whether a part's time limit is now longer than when it was made."""
         return seconds > 1.01 * self._made.given_s.get(part, seconds)
 
     def _follow(self, part: str, before: int, done: int, *others: str) -> None:
-        """Drop what these other parts made of this one if it has come further since, also where a
-        kill came between."""
+        """Drop the results in `others` if `part` has more steps than when they were made from it.
+
+        This also holds if the process was killed in between.
+        """
         made_of = self._made.made_of
         if made_of.get(part, before) != done:
             self._drop(*others)
@@ -339,9 +354,9 @@ class _Run:
             self._save()
 
     def _drop(self, *parts: str) -> None:
-        """Delete what these parts have made, and what followed from it."""
-        for name in parts:  # first: after a kill the next run has the same reason to drop them,
-            with suppress(FileNotFoundError):  # and must not take an old folder for the new part
+        """Delete the folders of these parts and everything that was made from them."""
+        for name in parts:  # rename first: if the process is killed, the next run drops them too
+            with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
                 (self._out / name).rename(self._old(name))
         self._made.watched, self._made.rows = False, []
         self._save()
@@ -349,8 +364,10 @@ class _Run:
             shutil.rmtree(self._old(name), ignore_errors=True)
 
     def _old(self, part: str) -> Path:
-        """Return where a part's folder is deleted: a kill meanwhile leaves no half of it in its
-        place."""
+        """Return the name under which a part's folder is deleted.
+
+        The rename is atomic, so a kill never leaves half a folder under the part's own name.
+        """
         return self._out / f".{part}.old"
 
     def _save(self) -> None:

@@ -1,4 +1,4 @@
-"""Teachers by reinforcement learning."""
+"""Train teachers by reinforcement learning."""
 
 from __future__ import annotations
 
@@ -21,39 +21,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """What decides a run of `train_teacher`."""
+    """Options of `train_teacher`."""
 
     task: str
     """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
     out: Path
-    """The run's folder; its model.safetensors is the best one that was validated so far."""
+    """The run's folder; its model.safetensors is the model with the best validation so far."""
     algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
-    """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
+    """The algorithm of stable-baselines3 or sb3-contrib; auto is ppo."""
     start_model: Path | None = None
-    """Start from this MLP policy of relu units, by PPO."""
+    """Start PPO from this model file, an MLP policy with relu units."""
     minutes: float | None = 45.0
-    """Stop after so many minutes of processor time; one thread is used."""
+    """Stop after this many minutes of processor time; one thread is used."""
     steps: int | None = None
-    """Stop after so many steps of the environment."""
+    """Stop after this many steps of the environment."""
     score: float | None = None
-    """Stop once a validation's mean return is this high."""
+    """Stop as soon as the mean return of a validation reaches this."""
     burst: float = 0.003
-    """Chance a step that a burst of up to 20 random or missing actions begins, from which the
-    teacher learns the way back; 0: none."""
+    """Probability per step that a burst of up to 20 random or missing actions starts, from which
+    the teacher learns to recover; 0: none."""
     disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
     """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
-    episode has one of them with the chance --disturb-share."""
+    episode has one of them with the probability --disturb-share."""
     disturb_share: float = field(default=0.5, metadata={"aliases": ("--fault-share",)})
     """Share of the episodes that have one of --disturb."""
     episodes: int = 100
-    """Number of episodes of the evaluation at the end, for the model's card."""
+    """Number of episodes of the final evaluation, for the model's card."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Raise ValueError for a number that is out of bounds."""
+        """Check the numbers.
+
+        Raises:
+            ValueError: A number is out of bounds.
+        """
         for name in ("minutes", "steps"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ValueError(f"--{name} {value}: must be over 0")
@@ -71,14 +75,14 @@ class TeacherOptions:
 
 @dataclass(frozen=True)
 class TeacherResult:
-    """A teacher.
+    """Result of `train_teacher`.
 
     Attributes:
-        model: its file.
-        end: why the run ended.
-        evaluations: the returns of a random policy and of the teacher in a few numbers.
-        metrics: the figures of each iteration.
-        done_before: iterations that were done before this call.
+        model: The model file of the best validated teacher.
+        end: Why the run ended.
+        evaluations: The distribution of the returns of a random policy and of the teacher.
+        metrics: The metrics of each iteration.
+        done_before: Number of iterations that were finished before this call.
     """
 
     model: Path
@@ -89,12 +93,19 @@ class TeacherResult:
 
 
 def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> TeacherResult:
-    """Train an MLP policy by its return, or continue the run in its folder.
+    """Train an MLP policy by reinforcement learning, or continue the run in its folder.
+
+    Args:
+        options: The task, the run's folder, the algorithm and the limits.
+        progress: Called after each iteration.
+
+    Returns:
+        The teacher's model file, its evaluations and the run's metrics.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither each other nor the task.
-        RunError: the folder holds another run, or the disk refuses.
-        EnvironmentFailure: nearly all episodes fail.
+        ValueError: Options are out of bounds, or do not fit each other or the task.
+        RunError: The folder holds another run, or a file cannot be written.
+        EnvironmentFailure: Nearly all episodes failed.
         RunStopped: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
@@ -132,7 +143,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> Tea
 
 
 def _start(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the network that the actor begins as, None where it begins at random."""
+    """Return the policy that the actor starts as; None for random weights."""
     from an_control.learning.teacher.teachers import own_teacher, read_teacher
 
     if options.start_model is None:
@@ -144,7 +155,7 @@ def _start(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
 
 
 def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the model that was kept and write its card, unless that was done before."""
+    """Evaluate the best model and write its card, unless that is done; return the evaluations."""
     from an_control.learning.runs.card import write_card
 
     path = folder.path / "model.safetensors"
@@ -160,7 +171,17 @@ def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, A
 
 
 def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list[dict[str, Any]]:
-    """Return the figures of a random policy and of this teacher over so many episodes."""
+    """Evaluate a random policy and a teacher on the same episodes.
+
+    Args:
+        task: A task known by name, or a gymnasium id.
+        path: The teacher's model file.
+        model: The same model, read.
+        episodes: Number of episodes.
+
+    Returns:
+        One dict for each of the two: protocol, distribution of the returns, and standard error.
+    """
     from an_control.learning.evaluation.scores import REFERENCES, Scoring
     from an_control.learning.runs.card import figures
     from an_control.learning.teacher.teachers import read_teacher
@@ -169,7 +190,7 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
 
     evaluations = []
     with closing(make_environment(environment_of(task), Units.of_task(model.task))) as env:
-        scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
+        scoring = Scoring(env, model.task.channels, read_teacher(str(path), env), model)
         for case in REFERENCES:
             row = scoring.play(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **figures(row.array, None)}

@@ -1,4 +1,8 @@
-"""DAgger for scalar channels: rounds of recording and learning, as the run loop takes them."""
+"""DAgger for scalar channels: rounds of recording and learning, driven by the run loop.
+
+One round records episodes, trains on all kept episodes and validates. The state of a round follows
+from the seed and the state before it, so a run that is interrupted continues to the same result.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +49,22 @@ from an_control_sim.gym.failure import EnvironmentFailure, Failures
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
-"""Of the validation episodes' seed."""
+"""Second part of the seed of the validation episodes; the first is the run's seed."""
 JUDGED = 3
-"""Rounds whose students are judged together: neighbours are much alike, and the episodes of one
-round are few."""
+"""Number of newest rounds whose returns are averaged in the figure "validation". Students of
+neighbouring rounds are much alike, and the episodes of one round are few."""
 UNDONE_FROM, UNDONE_LOSS = 0.5, 0.05
-"""From this share of the run on, a round is undone that loses this share of what was gained."""
+"""Progress (0..1) of the run from which a bad round may be undone, and the loss of return that
+undoes it, as a share of the improvement from the worst to the best validation."""
 AS_GOOD = 5
-"""Students in a row whose mean return is that of the teacher: enough is learned."""
+"""Number of rounds in a row whose mean return must reach the teacher's for the run to end early."""
 
 
 class Dagger:
-    """A student and its episodes, which are kept in `folder`; it learns on `device`.
+    """Learner that trains a student by imitating a teacher, for scalar channels.
 
-    The first round learns from the teacher's episodes, each of the others also from the student's.
+    The first round learns from episodes that the teacher drives. Each later round also records
+    episodes that the student drives; the teacher labels every step.
     """
 
     unit = "round"
@@ -75,9 +81,22 @@ class Dagger:
         taught_by: str | None = None,
         start: Model | None = None,
     ) -> None:
-        """`taught_by` names the teacher in the folder, where it is not the task's own.
+        """Set up a new run.
 
-        ValueError where the teacher, `start` and the settings do not fit together.
+        Args:
+            folder: the run's folder, in which the recorded episodes are stored.
+            name: the task's name in the model file.
+            environment: the name from which `make_environment` makes the environment.
+            teacher: the policy to imitate.
+            settings: the recipe.
+            seed: decides all random numbers of the run.
+            device: the torch device on which the student learns.
+            taught_by: the user's name for the teacher, stored in the run's settings; None for the
+                teacher that belongs to the task.
+            start: a model from whose weights the student starts; None for random weights.
+
+        Raises:
+            ValueError: the sizes of teacher, `start` and settings do not fit together.
         """
         torch.set_num_threads(1)
         self._device, self._taught_by = device, taught_by
@@ -98,12 +117,13 @@ class Dagger:
             folder, teacher_hash=teacher.digest, start_hash=model_digest(start)
         )
         self._faults = offered(self._env, settings.faults)
-        self._task = describe(self._env, name, environment)
         streams, collection = settings.streams.disturb, settings.collection.disturb
-        if any(one.settings.repeat for one in (*self._faults, *streams, *collection)):
-            self._task["repeats"] = True
-        if settings.recovery:
-            self._task["recovery"] = settings.recovery
+        disturbances = (*self._faults, *streams, *collection)
+        self._task = replace(
+            describe(self._env, name, environment),
+            repeats=any(one.settings.repeat for one in disturbances),
+            recovery=settings.recovery,
+        )
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
@@ -112,12 +132,14 @@ class Dagger:
         self._episodes: list[Episode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
         self._best: dict[str, Any] | None = None
-        """The student, with its optimiser, whose own validation was the best."""
+        """The student and its optimiser after the round with the highest validation return; None
+        before."""
         self._returns: list[float] = []
-        """Of the validations, behind that of the teacher."""
+        """Mean validation returns: first the teacher's, then the student's after each round."""
 
     @property
     def steps(self) -> int:
+        """Return the number of rounds of the run; an estimate while a time limit decides it."""
         if not self.settings.minutes:
             return 1 + self.settings.rounds
         progress = self.progress
@@ -129,7 +151,7 @@ class Dagger:
 
     @property
     def progress(self) -> float:
-        """How much of the run is over, from 0 to 1, by its time or by its rounds."""
+        """Return the finished share (0..1) of the run, by its time limit or by its rounds."""
         settings = self.settings
         if not settings.minutes:
             return self._round / (1 + settings.rounds)
@@ -139,20 +161,20 @@ class Dagger:
 
     @property
     def minutes_left(self) -> float:
-        """Processor time that it may take yet; infinite where only its rounds end it."""
+        """Return the processor time left in minutes; infinity where no time limit is set."""
         left = self.settings.minutes - self.minutes
         return max(0.0, left) if self.settings.minutes else math.inf
 
     @property
     def minutes(self) -> float:
-        """Processor time that its rounds have taken."""
+        """Return the processor time in minutes that the finished rounds took."""
         return self._cpu_s / 60.0
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder."""
+        """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "teacher": self._taught_by,
@@ -161,10 +183,11 @@ class Dagger:
         }
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """One round: record, learn from all that is kept, validate."""
+        """Record episodes, learn from all kept ones, validate, and return the round's figures."""
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
         recorded = self._record(rng)
@@ -193,10 +216,17 @@ class Dagger:
         return line
 
     def _judge(self, validation: float) -> dict[str, float]:
-        """Keep the student of a round with this validation, or go back to the best one there was.
+        """Remember the best student so far, or undo a round that made the student clearly worse.
 
-        Rounds that come late may unlearn: what they have recorded is kept, what they have made of
-        the student is not. The figures say what was undone. Only of recipes for any robot.
+        Late rounds may unlearn. Undoing restores the weights and the optimiser of the best student;
+        the episodes of the round are kept. Only recipes that count `episode_steps` and do not
+        average students undo rounds.
+
+        Args:
+            validation: mean validation return after this round.
+
+        Returns:
+            {"undone": validation} if the round was undone, else {}.
         """
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
@@ -221,6 +251,7 @@ class Dagger:
         return {"undone": validation}
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
             "round": self._round,
             "best": self._best,
@@ -232,6 +263,7 @@ class Dagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint of `state`, with the episodes in the folder."""
         tensors = as_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
@@ -245,7 +277,7 @@ class Dagger:
         self._episodes = self._newest([episode for part in recorded for episode in part])
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The student, or the mean of the students after each round."""
+        """Return the student as a model; with `averaged`, the average of all rounds' students."""
         student = self._student
         if self._average is not None:
             assert isinstance(self._average.module, Student | PaperStudent)
@@ -254,7 +286,7 @@ class Dagger:
 
     def _new_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
-        readings, actions = len(self._task["channels"]), len(self._task["actuators"])
+        readings, actions = len(self._task.channels), len(self._task.actuators)
         sizes = self.settings.student
         student: Student | PaperStudent
         if sizes.paper:
@@ -273,15 +305,17 @@ class Dagger:
         return student.to(self._device)
 
     def _since_first(self, rounds: int) -> float:
-        """How much of what follows the first round is over, from 0 to 1: of so many rounds, or of
-        the time."""
+        """Return the finished share (0..1) of the part of the run that follows the first round.
+
+        It is measured by time where the run has a time limit, else by `rounds`.
+        """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, rounds)
         left_s = 60.0 * self.settings.minutes - self._identified_s
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record(self, rng: np.random.Generator) -> list[Episode]:
-        """This round's episodes: the teacher's in the first one, then the student's."""
+        """Record the episodes of one round: the teacher's in the first one, then the student's."""
         plan = self.settings.collection
         makers: list[tuple[int, Callable[[], Driver], RolloutSettings]]
         calm = RolloutSettings(shuffled=False)
@@ -308,7 +342,10 @@ class Dagger:
         how: RolloutSettings,
         rng: np.random.Generator,
     ) -> Iterator[Episode]:
-        """So many episodes, or as many as have so many times `episode_steps` steps."""
+        """Yield `count` episodes, or as many as make `count * episode_steps` steps together.
+
+        Episodes that fail are counted, not yielded.
+        """
         unit, left = self.settings.collection.episode_steps, count
         if unit:
             left *= unit
@@ -324,18 +361,18 @@ class Dagger:
             yield episode
 
     def _validate(self) -> float:
-        """The mean return of the student on shuffled channels."""
+        """Return the student's mean return in the validation episodes, with shuffled channels."""
         policy, how = make_policy(self.model(), "off"), RolloutSettings()
         return self._play(lambda rng: StudentRollout(rng, policy, how), how)
 
     def _play(self, driver: Callable[[np.random.Generator], Driver], how: RolloutSettings) -> float:
-        """The mean return of a driver in the validation episodes."""
+        """Return the mean return of a driver in the validation episodes."""
         rng = np.random.default_rng([self.seed, VALIDATION])
         episodes = self._some(self.settings.validation_episodes, partial(driver, rng), how, rng)
         return float(np.mean([episode.total for episode in episodes]))
 
     def _as_good_as_the_teacher(self) -> bool:
-        """Whether the last rounds' students were, in the mean."""
+        """Return whether the newest students' mean return reached the teacher's."""
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
@@ -343,7 +380,11 @@ class Dagger:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _worth_learning(self, recorded: list[Episode]) -> list[Episode]:
-        """Of the student's own, those that did not fail: at rest no channel shows which it is."""
+        """Return the recorded episodes without those of the student that failed.
+
+        A robot at rest shows no difference between channels. If all failed, the best one is
+        returned.
+        """
         min_return = self.settings.min_return
         if not self._round or min_return is None:
             return recorded

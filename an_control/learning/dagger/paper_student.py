@@ -1,8 +1,8 @@
-"""The student in the paper's form, as a torch module: fixed queries, tanh attention, one layer.
+"""A student in the paper's form: fixed queries, tanh attention, and a head of one layer.
 
-It has the free numbers of `Authors`; or learned queries, seeds that pool (PMA), an encoder between
-the channels, a recurrence behind the message. Beside the action it learns which channel a slot
-carries, by a layer on the neurons' outputs that the policy does not have.
+It has the free numbers of the form `Authors`. Optional parts are learned queries, pooling by
+attention (PMA), an encoder between the channels and a recurrence behind the message. In training it
+also learns which channel each slot carries, by a layer that the exported policy does not have.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from an_control.learning.dagger.streams import Batch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, State, StudentParts
 from an_control.learning.es.parametrisation import Authors, join, split
 from an_control.policy import Model
+from an_control.policy.task import Task
 
 FIRST_WEIGHTS = 0.35
+"""Bound of the neurons' uniform initial weights."""
 CHANNEL_UNTIL = 0.6
-"""The share of the run at which the channels' loss has faded out."""
+"""Progress (0..1) of the run at which the weight of the channel loss has faded to 0."""
 
 
 class PaperStudent(nn.Module):
-    """T steps, B episodes, N channel slots, A actions; n nominal channels."""
+    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels."""
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()
@@ -64,7 +66,12 @@ class PaperStudent(nn.Module):
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
     def start_neurons(self, model: Model) -> None:
-        """Begin as a model of this form; ValueError where it is none."""
+        """Copy the weights of a model of this form.
+
+        Raises:
+            ValueError: this student has parts that the authors' form lacks, or the model has
+                another form.
+        """
         if not self._is_authors:
             raise ValueError("start: only the paper's own form can begin as a model")
         rows = split(self.form.vector(model)[None], self.form.shapes)
@@ -78,13 +85,17 @@ class PaperStudent(nn.Module):
             self.out.bias.copy_(torch.from_numpy(arrays["head.0.bias"]))
 
     def start(self, rows: int, slots: int) -> State:
-        """The state at the start of an episode in every row."""
+        """Return the initial state of `rows` episodes with `slots` slots each."""
         none = self.scores.new_zeros(rows, slots, 0)
         neurons = self.neuron.begin(rows, slots)
         return State(*neurons, none[:, 0], none[:, 0], none, self.parts.start(rows))
 
     def forward(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
-        """Actions (T, B, A) before their tanh, scores (T, B, N, n + 1) of channels, the state."""
+        """Run the policy over a batch of T steps.
+
+        Returns:
+            Actions (T, B, A) before their tanh, channel scores (T, B, N, n + 1), and the new state.
+        """
         outputs, (first, second) = self.neuron.advance(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
@@ -95,7 +106,7 @@ class PaperStudent(nn.Module):
         return action, self.channel(outputs), state
 
     def _message(self, batch: Batch, encoded: Tensor) -> Tensor:
-        """The message (T, B, .) of the neurons' outputs (T, B, N, d) behind the encoder."""
+        """Return the message (T, B, M) for encoded neuron outputs (T, B, N, d)."""
         if self.parts.pooling is not None:
             pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
             return pooled
@@ -108,9 +119,16 @@ class PaperStudent(nn.Module):
     def loss(
         self, batch: Batch, state: State, channel_loss: float, progress: float
     ) -> tuple[Tensor, State, dict[str, float]]:
-        """The loss at this progress (0..1) of the run, the state after the batch, and figures.
+        """Return the loss of a batch, the state after it, and figures for the metrics.
 
-        An action's error is the cross-entropy of a choice between -1 and 1.
+        The action loss is the cross-entropy between -1 and 1. The channel loss fades out with the
+        run.
+
+        Args:
+            batch: T steps of B episodes.
+            state: the state before the batch.
+            channel_loss: initial weight of the channel loss.
+            progress: finished share (0..1) of the run.
         """
         action, scores, state = self(batch, state)
         chance, steps = (1.0 + batch.labels) / 2.0, batch.counts.sum()
@@ -125,8 +143,8 @@ class PaperStudent(nn.Module):
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        """This student as a policy's model."""
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return the student's weights as a model file's contents."""
         arrays = {
             **self.neuron.arrays(),
             "head.0.weight": array_of(self.out.weight),
@@ -153,7 +171,7 @@ class PaperStudent(nn.Module):
 
     @property
     def _is_authors(self) -> bool:
-        """Whether it has the authors' queries, and no parts that theirs has not."""
+        """Return whether the student has fixed queries and no parts beyond the authors' form."""
         sizes = self.sizes
         return (
             not (sizes.pma or sizes.learned_queries or sizes.recurrence) and sizes.encoder == "none"

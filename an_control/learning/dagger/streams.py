@@ -1,9 +1,9 @@
-"""What a student learns from: recorded episodes, and batches of their pieces.
+"""Recorded episodes of a robot, and the batches of their pieces from which a student learns.
 
-An episode is driven by the teacher, by a blend of disturbances, or by the student itself (DAgger,
-Ross et al. 2011); the label of every step is what the teacher would have done. Every row of a batch
-plays one episode through a wiring and disturbances of its own. Learning is by back-propagation
-through one piece; the neurons' state is handed on to the next.
+An episode is driven by the teacher, by a disturbed teacher, or by the student itself (DAgger, Ross
+et al. 2011); the label of every step is the teacher's action. Each row of a batch plays one episode
+with an assignment of slots and disturbances of its own. A student learns by back-propagation
+through one piece of steps; its state is carried on to the next piece.
 """
 
 from __future__ import annotations
@@ -43,20 +43,29 @@ from an_control.policy import Policy
 
 
 class Episode(NamedTuple):
-    """T steps: observations (T, N) in nominal order, NaN where a reading is missing, the actions
-    before them, the labels (T, A)."""
+    """A recorded episode of T steps: N readings in nominal order, A actions."""
 
     observations: np.ndarray
+    """(T, N); NaN where a reading is missing."""
     previous: np.ndarray
+    """(T, A) the action sent before each step."""
     labels: np.ndarray
+    """(T, A) the teacher's action at each step."""
     total: float = 0.0
+    """The episode's return."""
 
 
 class Driver(Protocol):
-    """Chooses the action of each step of one episode."""
+    """Anything that chooses the action of each step of one episode."""
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,), given what arrived, the teacher's and the previous action."""
+        """Return the action (A,) for a step.
+
+        Args:
+            seen: the readings that arrived.
+            label: the teacher's action (A,).
+            previous: the action (A,) that was sent at the step before.
+        """
 
 
 def record(
@@ -67,10 +76,20 @@ def record(
     disturbance: DisturbanceSettings = NOTHING,
     reshuffle: float = 0.0,
 ) -> Episode:
-    """Record one disturbed episode to its end; only `rng` decides it.
+    """Record one episode to its end.
 
-    With a probability of `reshuffle` a step all signals move. What is recorded is what was there;
-    what the driver sees is what arrived. EnvironmentFailure as of `LiveEpisode`.
+    The recorded observations are undisturbed; the driver sees the disturbed readings.
+
+    Args:
+        env: the environment.
+        teacher: gives the label of each step.
+        driver: chooses the actions.
+        rng: decides all random numbers of the episode.
+        disturbance: the disturbances of the episode.
+        reshuffle: probability per step that all signals move.
+
+    Raises:
+        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
@@ -96,24 +115,26 @@ def record(
 
 
 class NoisyTeacher:
-    """The teacher, with normal noise of a strength drawn once for the episode."""
+    """The teacher with normal noise, whose standard deviation is drawn once for the episode."""
 
     def __init__(self, rng: np.random.Generator, max_sd: float) -> None:
         self._rng = rng
         self._sd = max_sd * rng.random()
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the teacher's action with noise."""
         return self.shake(label)
 
     def shake(self, label: np.ndarray) -> np.ndarray:
-        """Return an action (A,) with noise."""
+        """Return the action (A,) with noise."""
         return label + self._sd * self._rng.standard_normal(label.shape)
 
 
 class PerturbedTeacher:
-    """The teacher between stretches of no, random, or wrongly wired actions.
+    """The teacher, interrupted by stretches of zero, random, or wrongly wired actions.
 
-    It visits what a student meets before it knows its channels, and then shows the way out.
+    It visits states that a student reaches before it has identified its channels, and then shows
+    the way back to normal operation.
     """
 
     def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
@@ -127,12 +148,14 @@ class PerturbedTeacher:
         self._walk: np.ndarray | None = None
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the action of the current stretch with noise."""
         if self._left <= 0:
             self._switch()
         self._left -= 1
         return self._noise.shake(self._choose(self._newest(seen.values), label))
 
     def _switch(self) -> None:
+        """Draw the mode and the length of the next stretch."""
         self._first = False
         self._order = self._walk = None
         self._mode = str(self._rng.choice(["teacher"] * 4 + ["random", "shuffled", "swapped"]))
@@ -140,6 +163,7 @@ class PerturbedTeacher:
         self._left = int(self._rng.integers(3, 20) if brief else self._rng.integers(20, 120))
 
     def _choose(self, observation: np.ndarray, label: np.ndarray) -> np.ndarray:
+        """Return the action of the current mode, without noise."""
         if self._mode == "teacher":
             return label
         if self._mode == "still":
@@ -154,7 +178,7 @@ class PerturbedTeacher:
         return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
 
     def _wiring(self, channels: int) -> np.ndarray:
-        """All channels shuffled, or a few of them swapped."""
+        """Return a wrong order of the readings: all shuffled, or a few swapped."""
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
             places.draw()
@@ -165,33 +189,35 @@ class PerturbedTeacher:
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """How recorded episodes are disturbed, and for how many stretches a teacher drives.
+    """Disturbances of a recorded episode, and how often the teacher takes over from the student.
 
-    The default is a student on shuffled channels.
+    The default is an undisturbed student on shuffled channels.
     """
 
     teacher_share: float = 0.0
+    """Probability that the teacher drives a stretch of the episode."""
     noise: float = 0.0
-    """The largest standard deviation of an episode's noise on the actions."""
+    """Maximum standard deviation of the noise on an episode's actions."""
     reshuffle: float = 0.0
-    """Probability a step that all signals move."""
+    """Probability per step that all signals move."""
     disturb: Mapping[Disturbance, float] = field(default_factory=dict)
-    """Probabilities that an episode has these disturbances."""
+    """Probability of each disturbance for the episode; an episode may have several."""
     faulty: bool = False
     """Whether the run's faults are drawn for the episode too."""
     shuffled: bool = True
+    """Whether the channels are shuffled at the start of the episode."""
 
     def disturbance(
         self, faults: Mapping[Fault, float], rng: np.random.Generator
     ) -> DisturbanceSettings:
-        """Draw what disturbs an episode of a run with these faults."""
+        """Draw the disturbances of one episode in a run with these faults."""
         drawn = draw(faults, rng) if self.faulty else NOTHING
         drawn = drawn.merged_with(draw_each(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
 class StudentRollout:
-    """The student, the teacher taking over in between."""
+    """Driver of an episode: the student, with the teacher taking over for some stretches."""
 
     def __init__(self, rng: np.random.Generator, policy: Policy, how: RolloutSettings) -> None:
         self._rng, self._policy, self._how = rng, policy, how
@@ -200,6 +226,7 @@ class StudentRollout:
         policy.reset()
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the student's action, or the teacher's in its stretches, with noise."""
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))
@@ -210,34 +237,37 @@ class StudentRollout:
 
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
-"""A row changes to another episode at its end, or after so many steps by chance."""
+"""Step from which on a row may change to another episode before its end, and the probability per
+piece that it does."""
 NEWER_SHARE = 0.4
+"""Share of the rows that draw from the newest episodes alone."""
 CUTS = 2
-"""Of a batch, where its rows may be reshuffled if that resets the neurons."""
+"""Common moments of a batch at which its rows may be reshuffled, if that resets the neurons."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 DISTURB: Mapping[Disturbance, float] = MappingProxyType(
     {Disturbance("missing=0.05..0.25"): 0.2, Disturbance("garbage=0.05..0.2"): 0.3}
 )
-"""What disturbs rows where a recipe does not say it."""
+"""Default share of the rows that have each disturbance."""
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How the rows of batches are disturbed beside the run's faults."""
+    """Disturbances of the rows of batches, beside the run's faults."""
 
     disturb: dict[Disturbance, Share] = field(default_factory=lambda: dict(DISTURB))
     """Share of the rows that have each of these disturbances; a row may have several."""
     reshuffled: Share = 0.4
-    """Share of the rows whose signals move on the way."""
+    """Share of the rows whose signals move during the episode."""
     reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
-    """Mean steps between two reshuffles of a row, drawn for the row."""
+    """Mean numbers of steps between two reshuffles, one of which is drawn for a row."""
     action_noise: float = 0.05
+    """Standard deviation of the noise on the previous actions that the student sees."""
 
     @property
     def added(self) -> int:
-        """Return the number of slots beside the channels' own, for copies and noise."""
+        """Return the number of slots beyond the channels, for copies and noise."""
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
         return int(sum(max(column) for column in zip(*most, strict=True)))
@@ -245,7 +275,7 @@ class StreamSettings:
 
 @dataclass(frozen=True)
 class Batch:
-    """K steps of B rows with S slots, N channels and A actions."""
+    """A batch of K steps of B rows with S slots, N channels and A actions."""
 
     values: Tensor  # (K, B, S) as the slots show them
     change: Tensor  # (K, B, S) since the slot's last value
@@ -259,12 +289,14 @@ class Batch:
     fresh: Tensor  # (B,) True where the row starts an episode in this piece
 
     def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
+        """Return the batch with its tensors on a device."""
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 @dataclass
 class _Row:
+    """An episode as one row of the batches plays it; `place` is the next step."""
+
     values: np.ndarray
     change: np.ndarray
     previous: np.ndarray
@@ -280,10 +312,10 @@ PER_STEP = [field.name for field in fields(_Row) if field.name != "place"]
 
 
 class Streams:
-    """An endless supply of batches; only `rng` decides them.
+    """An endless supply of batches.
 
-    `newest` of the episodes are drawn more often than the rest. Neurons that a reshuffle resets
-    must be run apart before and after it: all rows of a batch share its few `CUTS`.
+    Neurons that a reshuffle resets must be run separately before and after it. So all rows of a
+    batch share its few `CUTS` as the moments at which they may be reshuffled.
     """
 
     def __init__(
@@ -297,6 +329,18 @@ class Streams:
         reset_on_jump: bool = False,
         faults: Mapping[Fault, float] = NO_FAULTS,
     ) -> None:
+        """Set up the rows.
+
+        Args:
+            episodes: the episodes to draw from, the newest last.
+            rows: rows of each batch.
+            steps: steps of each batch.
+            settings: disturbances of the rows.
+            newest: number of the last episodes that are drawn more often than the rest.
+            rng: decides all random numbers.
+            reset_on_jump: whether a reshuffle resets the student's neurons.
+            faults: probability of each fault, of which a row has one or none.
+        """
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._faults = faults
         self._reset_on_jump = reset_on_jump
@@ -306,7 +350,7 @@ class Streams:
         self._rows: list[_Row | None] = [None] * rows
 
     def batch(self) -> Batch:
-        """The next piece of every row."""
+        """Return the next piece of every row."""
         fresh = [self._renew(i) for i in range(len(self._rows))]
         pieces = [self._piece(row) for row in self._rows if row is not None]
         arrays = {
@@ -321,6 +365,7 @@ class Streams:
         return Batch(**arrays, fresh=torch.tensor(fresh))
 
     def _renew(self, i: int) -> bool:
+        """Give row `i` a new episode if it needs one, and return whether it got one."""
         row = self._rows[i]
         if (
             row is not None
@@ -336,6 +381,7 @@ class Streams:
         return True
 
     def _piece(self, row: _Row) -> dict[str, np.ndarray]:
+        """Return the arrays of a row's next steps, padded with zeros, and advance the row."""
         span = slice(row.place, row.place + self._steps)
         row.place += self._steps
         piece = {}
@@ -348,7 +394,7 @@ class Streams:
         return piece
 
     def _wire(self, episode: Episode) -> _Row:
-        """Return the episode as seen through a wiring and disturbances."""
+        """Return the episode as one row sees it: shuffled, disturbed, perhaps reshuffled."""
         rng, how = self._rng, self._settings
         seen = self._disturb(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
@@ -390,14 +436,17 @@ class Streams:
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _moments(self, steps: int, mean: float) -> Iterator[int]:
-        """When a row is reshuffled on its way of so many steps."""
+        """Yield the steps at which a row is reshuffled."""
         at = 1 + int(self._rng.exponential(mean))
         while at < steps:
             yield at
             at += 1 + int(self._rng.exponential(mean))
 
     def _cut(self, steps: int, mean: float) -> Iterator[int]:
-        """The same at the batches' common moments, in a row that begins with the next batch."""
+        """Yield the steps at which a row that starts with the next batch is reshuffled.
+
+        They are chosen from the moments that all rows of a batch share.
+        """
         for batch in range(math.ceil(steps / self._steps)):
             while len(self._cuts) <= self._number + batch:
                 self._cuts.append(np.sort(self._rng.choice(self._steps, CUTS, False)))
@@ -408,7 +457,7 @@ class Streams:
 
 
 def _newest(observations: np.ndarray) -> np.ndarray:
-    """Observations (T, N) with the newest reading in place of each that is missing, at first 0."""
+    """Return observations (T, N) with each missing reading replaced by the newest, at first 0."""
     steps = np.arange(len(observations))[:, None]
     newest = np.maximum.accumulate(np.where(np.isfinite(observations), steps, -1))
     held = np.take_along_axis(observations, np.maximum(newest, 0), 0)

@@ -1,16 +1,12 @@
-"""The student: the policy core's softmax AttentionNeuron as a torch module.
+"""The student: the softmax AttentionNeuron of `an_control.policy` as a torch module.
 
-It computes what `an_control.policy` computes (Tang & Ha 2021, section 3; for each channel a softmax
-over the queries, one query a nominal channel and the last one "none of them"), for whole pieces of
-many episodes at once, and exports to its model file.
+It computes the same as the policy (Tang & Ha 2021, section 3) for whole pieces of many episodes at
+once: for each slot a softmax over the queries, one for each nominal channel and a last one for
+"none of them". It exports its weights to the policy's model file.
 
-The student's sensory neurons as torch modules: an LSTM, or a layer on stacked readings.
-
-Each sees T steps of B rows with N slots, shares its weights among all slots, and exports to the
-policy's arrays. It learns on combinations of a channel's inputs (F of them), `basis` (F, F) times
-what the policy gets, since readings change little from step to step.
-
-What a student may have between its neurons and its head: encoder, pooling, recurrence.
+Neurons see T steps of B rows with N slots and share their weights among all slots. A neuron is an
+LSTM, or a layer on stacked readings. Since readings change little from step to step, neurons learn
+weights for combinations of a slot's F inputs: the matrix `basis` (F, F) times the policy's inputs.
 """
 
 from __future__ import annotations
@@ -29,23 +25,28 @@ from an_control.learning.dagger.streams import Batch
 from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
+from an_control.policy.task import Task
 
 RecurrenceState = tuple[Tensor, ...]
 
 
 class StudentParts(nn.Module):
-    """The parts that `sizes` name, each of which may be absent; `message` numbers are the message,
-    where nothing is pooled. T steps, B rows, N slots, d units of a neuron.
-    """
+    """Optional layers between the neurons and the head: encoder, pooling and recurrence."""
 
     def __init__(self, sizes: StudentSizes, message: int) -> None:
+        """Make the layers that the sizes name.
+
+        Args:
+            sizes: the student's sizes.
+            message: length of the message where no pooling replaces it.
+        """
         super().__init__()
         width, heads = sizes.neuron, sizes.heads
         self.encoder = self.pooling = self.recurrence = None
         if sizes.encoder != "none":
             self.encoder = SetEncoder(sizes.encoder, width, heads, sizes.inducing)
         self.width = message
-        """How many numbers enter the head."""
+        """Length of the head's input."""
         if sizes.pma:
             self.pooling, self.width = SetPooling(sizes.pma, width, heads), sizes.pma * width
         if sizes.recurrence is not None:
@@ -53,27 +54,31 @@ class StudentParts(nn.Module):
             self.width = sizes.recurrence.units
 
     def encode(self, outputs: Tensor, present: Tensor) -> Tensor:
-        """The neurons' outputs (T, B, N, d) behind the encoder."""
+        """Return the neurons' outputs (T, B, N, d) after the encoder, or unchanged without one."""
         return outputs if self.encoder is None else self.encoder(outputs, present)
 
     def remember(self, message: Tensor, state: RecurrenceState) -> tuple[Tensor, RecurrenceState]:
-        """What enters the head (T, B, .), of the message (T, B, .), and the state after it."""
+        """Run the recurrence, if any, on the message (T, B, M).
+
+        Returns:
+            The head's input (T, B, M'), and the recurrence's new state.
+        """
         if self.recurrence is None:
             return message, state
         remembered: tuple[Tensor, RecurrenceState] = self.recurrence(message, state)
         return remembered
 
     def start(self, rows: int) -> RecurrenceState:
-        """The recurrence's state at the start of episodes."""
+        """Return the recurrence's state at the start of `rows` episodes."""
         return () if self.recurrence is None else self.recurrence.start(rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
+        """Return the layers' weights under their names in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.arrays().items()}
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over the arrays of those parts that a model has as well."""
+        """Copy the weights of those layers that the arrays of a model file contain."""
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
@@ -81,14 +86,18 @@ class StudentParts(nn.Module):
 
 
 CHANGE_GAIN = 3.0
-"""Changes between steps enter as this multiple (folded on export)."""
+"""Factor of the changes between steps as inputs while learning; export folds it into the weights.
+"""
 
 NeuronState = tuple[Tensor, Tensor]
-"""Two parts (B, N, .), zeros where a neuron is reset."""
+"""Two tensors (B, N, .), which are zero where a neuron is reset."""
 
 
 class LstmNeuron(nn.LSTM):
-    """An LSTM on the reading, and its change if `change`. State: outputs h and cells c."""
+    """An LSTM that reads a slot's reading and, with `change`, its change since the last step.
+
+    Its state is the pair of outputs h and cells c.
+    """
 
     weight_ih_l0: nn.Parameter
     weight_hh_l0: nn.Parameter
@@ -104,14 +113,24 @@ class LstmNeuron(nn.LSTM):
             self.bias_ih_l0[units : 2 * units] += 1.0
 
     def begin(self, rows: int, slots: int) -> NeuronState:
-        """The state at the begin of episodes."""
+        """Return the state at the start of `rows` episodes with `slots` slots."""
         zeros = self.weight_hh_l0.new_zeros(rows, slots, self.hidden_size)
         return zeros, zeros
 
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
-        """Outputs (T, B, N, d); `values`, `change` (T, B, N), previous actions (T, B, A)."""
+        """Run the neurons over T steps.
+
+        Args:
+            values: readings (T, B, N).
+            change: their change since the step before (T, B, N).
+            previous: previous actions (T, B, A).
+            state: the state before the first step.
+
+        Returns:
+            Outputs (T, B, N, d), and the state after the last step.
+        """
         own = torch.stack([values, CHANGE_GAIN * change][: len(self.inputs)], -1)
         steps, rows, slots = values.shape
         outputs, (output, cell) = self(
@@ -122,7 +141,7 @@ class LstmNeuron(nn.LSTM):
         return outputs.reshape(steps, *shape), (output.view(shape), cell.view(shape))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The policy's arrays."""
+        """Return the weights under their names in a model file."""
         return {
             **_exported(self.weight_ih_l0, self.basis, self.actions),
             "neuron.hidden": array_of(self.weight_hh_l0),
@@ -130,7 +149,7 @@ class LstmNeuron(nn.LSTM):
         }
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a policy's arrays."""
+        """Copy the weights from the arrays of a model file."""
         with torch.no_grad():
             self.weight_ih_l0.copy_(_imported(arrays, self.basis))
             self.weight_hh_l0.copy_(torch.from_numpy(arrays["neuron.hidden"].copy()))
@@ -139,7 +158,10 @@ class LstmNeuron(nn.LSTM):
 
 
 class StackedNeuron(nn.Linear):
-    """A layer of tanh units on the newest readings. State: those before, and 1 where there are."""
+    """A layer of tanh units that reads a slot's `stack` newest readings.
+
+    Its state is the pair of earlier readings and a 1 where there are any.
+    """
 
     inputs = ("value",)
 
@@ -150,13 +172,23 @@ class StackedNeuron(nn.Linear):
         self.basis[0] = np.eye(stack)[0]
 
     def begin(self, rows: int, slots: int) -> NeuronState:
-        """The state at the begin of episodes."""
+        """Return the state at the start of `rows` episodes with `slots` slots."""
         return tuple(self.weight.new_zeros(rows, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
 
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
-        """Outputs (T, B, N, d); `values`, `change` (T, B, N), previous actions (T, B, A)."""
+        """Run the neurons over T steps.
+
+        Args:
+            values: readings (T, B, N).
+            change: not used.
+            previous: previous actions (T, B, A).
+            state: the state before the first step.
+
+        Returns:
+            Outputs (T, B, N, d), and the state after the last step.
+        """
         older, known = state
         older = torch.where(known > 0, older, values[0].unsqueeze(-1))
         line = torch.cat([older.flip(-1).movedim(-1, 0), values])  # oldest first
@@ -166,23 +198,24 @@ class StackedNeuron(nn.Linear):
         return outputs, (readings[-1][..., : self.stack - 1], torch.ones_like(known))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The policy's arrays."""
+        """Return the weights under their names in a model file."""
         exported = _exported(self.weight, self.basis, self.actions)
         return exported | {"neuron.bias": array_of(self.bias)}
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a policy's arrays."""
+        """Copy the weights from the arrays of a model file."""
         with torch.no_grad():
             self.weight.copy_(_imported(arrays, self.basis))
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
 def _width(inputs: int, actions: int, products: bool) -> int:
+    """Return the number of inputs of a neuron."""
     return inputs + actions + (inputs * actions if products else 0)
 
 
 def _entering(own: Tensor, previous: Tensor, products: bool) -> Tensor:
-    """What enters the neurons, (T, B, N, .): their own inputs, the previous action, products."""
+    """Return the neurons' inputs (T, B, N, .): own inputs, previous action, and their products."""
     shared = previous.unsqueeze(2).expand(-1, -1, own.shape[2], -1)
     parts = [own, shared]
     if products:
@@ -191,7 +224,7 @@ def _entering(own: Tensor, previous: Tensor, products: bool) -> Tensor:
 
 
 def _exported(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
-    """A policy's arrays, from what is learned."""
+    """Return a model file's arrays for learned weights."""
     own, shared, *products = np.split(array_of(weight), _ends(weight.shape[1], basis, actions), 1)
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -201,12 +234,13 @@ def _exported(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]
 
 
 def _ends(width: int, basis: np.ndarray, actions: int) -> list[int]:
+    """Return the column indices at which the learned weights split into their parts."""
     ends = [len(basis), len(basis) + actions]
     return [end for end in ends if end < width]
 
 
 def _imported(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
-    """What is learned, from a policy's arrays."""
+    """Return learned weights for a model file's arrays; the inverse of `_exported`."""
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
     if "neuron.products" in arrays:
@@ -216,7 +250,7 @@ def _imported(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
 
 
 class State(NamedTuple):
-    """What is carried from step to step: B rows of N slots; n channels, H units."""
+    """The state of a student from step to step: B rows, N slots, n channels, H memory units."""
 
     first: Tensor  # (B, N, .) of the neurons
     second: Tensor  # (B, N, .) of the neurons
@@ -226,20 +260,22 @@ class State(NamedTuple):
     recurrence: tuple[Tensor, ...] = ()  # (B, ...)
 
     def kept(self, keep: Tensor) -> State:
-        """This state in the rows (B,) with 1, a fresh one in those with 0."""
+        """Return the state with the rows reset whose `keep` (B,) is 0; it is 1 for all others."""
         return self._each(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
     def detach(self) -> State:
+        """Return the state cut off from the gradient."""
         return self._each(Tensor.detach)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> State:
+        """Return the state with `change` applied to each tensor."""
         first, second, memory, message, evidence = map(change, self[:5])
         recurrence = tuple(map(change, self.recurrence))
         return State(first, second, memory, message, evidence, recurrence)
 
 
 class Outcome(NamedTuple):
-    """What a student makes of a piece of T steps."""
+    """The outputs of a student for T steps of B rows."""
 
     attention: Tensor  # (T, B, N, n + 1) logarithms
     action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
@@ -249,7 +285,10 @@ class Outcome(NamedTuple):
 
 
 class Student(nn.Module):
-    """One query a nominal channel; T steps, B episodes, N channel slots, A actions."""
+    """Torch module of the student with one attention query for each channel.
+
+    T steps, B episodes, N slots, A actions, n channels.
+    """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()
@@ -278,12 +317,16 @@ class Student(nn.Module):
 
     @property
     def _layers(self) -> list[nn.Linear]:
+        """Return the head's layers."""
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
     def start_head(self, layers: Layers) -> None:
-        """Let the head begin as the teacher's network, blind to the mass of the message.
+        """Copy the teacher's network into the head, with no weight on the attention masses.
 
-        Where no message by channels enters it, it stays as it is.
+        Without a message by channels (`pma` or a recurrence) the head stays as it is.
+
+        Raises:
+            ValueError: the hidden layers differ in size.
         """
         if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
             raise ValueError(
@@ -299,10 +342,10 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def start_neurons(self, model: Model, head: bool = False) -> None:
-        """Let neurons, keys, queries and memory begin as a model's, and so the `head` where that is
-        asked for.
+        """Copy neurons, keys, queries and memory from a model, and with `head` its head too.
 
-        ValueError where sizes differ.
+        Raises:
+            ValueError: the sizes differ.
         """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._identifying(self._sizes) != (
@@ -326,8 +369,10 @@ class Student(nn.Module):
                 self._start_memory(sizes, tensors)
 
     def _take_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
-        """Where only one of both remembers, of the first layer what they share: the weights of the
-        readings.
+        """Copy the head's weights.
+
+        If only one of model and student has a memory, only the readings' weights are copied in the
+        first layer.
         """
         first, wanted = arrays["head.0.weight"], tuple(self._layers[0].weight.shape)
         parts = self.sizes.recurrence, sizes.recurrence
@@ -344,6 +389,7 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
     def _start_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
+        """Copy the memory's weights."""
         if self.sizes.memory != sizes.memory:
             raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
         memory, units = self.memory, self.sizes.memory
@@ -361,11 +407,11 @@ class Student(nn.Module):
 
     @staticmethod
     def _identifying(sizes: AttentionSizes) -> tuple[object, ...]:
-        """The sizes of what tells channels apart."""
+        """Return the sizes of the parts that identify channels."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
     def start(self, rows: int, slots: int) -> State:
-        """The state at the begin of episodes."""
+        """Return the initial state of `rows` episodes with `slots` slots each."""
         return State(
             *self.neuron.begin(rows, slots),
             self.queries.new_zeros(rows, self.sizes.memory),
@@ -375,9 +421,12 @@ class Student(nn.Module):
         )
 
     def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
-        """A piece of many episodes.
+        """Run the student over a batch of T steps.
 
-        Where `told` (T, B) is 1, the memory gets the true message in place of the attention's.
+        Args:
+            batch: the steps.
+            state: the state before them.
+            told: (T, B), 1 where the memory gets the true message in place of the attention's.
         """
         if not self.sizes.memory:
             return self._react(batch, state)
@@ -412,7 +461,7 @@ class Student(nn.Module):
         )
 
     def _react(self, batch: Batch, state: State) -> Outcome:
-        """The piece for a head that expects nothing."""
+        """Run a student whose head has no memory over a batch."""
         attention, message, state = self.listen(batch, state)
         remembered, recurrence = self.parts.remember(message, state.recurrence)
         ordered = None
@@ -423,10 +472,14 @@ class Student(nn.Module):
         return Outcome(attention, self.act(remembered), ordered, None, state)
 
     def listen(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
-        """Of a head that expects nothing: the attention's logarithms, message and neurons' state.
+        """Run the attention layer of a student whose head has no memory.
 
-        With pma the attention is learned beside it alone: it teaches the neurons which channel
-        they see.
+        With `pma` the attention does not enter the message: it only teaches the neurons to identify
+        their channels.
+
+        Returns:
+            Log-weights of the attention (T, B, N, n + 1), the message (T, B, M), and the neurons'
+                state.
         """
         encoded, state = self.identify(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
@@ -439,9 +492,10 @@ class Student(nn.Module):
         return attention, torch.cat([routed, mass - 1.0], -1), state
 
     def identify(self, batch: Batch, state: State) -> tuple[Tensor, State]:
-        """What the neurons, and the encoder, make of every slot (T, B, N, d), and the state.
+        """Run the neurons and the encoder over a batch; reset the neurons of rows that have moved.
 
-        The neurons are reset where their row has moved.
+        Returns:
+            Outputs of every slot (T, B, N, d), and the neurons' state.
         """
         first, second = state[:2]
         moved = batch.moved
@@ -460,19 +514,38 @@ class Student(nn.Module):
         return encoded, state._replace(first=first, second=second)
 
     def expect(self, memory: Tensor, lately: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
-        """The memory (B, H) of one step, and what it expects to read (B, channels)."""
+        """Advance the memory by one step.
+
+        Args:
+            memory: (B, H) GRU units.
+            lately: (B, 2 n) the message that was seen at the last step.
+            previous: (B, A) previous actions.
+
+        Returns:
+            The new memory (B, H), and the predicted readings (B, n).
+        """
         inputs = torch.cat([lately, previous], -1)
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
     def compared(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
-        """The evidence (B, N, channels) with this step's, of the readings (B, N) against `mean`."""
+        """Return the evidence (B, N, n), updated by how well readings fit the predicted ones.
+
+        Args:
+            values: (B, N) readings of the slots.
+            mean: (B, n) predicted readings of the channels.
+            evidence: (B, N, n) evidence before this step.
+        """
         width, most, gain, keep = self.prediction
         error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
     def believe(self, message: Tensor, mean: Tensor) -> Tensor:
-        """What is seen (B, 2 channels) of a message where `mean` is expected: values, shares."""
+        """Blend a message (B, 2 n) with the predicted readings `mean` (B, n).
+
+        Returns:
+            (B, 2 n): the blended readings, and the share of each that was observed.
+        """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
         news = routed / mass.clamp(min=1.0) - share * mean
@@ -482,10 +555,17 @@ class Student(nn.Module):
         return torch.cat([mean + news, share], -1)
 
     def remember(self, batch: Batch, message: Tensor, state: State) -> tuple[Tensor, ...]:
-        """What the head makes of a message (T, B, 2 channels): routed values, and masses.
+        """Run memory and head over the messages of a batch.
 
-        Returns the actions (T, B, A) on what it sees and on the ordered observation, what it
-        expected to read (T, B, channels), the last memory (B, H) and what was seen last.
+        Args:
+            batch: the steps.
+            message: (T, B, 2 n) routed readings and attention masses.
+            state: the state before them.
+
+        Returns:
+            Actions (T, B, A) on the blended readings; actions (T, B, A) on the ordered observation;
+                predicted readings (T, B, n); the last memory (B, H); the last blended message (B, 2
+                n).
         """
         memory, lately = state.memory, state.message
         memories, seen, means = [], [], []
@@ -505,7 +585,7 @@ class Student(nn.Module):
         )
 
     def truth(self, batch: Batch) -> Tensor:
-        """The message (T, B, 2 channels) of an attention that knows."""
+        """Return the message (T, B, 2 n) of an attention that identifies every channel."""
         n = self.channels
         shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
         shown = shown.scatter_reduce(-1, batch.channel, batch.present, "amax")[..., :n]
@@ -513,21 +593,21 @@ class Student(nn.Module):
 
     @staticmethod
     def _route(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """The message (..., 2 channels): routed values, and the mass of each query."""
+        """Return the message (..., 2 n): routed readings, and the attention mass of each query."""
         weights = weights[..., :-1] * present.unsqueeze(-1)
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
     def act(self, message: Tensor) -> Tensor:
-        """The action (..., A) before it is clipped to [-1, 1]."""
+        """Return the action (..., A) for the head's input, before it is clipped to [-1, 1]."""
         *hidden, last = self._layers
         for layer in hidden:
             message = torch.relu(layer(message))
         out: Tensor = last(message)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        """This student as a policy's model."""
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return the student's weights as a model file's contents."""
         arrays = {
             **self.neuron.arrays(),
             **self.parts.arrays(),
@@ -548,6 +628,7 @@ class Student(nn.Module):
 
     @property
     def _sizes(self) -> AttentionSizes:
+        """Return the sizes of the exported policy."""
         return AttentionSizes(
             actions=self.actions,
             neuron=self.sizes.neuron,
@@ -569,6 +650,7 @@ class Student(nn.Module):
         )
 
     def _memory_arrays(self) -> dict[str, np.ndarray]:
+        """Return the memory's weights under their names in a model file."""
         memory, units = self.memory, self.sizes.memory
         bias = memory.bias_ih.clone()
         bias[: 2 * units] += memory.bias_hh[: 2 * units]

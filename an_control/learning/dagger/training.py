@@ -1,9 +1,10 @@
-"""The updates of DAgger: identify the channels, route them, correct the student where it goes.
+"""The updates of DAgger for scalar channels.
 
-One optimiser and one loss serve all stages. The cross-entropy teaches every neuron which channel
-it sees; the action is learned through the soft routing and, beside it, from the ordered
-observation, which keeps the head a good driver. Where the teacher's action is saturated, which is
-often, the student must only be beyond it: there a hinge, or its gradient dies.
+One optimiser and one loss serve all stages. A cross-entropy teaches every neuron which channel it
+reads. The action is learned through the soft routing, and also from the ordered observation, which
+keeps the head able to drive. Where the teacher's action is saturated, which is often, the student's
+action only has to lie beyond it: there the loss is a hinge, since a squared error of clipped
+actions has no gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from an_control.learning.dagger.student import State, Student
 from an_control.learning.training_disturbances import Disturbance
 
 SATURATED = 0.999
+"""Absolute label from which on an action counts as saturated."""
 LARGEST_LOSS = 9.0
+"""Bound of one action's squared error."""
 
 
 def train_round(
@@ -35,8 +38,20 @@ def train_round(
     rng: np.random.Generator,
     progress: float,
 ) -> dict[str, float]:
-    """One round of updates in place, which begins at `progress` (0..1) of the rounds after the
-    first one, at least one of them; returns the means of its last 150 updates.
+    """Train the student in place for one round.
+
+    Args:
+        student: the student to train.
+        optimiser: of the student's parameters.
+        episodes: all episodes to learn from, the newest last.
+        settings: numbers of updates, rates, and weights of the losses.
+        number: the round; 0 is the first one.
+        rng: decides all random numbers.
+        progress: finished share (0..1) of the later rounds when this round starts.
+
+    Returns:
+        The mean of each figure over the last 150 updates. At least one update is made, also where
+            the time limit is over.
     """
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
@@ -86,7 +101,7 @@ def train_round(
 
 
 def _newest(episodes: Sequence[Episode], settings: DaggerSettings) -> int:
-    """How many of the last episodes count as the newest."""
+    """Return how many of the last episodes count as the newest."""
     unit = settings.collection.episode_steps
     if not unit:
         return settings.newest
@@ -100,10 +115,10 @@ def train_memory(
     settings: DaggerSettings,
     rng: np.random.Generator,
 ) -> None:
-    """Teach the memory what the channels will read, and the head to do with it, in place.
+    """Train the head and its memory in place to predict the channels' readings.
 
-    The message is the true one, as of an attention that knows; it lacks missing channels, and now
-    and then everything for some steps, as after a reshuffle.
+    The message is the true one, as if every channel were identified. It lacks missing channels, and
+    at times the whole message is blank for some steps, as after a reshuffle.
     """
     rows, updates = 2 * settings.batch, settings.memory_updates
     wiring = StreamSettings({Disturbance("missing=0.05..0.5"): 0.6}, reshuffled=0.0)
@@ -133,7 +148,10 @@ def train_memory(
 
 
 def _blank(batch: Batch, rng: np.random.Generator) -> Tensor:
-    """(T, B) 0 where a row's message is missing: some steps of every so many, in most rows."""
+    """Return (T, B): 0 at steps where a row's whole message is blanked, else 1.
+
+    Most rows are blanked, for some steps in every 25, 50 or 100.
+    """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
     for row in np.flatnonzero(rng.random(rows) < 0.7):
@@ -143,14 +161,14 @@ def _blank(batch: Batch, rng: np.random.Generator) -> Tensor:
 
 
 def _told(batch: Batch, share: float) -> Tensor:
-    """(T, B) 1 in the first rows, `share` of them."""
+    """Return (T, B): 1 in the first `share` of the rows, else 0."""
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
     return first.float().expand(steps, rows)
 
 
 def _at_start(student: Student | PaperStudent, state: State | None, batch: Batch) -> State:
-    """The state at the begin of a piece: a fresh one in the rows that start an episode."""
+    """Return the state at the start of a batch, reset in the rows that start an episode."""
     if state is None:
         state = student.start(*batch.values.shape[1:])
     return state.kept((~batch.fresh).float())
@@ -159,6 +177,7 @@ def _at_start(student: Student | PaperStudent, state: State | None, batch: Batch
 def _loss(
     student: Student, batch: Batch, state: State, settings: DaggerSettings, told: Tensor | None
 ) -> tuple[Tensor, State, dict[str, float]]:
+    """Return the loss of a batch, the detached state after it, and figures for the metrics."""
     outcome = student(batch, state, told)
     weight = batch.present * batch.counts.unsqueeze(-1)
     wrong = nn.functional.nll_loss(
@@ -186,13 +205,13 @@ def _loss(
 
 
 def _expectation_loss(expected: Tensor, batch: Batch) -> Tensor:
-    """Squared error of what was expected to read; mean over the steps."""
+    """Return the mean squared error of the predicted readings over the valid steps."""
     each = ((expected - batch.ordered) ** 2).mean(-1)
     return (each * batch.counts).sum() / batch.counts.sum()
 
 
 def _action_loss(action: Tensor, batch: Batch) -> Tensor:
-    """Squared error, one-sided where the label is saturated, bounded; mean over the steps."""
+    """Return the mean squared action error, bounded, and one-sided where the label is saturated."""
     labels = batch.labels
     beyond = torch.relu(1.0 - labels * action) ** 2
     error = torch.where(labels.abs() > SATURATED, beyond, (action - labels) ** 2)

@@ -1,16 +1,14 @@
-"""Optimisers that only rank candidates: ask for a generation, tell its fitness (larger is better).
+"""Optimisers that rank candidates: `ask` for a generation, `tell` its fitness (larger is better).
 
-Every random number comes from the generator that is handed in, so a generation is a function of
-the optimiser's state and that generator alone.
+All random numbers come from the generator passed to `ask`, so a generation follows from the
+optimiser's state and that generator alone.
 
-The state of a pycma strategy as plain values, for a checkpoint.
-
-pycma offers only pickle, and whoever unpickles a file runs the code that the file names. pycma also
-evaluates options that are text, so even an unpickler that admits nothing but pycma's classes is
-unsafe. Here the attributes of pycma's own objects that are numbers, arrays, lists of these or None
-are stored by their path (`.sm.C`), and restored by the same paths in a strategy that was
-constructed with the same settings. Text, functions and classes are settings: they come from the
-constructor alone. A file can therefore change numbers, and nothing else.
+Checkpoints of pycma hold plain values. pycma itself offers only pickle, and unpickling runs the
+code that a file names; pycma also evaluates options that are text, so an unpickler restricted to
+pycma's classes is unsafe too. Here those attributes of pycma's objects that are numbers, arrays,
+lists of these, or None are stored by their path (`.sm.C`) and restored by the same paths in a
+strategy that was made with the same settings. Text, functions and classes come from the constructor
+alone. So a file can change numbers and nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ SKIPPED = frozenset(
         *(".B", ".C", ".D", ".dC"),  # the sampler's, see `_updateBDfromSM`
     }
 )
-"""Attributes that no later generation needs from a checkpoint."""
+"""Paths of attributes that later generations do not need from a checkpoint."""
 
 
 def collect_values(strategy: Any) -> dict[str, Any]:
@@ -41,10 +39,11 @@ def collect_values(strategy: Any) -> dict[str, Any]:
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Put collected values into a strategy of the same settings that has the same attributes.
+    """Set the values of a strategy that was made with the same settings.
 
-    Raise CheckpointError naming the path of a value that is unknown, missing, or of another type
-    or shape.
+    Raises:
+        CheckpointError: a value is unknown, missing, or of another type or shape; the error names
+            its path.
     """
     slots = _slots(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
@@ -94,14 +93,14 @@ def _is_plain(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a plain value as a checkpoint holds it: numbers are Python's, sequences lists."""
+    """Return a plain value as a checkpoint stores it: Python numbers, and lists."""
     if isinstance(value, list | tuple | range):
         return [_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _like(known: Any, value: Any, path: str) -> Any:
-    """Return a value of a checkpoint with the type and the memory layout of the known one."""
+    """Return a checkpoint's value with the type and memory layout of the known one."""
     expected = _plain(known)
     if _form(value) != _form(expected):
         raise CheckpointError(f"strategy{path}: {_form(value)}, not {_form(expected)}")
@@ -116,6 +115,7 @@ def _like(known: Any, value: Any, path: str) -> Any:
 
 
 def _form(value: Any) -> str:
+    """Return the type of a value as text for an error."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape} of {value.dtype}"
     if isinstance(value, list) and not _is_plain(value):
@@ -131,34 +131,47 @@ class Optimiser(Protocol):
 
     @property
     def centre(self) -> np.ndarray:
-        """Its mean (n,)."""
+        """Return the mean (n,)."""
 
     @property
     def sigma(self) -> float:
-        """Its mean standard deviation."""
+        """Return the mean standard deviation of the vector's elements."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """A generation's candidates (P, n)."""
+        """Draw the candidates (P, n) of a generation."""
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Their fitness (P,), NaN where a candidate failed; `progress` (0..1) of the run."""
+        """Update the distribution by the fitness of the candidates of the last `ask`.
+
+        Args:
+            fitness: (P,), NaN where a candidate failed.
+            progress: finished share (0..1) of the run.
+        """
 
     def state(self) -> dict[str, Any]:
-        """Arrays and numbers for `restore`, between two generations."""
+        """Return arrays and numbers from which `restore` continues, between two generations."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state that `state` returned."""
 
 
 class Cma:
-    """CMA-ES by pycma (Hansen 2016), full or diagonal covariance, restarted where it stalls.
+    """CMA-ES by pycma (Hansen 2016), with full or diagonal covariance.
 
-    A restart begins at the mean with the first sigma.
+    Where pycma stops, it is restarted at the mean with the initial sigma.
     """
 
     def __init__(
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
+        """Start a search.
+
+        Args:
+            start: (n,) initial mean.
+            sigma: initial standard deviation.
+            population: candidates of a generation.
+            diagonal: use a diagonal covariance.
+        """
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
         self._restart(start)
 
@@ -193,16 +206,19 @@ class Cma:
 
     @property
     def centre(self) -> np.ndarray:
+        """Return the mean (n,)."""
         return np.array(self._strategy.mean)
 
     @property
     def sigma(self) -> float:
+        """Return the mean standard deviation of the vector's elements."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
         )
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the candidates (P, n) of a generation."""
         self._noise.rng = rng
         if self._strategy.stop():
             self._restart(self.centre)
@@ -211,12 +227,20 @@ class Cma:
         return np.array(self._asked)
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
+        """Update the distribution by the fitness (P,); `progress` is not used."""
         self._strategy.tell(self._asked, list(-finite(fitness)))
 
     def state(self) -> dict[str, Any]:
+        """Return the values of pycma's strategy."""
         return {"strategy": collect_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned.
+
+        Raises:
+            CheckpointError: the state holds a pickled strategy, or does not fit the installed
+                pycma.
+        """
         values = state["strategy"]
         if not isinstance(values, dict):
             raise CheckpointError(
@@ -230,7 +254,7 @@ class Cma:
 
 
 class _Noise:
-    """pycma's source of normal numbers: the generator at hand."""
+    """Source of pycma's normal random numbers: the generator of the current generation."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -240,25 +264,26 @@ class _Noise:
 
 
 class Ascent(Protocol):
-    """How a mean (n,) follows an estimated gradient (n,) of a size that says little."""
+    """Rule by which a mean (n,) follows an estimated gradient (n,) of unknown scale."""
 
     def change(self, gradient: np.ndarray) -> np.ndarray:
-        """The step (n,) for a rate of 1."""
+        """Return the step (n,) for a learning rate of 1."""
 
     def state(self) -> dict[str, Any]:
-        """For `restore`."""
+        """Return the values from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state that `state` returned."""
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015), the prior of its moments corrected."""
+    """Adam (Kingma & Ba 2015) with bias-corrected moments."""
 
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def change(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the step (n,) for a learning rate of 1."""
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
@@ -267,39 +292,47 @@ class Adam:
         return mean / scale
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         moments = {"first": self._first, "second": self._second}
         return moments | {"generation": self._generation}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self._first, self._second = state["first"], state["second"]
         self._generation = state["generation"]
 
 
 class ClipUp:
-    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients, its length at
-    most 1; the rate is the largest step's length. Momentum and step are the authors'."""
+    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients.
+
+    The momentum's length is at most 1, so the learning rate is the length of the largest step.
+    Momentum 0.9 and step 0.5 are the authors' values.
+    """
 
     def __init__(self, size: int) -> None:
         self._velocity = np.zeros(size)
 
     def change(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the step (n,) for a learning rate of 1."""
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
         self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
         return self._velocity
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         return {"velocity": self._velocity}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self._velocity = state["velocity"]
 
 
 class Pgpe:
-    """PGPE (Sehnke et al. 2010): mirrored candidates, centred ranks, Adam or ClipUp on the mean.
+    """PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
 
-    The mean's rate falls to a tenth over the run; each number's sigma moves by at most a tenth a
-    generation.
+    Adam or ClipUp moves the mean, with a learning rate that falls to a tenth over the run. Each
+    element has its own sigma, which changes by at most a tenth in a generation.
     """
 
     def __init__(
@@ -311,6 +344,19 @@ class Pgpe:
         sigma_rate: float = 0.05,
         clipup: bool = False,
     ) -> None:
+        """Start a search.
+
+        Args:
+            start: (n,) initial mean.
+            sigma: initial standard deviation.
+            population: candidates of a generation.
+            rate: learning rate of the mean.
+            sigma_rate: learning rate of the sigmas.
+            clipup: move the mean by ClipUp, not Adam.
+
+        Raises:
+            ValueError: the population is odd.
+        """
         if population % 2:
             raise ValueError(f"population {population}: must be even, candidates come in pairs")
         self.centre = np.array(start, np.float64)
@@ -320,14 +366,17 @@ class Pgpe:
 
     @property
     def sigma(self) -> float:
+        """Return the mean standard deviation of the vector's elements."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the candidates (P, n) of a generation; the second half mirrors the first."""
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas
         return np.concatenate([self.centre + self._steps, self.centre - self._steps])
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
+        """Update mean and sigmas by the fitness (P,) of the last candidates."""
         ranks = centred_ranks(finite(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
@@ -339,10 +388,12 @@ class Pgpe:
         self._sigmas = self._sigmas * (1.0 + change)
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         mean = {"centre": self.centre, "sigmas": self._sigmas}
         return mean | {"ascent": self._ascent.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self.centre, self._sigmas = state["centre"], state["sigmas"]
         self._ascent.restore(state["ascent"])
 
@@ -350,7 +401,18 @@ class Pgpe:
 def make_optimiser(
     name: Name, start: np.ndarray, sigma: float, population: int, **settings: Any
 ) -> Optimiser:
-    """ValueError where there is none of that name."""
+    """Return the optimiser with this name.
+
+    Args:
+        name: one of `Name`.
+        start: (n,) initial mean.
+        sigma: initial standard deviation.
+        population: candidates of a generation.
+        settings: further arguments of `Pgpe`.
+
+    Raises:
+        ValueError: no optimiser has this name.
+    """
     if name in ("pgpe", "pgpe-clipup"):
         return Pgpe(start, sigma, population, **settings, clipup=name == "pgpe-clipup")
     if name not in ("cma", "cma-diagonal"):
@@ -359,7 +421,7 @@ def make_optimiser(
 
 
 def finite(fitness: np.ndarray) -> np.ndarray:
-    """Failed candidates take the worst rank: just below the worst of the others."""
+    """Return the fitness with NaN replaced by a value just below the worst of the others."""
     failed = ~np.isfinite(fitness)
     if failed.all():
         return np.zeros_like(fitness)
@@ -368,7 +430,7 @@ def finite(fitness: np.ndarray) -> np.ndarray:
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:
-    """Ranks from -0.5 (worst) to 0.5 (best); equals share theirs."""
+    """Return ranks from -0.5 (worst) to 0.5 (best); equal values share their mean rank."""
     _, place, counts = np.unique(fitness, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2.0
     return middle[place] / max(1, len(fitness) - 1) - 0.5

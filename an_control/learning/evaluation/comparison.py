@@ -1,6 +1,6 @@
-"""Several protocols beside each other: distributions, and differences of the same episodes.
+"""Compare several protocols: distributions of returns, and differences over the same episodes.
 
-A table's rows in a file, one by one, so that a table that was stopped does not start over.
+The rows of a table can be kept in a file one by one, so that an interrupted table continues.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from an_control.system.files import read_regular, write_whole
 from an_control.system.statistics import with_error
 
 HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
-"""Of a table; returns and differences are means +- standard errors over episodes."""
+"""Head of a table; returns and differences are means +- standard errors over episodes."""
 BACK_STEPS, BACK_SHARE = (150, 350), 0.95
-"""An episode is back if, in these steps after the last move, its mean reward is this share of that
-which the first protocol's episodes, in which nothing moves, have there."""
+"""An episode has recovered if its mean reward, at these steps after the last permutation, reaches
+this share of the mean reward that the first protocol's undisturbed episodes have at the same
+steps."""
 BEGIN, END = "<!-- table {} -->", "<!-- end of table -->"
+"""Marks in a Markdown file around a table."""
 
 
 def compare(
@@ -33,17 +35,21 @@ def compare(
     until: Mapping[str, int | None] | None = None,
     walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
-    """One entry a protocol, by name; the first one is what the others differ from.
+    """Return one table row for each protocol, with differences to the first protocol.
 
-    `until` says from which step on nothing moved any more; what share of the episodes was back by
-    then is `back`. It is None where that is not known: of the first protocol itself, and where
-    signals move on the way in that one, or its results lack the rewards of each step.
+    Differences compare episodes of the same number, which have the same start: mean, standard
+    deviation, and the number of episodes whose returns are equal to the last bit.
 
-    Of protocols with a stop, `walked_m` has how far the robots came that were up when it ended, and
-    `walk_again` how many of them came at least `walk_m`; both are None without a stop.
-
-    Differences are those of episodes of the same number, so of the same start: mean, sd, and in
-    how many of them the returns are equal to the last bit.
+    Args:
+        runs: Results by protocol.
+        success: An episode with a return above this is a success.
+        until: For each protocol the step after which signals are not permuted any more, if any. The
+            row's `back` is the share of episodes that then recovered. It is None if that is not
+            defined: for the first protocol, if the first protocol permutes signals itself, or if
+            its results have no reward for each step.
+        walk_m: Distance in metres that counts as walking again after a stop. For protocols with a
+            stop, `walked_m` lists the distances of the robots that were upright when it ended, and
+            `walk_again` counts those that reached `walk_m`; both are None otherwise.
     """
     (first, *_) = runs.values()
     return [
@@ -61,6 +67,7 @@ def compare(
 
 
 def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str, Any]:
+    """Return mean, standard deviation and number of equal returns of two protocols' episodes."""
     pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
     apart = np.array([one - other for one, other in pairs])
     return {
@@ -71,7 +78,7 @@ def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str,
 
 
 def _back(results: Sequence[Result], first: Sequence[Result], until: int | None) -> float | None:
-    """The share of the episodes that walk on as if nothing had been, as the first ones do."""
+    """Return the share of episodes that recovered after step `until`; None if undefined."""
     if until is None or results is first or any(one.rewired for one in first):
         return None
     begin, end = (until + steps for steps in BACK_STEPS)
@@ -84,14 +91,23 @@ def _back(results: Sequence[Result], first: Sequence[Result], until: int | None)
 
 
 def _walked(results: Sequence[Result], walk_m: float | None) -> dict[str, Any]:
-    """How far robots came after a stop; None where there was none, or all of them were down."""
+    """Return the distances after a stop, and how many of them reached `walk_m`.
+
+    Both are None if there was no stop, or no robot was upright at its end.
+    """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
 
 
 def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -> list[str]:
-    """One entry of `compare` as people read it; these as there."""
+    """Return the lines that describe one row of `compare` in a terminal.
+
+    Args:
+        row: A row of `compare`.
+        success: As passed to `compare`.
+        walk_m: As passed to `compare`.
+    """
     count = len(row["episodes"])
     text = {
         "return": f"{with_error(row['mean'], row['sd'], count)} over {count} episodes,"
@@ -111,8 +127,10 @@ def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The entries of `compare` as a table; means +- standard errors, with three digits or more of
-    the largest return."""
+    """Return the rows of `compare` as a Markdown table.
+
+    Means and standard errors have at least three digits of the largest return.
+    """
     lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
     digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
@@ -128,7 +146,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _again(row: Mapping[str, Any]) -> str:
-    """Of the robots that were up at the end of a stop: how many walk, and the median way."""
+    """Return the table cell on robots after a stop: how many walk again, and the median way."""
     if not row["walked_m"]:
         return ""
     count = len(row["walked_m"])
@@ -137,6 +155,7 @@ def _again(row: Mapping[str, Any]) -> str:
 
 
 def _row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
+    """Return a Markdown table row."""
     share, apart = row["success_share"], row["difference"]
     episodes = len(row["episodes"])
     cells = [
@@ -151,12 +170,24 @@ def _row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
 
 
 def error(sd: float, episodes: int, digits: int = 0) -> str:
-    """The standard error of a mean over episodes whose standard deviation is `sd`, after "+-"."""
+    """Return the text "+- ERROR" for the standard error of a mean.
+
+    Args:
+        sd: Standard deviation of the episodes' returns.
+        episodes: Number of episodes.
+        digits: Digits after the decimal point.
+
+    >>> error(30.0, 101)
+    '+- 3'
+    """
     return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"
 
 
 def missing_marks(path: Path, titles: Iterable[str]) -> str:
-    """Marks of these tables' titles that a Markdown file lacks, empty where none or no file."""
+    """Return a message on the tables' marks that a Markdown file lacks; "" if it has all.
+
+    A file that does not exist lacks none.
+    """
     if not path.exists():
         return ""
     text = read_regular(path).decode()
@@ -165,10 +196,17 @@ def missing_marks(path: Path, titles: Iterable[str]) -> str:
 
 
 def write_tables(path: Path, tables: Mapping[str, str]) -> None:
-    """Put tables, by title, between their marks in a Markdown file, or into a new file.
+    """Write tables into a Markdown file, each between the marks of its title.
 
-    The marks are `<!-- table TITLE -->` and `<!-- end of table -->`; ValueError where a file has
-    none of a title.
+    The marks are `<!-- table TITLE -->` and `<!-- end of table -->`. A file that does not exist is
+    created.
+
+    Args:
+        path: The file.
+        tables: Tables in Markdown by title.
+
+    Raises:
+        ValueError: The file lacks the marks of a title.
     """
     if problem := missing_marks(path, tables):
         raise ValueError(problem)
@@ -184,16 +222,21 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
 
 
 def _parts(text: str, title: str) -> tuple[str, ...]:
-    """What stands before a table and behind it, each with its mark; empty without the marks."""
+    """Return the text before and after a table, each with its mark; () if a mark is missing."""
     before, begin, rest = text.partition(BEGIN.format(title) + "\n")
     _, end, after = rest.partition(END)
     return (before + begin, end + after) if begin and end else ()
 
 
 class KeptRows:
-    """Results by protocol, and `about`: what decides them beside it.
+    """File that keeps the results of finished protocols, so that an interrupted table continues.
 
-    Raises ValueError where the file is of another table, or of none.
+    Args:
+        path: The file; it is created with the first row.
+        about: What decides the results beside the protocol; it must be the same in the file.
+
+    Raises:
+        ValueError: The file is of another table, or of none.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -213,29 +256,40 @@ class KeptRows:
                 raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
 
     def row(self, protocol: str, *, stepwise: bool) -> list[Result] | None:
-        """What was kept; None where that is nothing, or lacks each step's reward and `stepwise`
-        asks for that: compiled rollouts played it then."""
+        """Return the kept results of a protocol, or None if there are none.
+
+        Args:
+            protocol: The protocol's text.
+            stepwise: Whether each step's reward is needed; results of compiled rollouts lack them
+                and are then not returned.
+        """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
             return None
         return row
 
     def keep(self, protocol: str, results: Sequence[Result]) -> None:
-        """Add a row. WriteError where the file cannot be written; it is as before then."""
+        """Add the results of a protocol to the file.
+
+        Raises:
+            WriteError: The file cannot be written; it is then unchanged.
+        """
         self._rows[protocol] = list(results)
         rows = {name: [_plain(one) for one in row] for name, row in self._rows.items()}
         write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def drop(self) -> None:
-        """Delete the file: the table is written."""
+        """Delete the file, once the table is written."""
         self._path.unlink()
 
 
 def _plain(result: Result) -> dict[str, Any]:
+    """Return a result as values for JSON."""
     return {**asdict(result), "rewards": result.rewards.tolist()}
 
 
 def _result(episode: Mapping[str, Any]) -> Result:
+    """Return the result in a dict of `_plain`."""
     values = {one.name: episode[one.name] for one in fields(Result)}
     values |= {"rewards": np.array(values["rewards"]), "rewired": tuple(values["rewired"])}
     return Result(**values)

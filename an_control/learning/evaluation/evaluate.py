@@ -1,9 +1,7 @@
-"""Evaluation without ROS: whole episodes under the disturbances that the simulator offers.
+"""Play whole episodes with a policy, without ROS, under the disturbances of the simulator.
 
-Episode e of a run starts from `episode_seed(seed, e)` and its readings pass the same `Disturber` as
-over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
-
-A policy in an environment, for one protocol after the other.
+Episode e of a run starts from `episode_seed(seed, e)`, and its readings pass the same `Disturber`
+as over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
 """
 
 from __future__ import annotations
@@ -36,10 +34,25 @@ def evaluate(
     report: Callable[[Result], None] | None = None,
     watch: Watch | None = None,
 ) -> list[Result]:
-    """Play `episodes` episodes; `channels` name the observation's numbers in their order.
+    """Play episodes of an environment with a policy.
 
-    The same seed gives the same starts and the same permutations under every protocol. ValueError
-    where the protocol asks for what the environment does not have.
+    The same seed gives the same starts and the same permutations under every protocol.
+
+    Args:
+        policy: The policy; it is reset before each episode.
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        episodes: Number of episodes.
+        seed: Seed of starts and disturbances.
+        protocol: What is done to the readings and the neurons' state.
+        report: Called with each result.
+        watch: Called after each action.
+
+    Returns:
+        One result for each episode.
+
+    Raises:
+        ValueError: The environment does not support what the protocol asks for.
     """
     if isinstance(protocol, DisturbanceSettings):
         protocol = Protocol(protocol)
@@ -57,7 +70,11 @@ def evaluate(
 
 
 def _show(env: gymnasium.Env[Any, Any], background: str) -> None:
-    """Let a camera's environment take this background, or the one that it has by itself."""
+    """Set the background of a camera's environment; "" is its own.
+
+    Raises:
+        ValueError: The environment has no backgrounds.
+    """
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
         inner.show(background or inner.plain)
@@ -73,7 +90,19 @@ def evaluate_fused(
     seed: int,
     disturbance: DisturbanceSettings,
 ) -> list[Result]:
-    """The same episodes by compiled rollouts; for environments and scramblings that have them."""
+    """Play the same episodes by compiled rollouts; `can_fuse` must hold.
+
+    Args:
+        model: The model to play.
+        env: An environment with compiled physics.
+        channels: Ids of the observation's entries, in their order.
+        episodes: Number of episodes.
+        seed: Seed of starts and disturbances.
+        disturbance: What is done to the readings.
+
+    Returns:
+        One result for each episode, without the rewards of its steps.
+    """
     from an_control.learning.rollout.compiled.engine import FusedEngine
 
     begin = time.perf_counter()
@@ -91,7 +120,7 @@ def evaluate_fused(
 
 
 def can_fuse(model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings) -> bool:
-    """Whether `evaluate_fused` can play this."""
+    """Return whether `evaluate_fused` supports this model, environment and disturbance."""
     if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
         return False
     if isinstance(env, Adapted) and env.units:
@@ -100,7 +129,12 @@ def can_fuse(model: Model, env: gymnasium.Env[Any, Any], disturbance: Disturbanc
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:
-    """The distribution of the returns; `success` is the return that counts as one."""
+    """Return the distribution of the returns, and means over the episodes.
+
+    Args:
+        results: Results of one protocol.
+        success: An episode with a return above this is a success; None if there is no threshold.
+    """
     returns = np.array([result.total for result in results])
     distances = [result.distance_m for result in results if result.distance_m is not None]
     return {
@@ -117,9 +151,16 @@ def summary(results: Sequence[Result], success: float | None = None) -> dict[str
 
 
 class Stage:
-    """Plays protocols with one model, environment and seed.
+    """Player of protocols with one model, environment and seed.
 
-    Compiled rollouts play what they can, unless every step's reward is wanted (`stepwise`).
+    Compiled rollouts are used where they can, unless `stepwise`.
+
+    Args:
+        model: The model.
+        env: The environment.
+        seed: Seed of starts and disturbances.
+        stepwise: Whether the reward of every step is needed.
+        recovery: Mean change of a reading per tick below which the robot is pushed; 0 for never.
     """
 
     def __init__(
@@ -130,7 +171,7 @@ class Stage:
         stepwise: bool,
         recovery: float,
     ) -> None:
-        self.channels: list[str] = describe(env, "", "")["channels"]
+        self.channels = describe(env, "", "").channels
         self.stepwise = stepwise
         self._model, self._env, self._seed, self._recovery = model, env, seed, recovery
         self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}
@@ -142,7 +183,17 @@ class Stage:
         report: Callable[[Result], None] | None = None,
         watch: Watch | None = None,
     ) -> list[Result]:
-        """These episodes; ValueError where the environment does not offer what is asked for."""
+        """Play episodes under a protocol and return their results.
+
+        Args:
+            protocol: What is done to the readings, and with which monitor.
+            episodes: Number of episodes.
+            report: Called with each result, unless compiled rollouts play.
+            watch: Called after each action.
+
+        Raises:
+            ValueError: The environment does not support what the protocol asks for.
+        """
         model, part = self._model, protocol.without
         model = model if part is None else without(model, part)
         which = protocol.monitor, part

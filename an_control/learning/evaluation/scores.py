@@ -1,7 +1,7 @@
-"""Scores: returns as shares of the way from the random policy to the teacher.
+"""Score policies: 0 is the random policy's return, 1 the teacher's.
 
-A score is (mean - random) / (teacher - random). Every row of a table of scores plays the same
-episodes from their beginning; each is played until its share of the time is spent.
+A score is (mean - random) / (teacher - random). All rows of a table play the same episodes in the
+same order, each as many as its time allows.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from an_control_sim.gym.environments import adapter_of
 from an_control_sim.gym.failure import EnvironmentFailure, Failures
 
 SEED = 1
-"""Of the episodes; training takes others."""
+"""Seed of the episodes; training uses others."""
 EPISODES = 10, 100
-"""Of a row, at least and at most."""
+"""Minimum and maximum number of episodes of a row."""
 MIN_EPISODES = 2
-"""Of a row that has a standard error."""
+"""Minimum number of episodes for a standard error."""
 MIN_CHANNELS = 10
-"""Of a task whose table has a row with a tenth of the channels missing."""
+"""Minimum number of channels for the row with a tenth of them missing."""
 MIN_STEPS = {"100": 200, "25": 50}
-"""The teacher's mean episode length from which on a row of reshuffles says something."""
+"""Minimum mean length of the teacher's episodes for a row with reshuffles to mean something, by
+protocol."""
 
 
 class Case(NamedTuple):
-    """A row: who acts, and under what."""
+    """Row of the table to play: which policy acts, under which protocol."""
 
     name: str
     who: str
@@ -66,7 +67,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Row:
-    """A case's returns, one an episode, and the mean steps of its episodes."""
+    """Returns of a case, one for each episode, and the mean length of its episodes in steps."""
 
     name: str
     returns: tuple[float, ...]
@@ -74,26 +75,39 @@ class Row:
 
     @property
     def array(self) -> np.ndarray:
-        """The returns (E,)."""
+        """Return the returns as an array (E,)."""
         return np.array(self.returns)
 
     @property
     def mean(self) -> float:
+        """Return the mean return."""
         return float(self.array.mean())
 
     @property
     def error(self) -> float:
-        """The standard error of the mean."""
+        """Return the standard error of the mean return."""
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def score(self, random: Row, teacher: Row) -> float:
-        """NaN where the teacher is no better than the random policy."""
+        """Return the score of the mean return.
+
+        It is NaN if the teacher is no better than the random policy.
+        """
         way = teacher.mean - random.mean
         return (self.mean - random.mean) / way if way > 0.0 else math.nan
 
 
 class Scoring:
-    """A task's table of scores, row by row; an action is taken on the task's own channels."""
+    """Player of a table of scores, row by row.
+
+    Teacher and random policy act on the task's own channels.
+
+    Args:
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        teacher: The teacher.
+        model: The student.
+    """
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
@@ -102,10 +116,14 @@ class Scoring:
         self._teacher = in_units(teacher, adapter_of(env).units)
         self._policy = make_policy(model)
         self.failures = Failures()
-        """Of the episodes, which are left out."""
+        """Failed episodes, which are left out."""
 
     def cases(self, rows: Sequence[Row]) -> list[Case]:
-        """What is to be played, once the rows of `REFERENCES` are there."""
+        """Return the cases that are meaningful for this task.
+
+        Args:
+            rows: The rows of `REFERENCES`.
+        """
         steps = rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
         return [
@@ -116,9 +134,15 @@ class Scoring:
         ]
 
     def play(self, case: Case, seconds: float, bounds: tuple[int, int] = EPISODES) -> Row:
-        """A row: episodes until so much processor time is spent, so many at least and at most.
+        """Play the episodes of a row until a limit of processor time; failed episodes are left out.
 
-        Those that fail are left out; EnvironmentFailure where nearly all do.
+        Args:
+            case: The row.
+            seconds: Limit of processor time, in seconds.
+            bounds: Minimum and maximum number of episodes.
+
+        Raises:
+            EnvironmentFailure: Nearly all episodes failed.
         """
         protocol = Protocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
@@ -144,11 +168,13 @@ class Scoring:
         return Row(case.name, returns, float(np.mean(steps)))
 
     def _student(self, disturber: Disturber, start: Start, protocol: Protocol) -> tuple[float, int]:
+        """Play an episode of the student and return (return, steps)."""
         policy: Policy = self._policy
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
 
     def _unshuffled(self, who: str, disturber: Disturber, start: Start) -> tuple[float, int]:
+        """Play an episode of the random policy or the teacher and return (return, steps)."""
         disturber.reset(start.episode)
         act = self._random(start) if who == "random" else self._taught()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
@@ -161,16 +187,18 @@ class Scoring:
         return episode.total, len(episode.rewards)
 
     def _taught(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the teacher as a function of the observation; missing readings are replaced."""
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
 
     def _random(self, start: Start) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a random policy as a function of the observation."""
         rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table: returns and scores, with the standard errors of the rows' own means."""
+    """Return the table of returns and scores in Markdown, with the standard errors of the rows."""
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows
     way = teacher.mean - random.mean

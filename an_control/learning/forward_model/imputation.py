@@ -1,6 +1,7 @@
-"""The network that imputes missing channels, from its own estimates of the tick before.
+"""Training of two of the monitor's networks: imputation and the identity classifier.
 
-The identity classifier: which channel a slot carries, by what it read in the last ticks.
+The imputation network estimates missing channels from its own estimates of the tick before. The
+identity classifier finds out which channel a slot carries from its readings in the last ticks.
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "b
 
 
 class Imputation(Training):
-    """Goes through the episodes with some channels missing, others now and then.
+    """Training of the imputation network, on episodes in which changing channels are missing.
 
-    It learns from what it imputed itself: `imputation_ticks` ticks of each row of the batch in an
-    update, then the ticks that follow. `arrays` of a model file that imputes already are where it
-    starts from.
+    The network learns from its own estimates: an update runs each row of the batch over
+    `imputation_ticks` ticks, and the next update continues with the ticks that follow.
     """
 
     name = "impute"
@@ -51,6 +51,15 @@ class Imputation(Training):
         rng: np.random.Generator,
         arrays: Mapping[str, np.ndarray] = NO_ARRAYS,
     ) -> None:
+        """Prepare the batches and the network.
+
+        Args:
+            traces: episodes to learn from.
+            settings: sizes and numbers of updates.
+            rng: decides all random numbers.
+            arrays: arrays of a model file; if they contain an imputation network, training starts
+                from it.
+        """
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
         self._middle, self._spread = middle, spread = moments(everything)
@@ -72,6 +81,7 @@ class Imputation(Training):
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def loss(self) -> torch.Tensor:
+        """Return the error () of the imputed readings of the next batch."""
         readings, acts, missing, estimate = self._batch.next()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
@@ -85,9 +95,11 @@ class Imputation(Training):
         return total / acts.shape[1]
 
     def figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the mean loss of the last 500 updates."""
         return {"loss": float(np.mean(losses[-500:]))}
 
     def arrays(self) -> dict[str, np.ndarray]:
+        """Return the network for readings in their own units, under its names in a model file."""
         arrays = arrays_of("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
         fold_units(arrays, "imputation.0", *self._input_moments())
@@ -99,13 +111,16 @@ class Imputation(Training):
         return arrays
 
     def _input_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Middle and spread of what the first layer gets: readings twice, what is shared as is."""
+        """Return mean and scale of the first layer's inputs.
+
+        These are the readings, twice, and then inputs that are not normalised.
+        """
         middle, spread, shared = self._middle, self._spread, self._shared
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
     def _start_from(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a network in the channels' own units, as `arrays` made it."""
+        """Copy a network that `arrays` made, which takes readings in their own units."""
         middles, spreads = self._input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
@@ -118,16 +133,18 @@ class Imputation(Training):
         self._network.load_state_dict(tensors)
 
     def further_state(self) -> dict[str, Any]:
+        """Return the state of the batches."""
         return self._batch.state()
 
     def restore_further(self, state: dict[str, Any]) -> None:
+        """Continue from the state of the batches."""
         self._batch.restore(state)
 
 
 class _Batch:
-    """Rows that go through the episodes, with what is missing and what was imputed there.
+    """Rows that run through episodes, each with its missing channels and their estimates.
 
-    Readings and estimates are in units of the channels' spread.
+    Readings and estimates are normalised by the channels' mean and standard deviation.
     """
 
     def __init__(
@@ -166,7 +183,12 @@ class _Batch:
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Readings (B, T + 1, N), actions (B, T, A), missing (B, N), estimates before (B, N)."""
+        """Return the next ticks of all rows.
+
+        Returns:
+            Readings (B, T + 1, N), actions (B, T, A), missing channels (B, N), and the estimates
+                before (B, N).
+        """
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
@@ -180,12 +202,15 @@ class _Batch:
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
     def move_on(self, estimate: np.ndarray) -> None:
-        """To the ticks that follow, where (B, N) is what was estimated last."""
+        """Advance all rows to the next ticks, with these as their last estimates (B, N)."""
         self._estimate[:] = estimate
         self._tick += self._ticks
 
     def _begin(self, row: int, anywhere: bool) -> None:
-        """Go to an episode's start, or anywhere, where the missing ones may have been seen."""
+        """Move a row to an episode's start, or with `anywhere` to a random tick of it.
+
+        At a random tick the missing channels may have been read before.
+        """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
         last = len(self._actions[episode]) - self._ticks
@@ -197,12 +222,16 @@ class _Batch:
         self._estimate[row] = np.where(unknown, self._start, seen)
 
     def _lose(self, row: int) -> None:
+        """Draw which channels of a row are missing."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
 
 
 class _Imputer(nn.Module):
-    """Two hidden layers on the estimates before, the readings, what is missing, the action."""
+    """Network with two hidden layers, which imputes the missing readings of a tick.
+
+    Its inputs are the estimates of the tick before, the readings, what is missing, and the action.
+    """
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
@@ -214,9 +243,11 @@ class _Imputer(nn.Module):
 
 
 class Identity(Training):
-    """Learns from stretches of 1 to `WINDOW` ticks, half of them with noise on the readings.
+    """Training of the identity classifier on stretches of 1 to `WINDOW` ticks.
 
-    Where no episode is as long, from stretches of up to as many ticks as half of them have."""
+    Half of them have noise on the readings. If no episode is as long, stretches are at most as long
+    as the episodes' median.
+    """
 
     name = "identity"
 
@@ -241,12 +272,14 @@ class Identity(Training):
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def loss(self) -> torch.Tensor:
+        """Return the cross-entropy () of the next batch."""
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
         return self._network.loss(*self._stretches(self._traces, sd, ticks, rng))
 
     def figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the last loss, and the share of test stretches that are identified."""
         shares = {}
         for name, test in ("identified", self._test), ("identified_noisy", self._noisy_test):
             with torch.no_grad():
@@ -255,21 +288,31 @@ class Identity(Training):
         return {"loss": losses[-1], **shares}
 
     def arrays(self) -> dict[str, np.ndarray]:
+        """Return the classifier under its names in a model file."""
         arrays = arrays_of("identity", self._network.layers)
         arrays["identity.common"] = self._network.common.weight.detach().numpy().copy()
         arrays["identity.units"] = self._units
         return arrays
 
     def further_state(self) -> dict[str, Any]:
+        """Return the state of the random generator."""
         return {"rng": self._rng.bit_generator.state}
 
     def restore_further(self, state: dict[str, Any]) -> None:
+        """Continue from the state of the random generator."""
         self._rng.bit_generator.state = state["rng"]
 
     def _stretches(
         self, traces: Sequence[Trace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `identity_features` makes of stretches (B,) of so many ticks, with noise of `sd`."""
+        """Return the classifier's inputs for random stretches of `ticks` ticks.
+
+        Args:
+            traces: episodes to cut from.
+            sd: (B,) standard deviation of the noise of each stretch.
+            ticks: their length.
+            rng: decides all random numbers.
+        """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(sd)):
             trace = traces[place]
@@ -284,7 +327,7 @@ class Identity(Training):
 
 
 class _Classifier(nn.Module):
-    """Two hidden layers for every slot, which share what is common to all."""
+    """Network with two hidden layers for each slot, which shares the inputs common to all slots."""
 
     def __init__(self, actions: int, width: int, channels: int) -> None:
         super().__init__()
@@ -298,6 +341,7 @@ class _Classifier(nn.Module):
         return last(nn.functional.silu(second(x)))
 
     def loss(self, own: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy of the scores, if slots are in nominal order."""
         scores = self(own, common)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)
         return nn.functional.cross_entropy(scores.flatten(0, 1), channel.flatten())

@@ -1,11 +1,12 @@
-"""A model's forward model as the run loop takes it: a step is up to 1,000 updates of one network.
+"""Training of a monitor's networks, driven by the run loop.
 
-The networks are learned one after the other: prediction and identity from the first episodes,
-imputation from the same, then further from more episodes in which channels are missing and it
-imputes them.
+The networks are trained one after the other: prediction and identity on the first episodes,
+imputation on the same, then imputation again with more episodes, in which channels are missing and
+the network imputes them. A step is up to 1,000 updates of one network.
 
-A network that has had its time is over; a lower limit may find it so. A higher one than that which
-cut a run short begins it again: with fewer episodes its networks would not be what that time makes.
+A time limit ends the training of a network, also if it is lowered later. If a run that a limit cut
+short continues with a higher limit, it starts again: otherwise its networks would rest on fewer
+episodes than the new limit allows.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ from an_control.policy import Model
 from an_control.policy.sizes import ForwardSizes
 
 CHUNK = 1000
+"""Updates of a step."""
 TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
-"""Shares of a limited run's time: of both recordings, and of the networks one after the other."""
+"""Shares of a time limit: for the two recordings, and for each training in turn."""
 
 
 class ForwardModelLearner:
-    """Learns for `model` in `env`, its task; the episodes are kept in `folder`.
+    """Learner that trains the monitor's networks for a policy.
 
-    The seed decides everything. The policy's own arrays stay as they are.
+    The policy's own arrays stay as they are.
     """
 
     unit = "step"
@@ -55,6 +57,15 @@ class ForwardModelLearner:
         settings: ForwardModelSettings,
         seed: int,
     ) -> None:
+        """Set up a new run.
+
+        Args:
+            folder: the run's folder, in which the recorded episodes are stored.
+            env: the policy's task.
+            model: the policy.
+            settings: the networks' sizes, and numbers of updates.
+            seed: decides all random numbers of the run.
+        """
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known = env, model
@@ -66,38 +77,44 @@ class ForwardModelLearner:
             self._stages += [self._imputation, self._imputation]
             self._updates += [settings.imputation_updates] * 2
         self._minutes, self._cut_at = settings.minutes, 0.0
-        """The limit of the newest step, and the highest one that has cut episodes or updates short;
-        0: none has."""
+        """Time limit of the newest step, and the highest limit that has cut episodes or updates
+        short; 0 if none has."""
         self._extra = 0
-        """Steps without an update, and those before it began again."""
+        """Steps without an update, and steps done before the run was started again."""
         self.begins_again = False
-        """Whether it does so now, under a higher limit."""
+        """Whether the run starts again now, since its limit was raised."""
         self._stage = 0
         self._training: Training | None = None
         self._traces: list[Trace] = []
         self._predicting: dict[str, Any] = {}
-        """Arrays and binary channels of the prediction network, until identity is learned."""
+        """Arrays and binary channels of the prediction network, until the identity classifier is
+        trained."""
 
     @property
     def steps(self) -> int:
+        """Return the number of steps of the whole run."""
         return self._extra + _steps(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder; not the networks of a monitor that is there."""
+        """Return the settings that identify the run, for `config.json`.
+
+        The networks of a monitor that the model already has are not part of them.
+        """
         model = self._known
         return {
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
         }
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Up to 1,000 updates of the network at hand."""
+        """Make up to 1,000 updates of the current network and return their figures."""
         if self._training is None:
             self._training = self._begin()
         training, self._minutes = self._training, self.settings.minutes
@@ -112,6 +129,7 @@ class ForwardModelLearner:
         return {"learns": training.name, "update": training.done, **figures}
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         known = self._known
         return {
             "stage": self._stage,
@@ -128,6 +146,7 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint of `state`, or start again if the time limit was raised."""
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
@@ -139,7 +158,7 @@ class ForwardModelLearner:
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task["channels"])
+            else ForwardSizes.read(state["forward"], self._known.task.channels)
         )
         self._known = replace(self._own(), forward=forward)
         self._known.arrays.update(state["arrays"])
@@ -156,7 +175,7 @@ class ForwardModelLearner:
         torch.set_rng_state(torch.tensor(state["torch"]))
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The model with the networks that are learned; `run` has no place in it."""
+        """Return the policy with the networks that are trained so far; `run` is not used."""
         forward: dict[str, float] = {
             "steps": self.settings.steps,
             "updates": self._updates[0],
@@ -167,12 +186,12 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _cut(self, short: bool) -> None:
-        """Remember the limit if it has cut something `short`."""
+        """Remember the time limit if it cut something short."""
         if short:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
     def _begin(self) -> Training:
-        """The next network, after the episodes that it needs."""
+        """Record the episodes that the next training needs, and return the training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
             self._record(0, explorer, self.settings.steps)
@@ -205,19 +224,19 @@ class ForwardModelLearner:
         return Identity(self._traces, self.settings, np.random.default_rng(self.seed))
 
     def _imputation(self) -> Training:
-        """Its second stage continues from the network of the first."""
+        """Return the training of the imputation network; the second stage continues the first."""
         rng, arrays = np.random.default_rng(self.seed), self._known.arrays
         return Imputation(self._traces, self.settings, rng, arrays if self._stage == 3 else {})
 
     def _own(self) -> Model:
-        """The model with the policy's arrays alone."""
+        """Return the model without the monitor's networks."""
         known = self._known
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
     def _take(self, training: Training) -> None:
-        """Put a network that is learned into the model."""
-        settings, channels = self.settings, self._known.task["channels"]
+        """Put a trained network into the model."""
+        settings, channels = self.settings, self._known.task.channels
         if isinstance(training, Prediction):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
             self._predicting = {"arrays": training.arrays(), "binary": binary}
@@ -238,5 +257,5 @@ class ForwardModelLearner:
 
 
 def _steps(updates: Sequence[int]) -> int:
-    """How many steps make so many updates, of one network each."""
+    """Return how many steps are needed for the given numbers of updates of several networks."""
     return sum(-(-some // CHUNK) for some in updates)

@@ -1,7 +1,7 @@
-"""What is done to a policy while it is evaluated, as one word list: `100,announced,noise=5`.
+"""Parse evaluation protocols: a disturbance and more, as a text such as `100,announced,noise=5`.
 
-The protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise channels)
-and of the follow-up study: what becomes of the neurons' state when the signals move.
+They cover the protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise
+channels) and of the follow-up study: what happens to the neurons' state when signals are permuted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from an_control.policy import Monitor
 
 Memory = Literal["kept", "reset", "zeroed"]
 Part = Literal["attention", "queries", "action"]
-"""Of a policy, which may be left out (`an_control.learning.evaluation.ablation`)."""
+"""Part of a policy that can be removed (`an_control.learning.evaluation.ablation`)."""
 OWN_WORDS = (
     f"{', '.join(get_args(Memory))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
     f" without={'|'.join(get_args(Part))}, background=NAME"
@@ -24,14 +24,17 @@ OWN_WORDS = (
 
 @dataclass(frozen=True)
 class Protocol:
-    """A disturbance of the readings, and what becomes of the neurons' state.
+    """Protocol of an evaluation: the disturbance of the readings, and the rest.
 
-    memory  kept    nothing is done to it: announced it goes with its channel's id, unannounced it
-                    stays in its slot
-            reset   it is cleared whenever signals move on the way: told when, but not what
-            zeroed  it is cleared at every step
-    until   the step from which on nothing moves any more, None = never
-    monitor what watches for it, None = what the model says
+    Attributes:
+        disturbance: What is done to the readings, commands and robot.
+        memory: The neurons' state when signals are permuted. "kept": it stays with its channel's id
+            if the permutation is announced, and in its input slot if not. "reset": it is cleared at
+            each permutation, whose order stays unknown. "zeroed": it is cleared at every step.
+        until: The step after which signals are not permuted any more; None for never.
+        monitor: Setting of the monitor; None for the model's.
+        without: The part of the policy that is removed.
+        background: The background of a camera's image, if the environment has several.
     """
 
     disturbance: DisturbanceSettings
@@ -39,12 +42,10 @@ class Protocol:
     until: int | None = None
     monitor: Monitor | None = None
     without: Part | None = None
-    """The part of the policy that is left out."""
     background: str = ""
-    """The picture behind what a camera shows, where the environment has several."""
 
     def __str__(self) -> str:
-        """The text that `parse` takes; a standard deviation in use is in it."""
+        """Return the text that `parse` accepts; a standard deviation is included if it is used."""
         names = ("until", "monitor", "without", "background")
         more = {name: getattr(self, name) for name in names}
         return ",".join(
@@ -57,15 +58,21 @@ class Protocol:
 
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """The changes of the disturbance in each episode."""
+        """Return the changes of the disturbance within each episode."""
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
     def parse(cls, text: str) -> Protocol:
-        """When signals move, then more words; ValueError naming the word and what is allowed.
+        """Parse a protocol: when signals are permuted, followed by further words.
 
-        `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
+        Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,without=attention`, `reset,background=marble`.
+
+        >>> Protocol.parse("100,announced,noise=5").disturbance.shuffle.every
+        100
+
+        Raises:
+            ValueError: A word is not known; the message names it and the allowed words.
         """
         shuffle, words = split_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
@@ -74,6 +81,7 @@ class Protocol:
         return protocol
 
     def _with(self, word: str) -> Protocol:
+        """Return the protocol with one more word; raise ValueError if it is not known."""
         name, _, value = word.partition("=")
         if name == "background" and value:
             return replace(self, background=value)
@@ -90,5 +98,9 @@ class Protocol:
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
     def forgets(self, rewired: bool) -> bool:
-        """Whether the neurons' state is cleared at a step; `rewired` says if signals moved."""
+        """Return whether the neurons' state is cleared at a step.
+
+        Args:
+            rewired: Whether signals were permuted before this step.
+        """
         return self.memory == "zeroed" or (self.memory == "reset" and rewired)

@@ -1,9 +1,8 @@
-"""Engines for simulators that run in processes: on this machine, or on many by Dask.
+"""Play rollouts in processes on this machine, or on many machines with Dask.
 
-A task is one candidate through some episodes. What comes back depends on the task alone, so it
-does not matter which worker played it, nor whether one died and another had to play it again.
-
-Which engine plays an environment: compiled, in processes, or by Dask.
+A task is one candidate and some episodes. Its result depends on the task alone, not on the worker
+that plays it, nor on whether a worker died and the task was played again. `make_engine` chooses
+between these engines and compiled rollouts.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from an_control.system.environment_output import OUTPUT
 from an_control_sim.gym.environments import Adapted, Batch, Batched
 
 LOST_AT_MOST = 10
-"""Times that workers may die within one generation."""
+"""Number of times that workers may die within one generation."""
 
 
 class Task(NamedTuple):
-    """One candidate (by its row) through the episodes from `begin` on."""
+    """Task of a worker: the episodes from number `begin` on of the candidate in row `row`."""
 
     row: int
     begin: int
@@ -41,13 +40,20 @@ class Task(NamedTuple):
 
 
 class Processes:
-    """As many processes as asked for, each with an environment of its own."""
+    """Engine with several processes, each with its own environment.
+
+    Args:
+        environment: The gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        workers: Number of processes.
+    """
 
     def __init__(self, environment: str, channels: Sequence[str], workers: int) -> None:
         self._environment, self._channels, self.workers = environment, tuple(channels), workers
         self._pool = self._start()
 
     def close(self) -> None:
+        """Stop the processes."""
         self._pool.shutdown(cancel_futures=True)
 
     def play(
@@ -56,7 +62,10 @@ class Processes:
         starts: Sequence[Start],
         disturbance: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
-        """See `Engine`. Workers that die are replaced, and what they had is played again."""
+        """Play every model through every episode; see `Engine`.
+
+        Processes that die are replaced and their tasks played again.
+        """
         left = cut(self._environment, self._channels, models, starts, disturbance, self.workers)
         parts: list[tuple[Task, Played]] = []
         for _ in range(LOST_AT_MOST):
@@ -81,13 +90,24 @@ class Processes:
         raise RolloutError(f"{self._environment}: workers died {LOST_AT_MOST} times")
 
     def _start(self) -> ProcessPoolExecutor:
+        """Start the processes."""
         return ProcessPoolExecutor(
             self.workers, multiprocessing.get_context("spawn"), initializer=_alone
         )
 
 
 class Dask:
-    """The workers of a Dask scheduler, or of a cluster in this process where `address` is None."""
+    """Engine on the workers of a Dask scheduler.
+
+    Args:
+        environment: The gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        address: Address of the scheduler; None starts a local cluster.
+        workers: Number of workers of the local cluster.
+
+    Raises:
+        RolloutError: The scheduler does not answer.
+    """
 
     def __init__(
         self, environment: str, channels: Sequence[str], address: str | None, workers: int = 2
@@ -106,6 +126,7 @@ class Dask:
             raise RolloutError(f"dask scheduler {address}: {error}") from error
 
     def close(self) -> None:
+        """Disconnect, and stop the local cluster if there is one."""
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
@@ -116,7 +137,10 @@ class Dask:
         starts: Sequence[Start],
         disturbance: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
-        """See `Engine`. What a lost worker had, Dask gives to another."""
+        """Play every model through every episode; see `Engine`.
+
+        Dask gives the tasks of lost workers to others.
+        """
         workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
         tasks = cut(self._environment, self._channels, models, starts, disturbance, workers)
         futures = [self._client.submit(play, *task.arguments, pure=False) for task in tasks]
@@ -135,7 +159,10 @@ def cut(
     disturbance: DisturbanceSettings = NOTHING,
     workers: int = 1,
 ) -> list[Task]:
-    """Tasks of whole candidates, or smaller ones where there are few candidates."""
+    """Return the tasks of a generation.
+
+    They are whole candidates, or parts of their episodes if there are few candidates.
+    """
     episodes, tasks = share(len(models), len(starts), workers), []
     for row, model in enumerate(models):
         pickled = pickle.dumps(model)
@@ -146,14 +173,16 @@ def cut(
 
 
 def share(models: int, episodes: int, workers: int) -> int:
-    """How many of a candidate's episodes a task has: four tasks for each worker where they allow
-    that, so that none waits long for another."""
+    """Return the number of episodes in a task.
+
+    There are four tasks per worker if possible, so that no worker waits long for another.
+    """
     shares = max(1, min(episodes, -(-4 * workers // models)))
     return -(-episodes // shares)
 
 
 def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> Outcomes:
-    """All tasks' outcomes in one, in order."""
+    """Return the outcomes of all tasks in one, in order."""
     returns = np.full((models, episodes), np.nan)
     steps, failure = np.zeros((models, episodes), np.int64), None
     for task, played in parts:
@@ -166,7 +195,7 @@ def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Block SIGINT in this thread; a process that it starts begins with it blocked."""
+    """Block SIGINT in this thread; processes that it starts inherit the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -175,7 +204,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _alone() -> None:
-    """A worker leaves Ctrl-C to its parent, and uses one thread."""
+    """Ignore Ctrl-C in a worker, which its parent handles, and limit it to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -194,12 +223,21 @@ def make_engine(
     dask: str | None = None,
     recovery: float = 0.0,
 ) -> Engine:
-    """The engine of that name for policies of these sizes; "auto" takes the fused one where the
-    environment offers it and it knows their parts.
+    """Return an engine that plays rollouts of an environment.
 
-    `workers` are threads or processes, by default one a core; `dask` is a scheduler's address.
-    `recovery` is that of the policies' task, which the fused engine cannot do. ValueError where the
-    environment does not offer what the engine needs, or the engine not what the policies need.
+    Args:
+        name: The engine; "auto" is compiled code if environment and policies support it, else
+            processes.
+        env: The environment.
+        environment: Its gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        sizes: Sizes of the policies.
+        workers: Number of threads or processes; by default one per core.
+        dask: Address of a Dask scheduler; it implies the engine "dask".
+        recovery: The policies' `task.recovery`, which compiled rollouts do not support.
+
+    Raises:
+        ValueError: Environment or policies do not support the engine.
     """
     batch = batch_of(env)
     cores = os.cpu_count() or 1
@@ -229,9 +267,10 @@ def make_engine(
 
 
 def batch_of(env: gymnasium.Env[Any, Any]) -> Batch | None:
-    """The compiled physics that an environment brings, or that we have of gymnasium's.
+    """Return the compiled physics of an environment, or None if it has none.
 
-    None where its readings are scaled, which compiled physics are not.
+    They are the environment's own, or ours for gymnasium's classic control. Environments with
+    scaled readings have none.
     """
     if isinstance(env, Adapted) and env.units:
         return None

@@ -1,10 +1,9 @@
-"""A teacher by reinforcement learning, as the run loop takes it.
+"""Training of a teacher by reinforcement learning, driven by the run loop.
 
-stable-baselines3 learns; this keeps its whole state for a checkpoint, validates the actor in the
-form in which it is saved, and says when to stop. Where two kinds of noise race, they take turns for
-the first part of the run; the one with the better validation then continues alone.
-
-One way to learn a teacher: its algorithm, and how good its validations were.
+stable-baselines3 trains. This module keeps its whole state for a checkpoint, validates the actor in
+the form in which it is saved, and decides when the run ends. Where two kinds of exploration noise
+race, they take turns for the first part of the run; then the one with the better validation
+continues alone.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from an_control_sim.gym.failure import EnvironmentFailure
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
-"""What a validation must gain to count as better: this share of what was gained before."""
+"""Minimum improvement of a validation to count as better, as a share of the improvement so far."""
 
 
 class Contender:
@@ -53,41 +52,43 @@ class Contender:
         self.library = Library(folder, envs, settings, seed, start)
         self.settings = settings
         self.done = 0
-        """Iterations."""
+        """Number of finished iterations."""
         self.best = -math.inf
-        """Validation."""
+        """Highest mean return of a validation."""
         self.marked_at = 0
-        """The step of the last validation that was clearly better than those before."""
+        """Environment step of the last validation that was clearly better than those before."""
         self._marked = -math.inf
         self._first: float | None = None
 
     @property
     def steps(self) -> int:
-        """Of its environments."""
+        """Return the number of environment steps."""
         return self.done * self.settings.iteration
 
     @property
     def noise(self) -> str:
-        """What it explores by."""
+        """Return the kind of exploration noise: "smooth" or "independent"."""
         return "smooth" if self.settings.options.get("use_sde") else "independent"
 
     @property
     def stalled(self) -> bool:
-        """Whether no validation was better for half of its steps."""
+        """Return whether no validation was clearly better for half of the steps."""
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
     def learn(self) -> dict[str, Any]:
-        """One iteration; its figures."""
+        """Make one iteration and return its figures."""
         self.library.freeze_actor(self.done < self.settings.warm_up)
         line = self.library.learn()
         self.done += 1
         return line
 
     def actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """The actor for observations as they are, and whether tanh squashes its output.
+        """Return the actor's layers for observations in their own units, and whether tanh follows.
 
-        Where actions are choices, logits as large as `largest_logit` fit in.
+        Args:
+            choices: sizes of the groups of actions, empty for continuous actions.
+            largest_logit: divisor that brings the logits of choices into the range of tanh.
         """
         layers, squashed = self.library.actor()
         if choices:
@@ -95,7 +96,7 @@ class Contender:
         return folded(layers, self.library.normalisation()), squashed
 
     def judge(self, validation: float) -> None:
-        """Note a validation; one that is hardly better does not keep it going."""
+        """Record a validation; only a clear improvement resets the patience."""
         self.best = max(self.best, validation)
         if self._first is None:
             self._first = self._marked = validation
@@ -104,7 +105,7 @@ class Contender:
             self._marked, self.marked_at = validation, self.steps
 
     def state(self) -> dict[str, Any]:
-        """What `restore` continues from."""
+        """Return the checkpoint from which `restore` continues."""
         return {
             "library": self.library.state(),
             "done": self.done,
@@ -115,36 +116,34 @@ class Contender:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state of the same settings."""
+        """Continue from a checkpoint of the same settings."""
         self.library.restore(state["library"])
         self.done, self.best, self._first = state["done"], state["best"], state["first"]
         self._marked, self.marked_at = state["marked"], state["marked_at"]
 
     def close(self) -> None:
+        """Close the environments."""
         self.library.close()
 
 
 PATIENCE = 1.0 / 3.0
-"""Of what the limits allow that a run goes on without a better validation."""
+"""Share of the limits that a run continues without a better validation."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a run ends, whichever comes first; None: not there."""
+    """Limits of a run, of which the first reached ends it; None: no such limit."""
 
     minutes: float | None = None
-    """Of processor time."""
+    """Minutes of processor time."""
     steps: int | None = None
-    """Of the environment."""
+    """Environment steps."""
     score: float | None = None
     """Mean return of a validation."""
 
 
 class TeacherLearner:
-    """Learns from nothing, or from the relu network `start` of the task.
-
-    ValueError where the environment's readings are image patches.
-    """
+    """Learner that trains a teacher, from random weights or from a relu network."""
 
     unit = "iteration"
 
@@ -158,6 +157,20 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
+        """Set up a new run.
+
+        Args:
+            folder: the run's folder.
+            name: the task's name in the model file.
+            environment: the name from which `make_environment` makes the environment.
+            settings: the algorithm and its settings.
+            limits: when the run ends.
+            seed: decides all random numbers of the run.
+            start: a relu network to continue; None for random weights.
+
+        Raises:
+            ValueError: the environment's readings are image patches.
+        """
         units = units_of_run(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
         if of_patches(self._env):
@@ -172,7 +185,7 @@ class TeacherLearner:
             Contender(folder, environment, units, one, seed, start) for one in contenders(settings)
         ]
         self._newest = self._contenders[0]
-        """Whose iteration was the last one."""
+        """The contender of the last iteration."""
         rng = np.random.default_rng([seed, 1])
         seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
         self._validations = [(seed, draw(settings.faults, rng)) for seed in seeds]
@@ -183,7 +196,7 @@ class TeacherLearner:
 
     @property
     def steps(self) -> int:
-        """Iterations in all; what the limits allow, as far as it can be known by now."""
+        """Return the number of iterations of the run, as far as the limits allow an estimate."""
         if self.end:
             return self._done
         share = self.progress
@@ -191,25 +204,25 @@ class TeacherLearner:
 
     @property
     def progress(self) -> float:
-        """How much of what the limits allow is over, from 0 to 1."""
+        """Return the finished share (0..1) of the run."""
         if self.end:
             return 1.0
         return self._used
 
     @property
     def minutes_left(self) -> float:
-        """Processor time that it may take yet; infinite where only its steps end it."""
+        """Return the processor time left in minutes; infinity where no time limit is set."""
         if self.limits.minutes is None:
             return math.inf
         return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
     @property
     def _used(self) -> float:
-        """How much of time and steps is over, from 0 to 1."""
+        """Return the used share (0..1) of the limits of time and steps."""
         return self._share(self._done, self._seconds)
 
     def _share(self, done: int, seconds: float) -> float:
-        """How much of the limits so many iterations and seconds are, from 0 to 1."""
+        """Return the share (0..1) of the limits that iterations and seconds use."""
         limits = self.limits
         shares = [done * self.settings.iteration / (limits.steps or math.inf)]
         if limits.minutes is not None:
@@ -218,7 +231,7 @@ class TeacherLearner:
 
     @property
     def end(self) -> str:
-        """Why the run is over; empty while it is not."""
+        """Return why the run has ended, as text for a log line, or "" while it has not."""
         limits, played = self.limits, self._done * self.settings.iteration
         best = max(one.best for one in self._contenders)
         if limits.score is not None and best >= limits.score:
@@ -235,9 +248,12 @@ class TeacherLearner:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder; limits do not, so that they may be raised."""
+        """Return the settings that identify the run, for `config.json`.
+
+        The limits are not part of them, so that they may be raised.
+        """
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
@@ -245,12 +261,13 @@ class TeacherLearner:
         }
 
     def close(self) -> None:
+        """Close all environments."""
         self._env.close()
         for one in self._contenders:
             one.close()
 
     def step(self) -> dict[str, Any]:
-        """One iteration of the library, and at times a validation."""
+        """Make one iteration, validate where it is due, and return the figures."""
         begin = time.process_time()
         self._newest = min(
             [one for one in self._contenders if not one.stalled] or self._contenders,
@@ -278,6 +295,7 @@ class TeacherLearner:
         return line
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
             "contenders": {one.noise: one.state() for one in self._contenders},
             "done": self._done,
@@ -287,6 +305,7 @@ class TeacherLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint of `state`."""
         self._keep([one for one in self._contenders if one.noise in state["contenders"]])
         self._newest = self._contenders[0]
         for one in self._contenders:
@@ -298,24 +317,24 @@ class TeacherLearner:
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The newest actor without its noise, for observations as they are."""
+        """Return the newest actor without noise as a model, for observations in their own units."""
         layers, squashed = self._newest.actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
     def _keep(self, kept: list[Contender]) -> None:
-        """The others leave the race."""
+        """Remove all other contenders from the race."""
         for one in self._contenders:
             if one not in kept:
                 one.close()
         self._contenders = kept
 
     def _validate(self) -> float:
-        """The mean return without noise or bursts, of the policy as it would be saved.
+        """Return the mean return of the policy as it would be saved, without noise or bursts.
 
-        Faults are those that were drawn when the run began. Episodes that fail are left out; NaN
-        where all do.
+        Each validation episode keeps the fault that was drawn for it when the run was set up.
+        Episodes that fail are left out; if all fail, the result is NaN.
         """
         policy = make_policy(self.model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures
@@ -333,6 +352,7 @@ class TeacherLearner:
     def _return(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
+        """Play one validation episode and return its return."""
         episode = disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:

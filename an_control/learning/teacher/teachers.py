@@ -1,9 +1,7 @@
-"""Teachers: what a student imitates. A teacher sees the whole observation in its nominal order.
+"""Teachers, which a student imitates, and hashes of the numbers that a run learns from.
 
-Short hashes of the numbers that a run learns from, which may change behind a file's name.
-
-They are a part of the run's settings: a run whose teacher or start model has other numbers than
-when it began is refused.
+A teacher sees the whole observation in its nominal order. The hashes are part of a run's settings:
+a run whose teacher or start model has changed behind its file name is refused.
 """
 
 from __future__ import annotations
@@ -32,10 +30,11 @@ from an_control_sim.gym.spaces import actions_of, chosen, one_hot
 from an_control_sim.gym.units import AS_THEY_ARE, Units
 
 DIGITS = 12
+"""Length of a hash."""
 
 
 def digest(arrays: Iterable[np.ndarray], *words: str) -> str:
-    """Of these arrays in this order, and of words that say what is done with them."""
+    """Return a short hash of these arrays, in this order, and of words about their use."""
     found = hashlib.sha256(json.dumps(words).encode())
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())
@@ -44,16 +43,16 @@ def digest(arrays: Iterable[np.ndarray], *words: str) -> str:
 
 
 def model_digest(model: Model | None, *words: str) -> str | None:
-    """Of a model's arrays, None where there is none."""
+    """Return a short hash of a model's arrays, or None without a model."""
     if model is None:
         return None
     return digest((model.arrays[name] for name in sorted(model.arrays)), *words)
 
 
 def settings_with(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Those that there are, for the settings of the run in `folder`.
+    """Return those digests that are not None, for the settings of the run in `folder`.
 
-    A run that began before there were hashes continues without them.
+    A run that started before there were hashes continues without them.
     """
     known = {name: value for name, value in digests.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
@@ -80,30 +79,30 @@ Output = Literal["clip", "tanh"]
 
 
 class Teacher(Protocol):
-    """Acts on observations; may be the network from which the student's head starts."""
+    """Anything that acts on observations; it may be a network that a student's head can copy."""
 
     @property
     def layers(self) -> Layers | None:
-        """(weight (out, in), bias (out,)) of a relu network, or None."""
+        """Return (weight (out, in), bias (out,)) of each layer of a relu network, or None."""
 
     @property
     def output(self) -> Output:
-        """What that network does with its last layer."""
+        """Return the function behind that network's last layer."""
 
     @property
     def digest(self) -> str | None:
-        """A short hash of its numbers, None where they are not known."""
+        """Return a short hash of the teacher's numbers, or None if they are not known."""
 
     @property
     def units(self) -> Units:
-        """Of the readings that it takes."""
+        """Return the units of the readings that the teacher takes."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """The action (A,) float32 in [-1, 1] for an observation (N,), all of it finite."""
+        """Return the action (A,) float32 in [-1, 1] for a finite observation (N,)."""
 
 
 class NetworkTeacher:
-    """A relu network whose output is clipped to [-1, 1], or squashed by tanh."""
+    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh."""
 
     def __init__(
         self,
@@ -120,6 +119,7 @@ class NetworkTeacher:
         self.digest: str | None = digest((part for pair in self.layers for part in pair), output)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return the action (A,) float32 for an observation (N,)."""
         assert self.layers is not None
         *hidden, (weight, bias) = self.layers
         x = observation
@@ -131,7 +131,7 @@ class NetworkTeacher:
 
 
 class FunctionTeacher:
-    """Any function from an observation (N,) to an action (A,) in [-1, 1]."""
+    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher."""
 
     layers: Layers | None = None
     output: Output = "clip"
@@ -145,28 +145,33 @@ class FunctionTeacher:
         self._function, self.digest, self.units = function, digest, units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return the action (A,) float32, clipped to [-1, 1], for an observation (N,)."""
         return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
 
 
 class ChoiceTeacher:
-    """A teacher of choices: 1 for each one that it makes, -1 for the others, and bits as 1 or -1.
-
-    `choices` are the sizes of the groups of actions, see `spaces.Actions`.
-    """
+    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others."""
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
+        """Wrap a teacher.
+
+        Args:
+            teacher: returns a number for each option.
+            choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
+        """
         self._teacher, self._choices = teacher, choices
         self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
         self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return 1 for each option that is chosen and for each bit that is set, else -1."""
         numbers = self._teacher(observation)
         made = one_hot(self._choices, chosen(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
 def in_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that takes readings in these units and acts as this one."""
+    """Return a teacher that takes readings in `units` and acts as this one."""
     own = teacher.units
     if own == units:
         return teacher
@@ -186,14 +191,19 @@ def in_units(teacher: Teacher, units: Units) -> Teacher:
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
-"""Of stable-baselines3: those that act in a Box."""
+"""Algorithms of stable-baselines3 that act in a Box."""
 
 
 def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
-    """An ordered policy's model file, ``ALGORITHM:FILE.zip`` of stable-baselines3, or
-    ``python:MODULE:FUNCTION`` from an observation (N,) to an action (A,), for `env`.
+    """Return the teacher that a text names.
 
-    ValueError naming the text where it is none of these, or acts on other readings or actuators.
+    Args:
+        text: the model file of an MLP policy, ``ALGORITHM:FILE.zip`` of stable-baselines3, or
+            ``python:MODULE:FUNCTION`` from an observation (N,) to an action (A,).
+        env: the environment in which it acts.
+
+    Raises:
+        ValueError: the text names no teacher, or one with other readings or actuators.
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
@@ -222,7 +232,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
 
 
 def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
-    """Return a scripted teacher; it is tried on the observation that a reset gives."""
+    """Return a scripted teacher, after trying it on the observation of a reset."""
     module, _, name = place.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
     try:
@@ -243,7 +253,7 @@ def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTe
 def _from_stable_baselines(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Its deterministic action, brought from its bounds to [-1, 1]."""
+    """Return a saved learner's deterministic action, scaled to [-1, 1], as a teacher."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
             f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
@@ -286,15 +296,17 @@ def _check_sizes(
 
 
 def own_teacher(task: str) -> Teacher | None:
-    """The teacher that a task has without being given one, None where it has none."""
+    """Return the teacher that belongs to a task, or None if it has none."""
     return packaged_ant_teacher() if task == "ant" else None
 
 
 def packaged_ant_teacher() -> NetworkTeacher:
-    """The ant policy that the PyPI package `pybullet` carries among its examples (28-128-64-8).
+    """Return the ant policy among the examples of the PyPI package `pybullet` (28-128-64-8).
 
-    Its arrays are read from the example's syntax tree; the example itself is not run. ValueError
-    where the package or the example is not as expected.
+    Its arrays are read from the example's syntax tree; the example itself is not run.
+
+    Raises:
+        ValueError: the package is missing, or the example is not as expected.
     """
     spec = importlib.util.find_spec("pybullet_envs")
     if spec is None or not spec.submodule_search_locations:
@@ -309,7 +321,7 @@ def packaged_ant_teacher() -> NetworkTeacher:
 
 
 def _arrays(source: str) -> list[np.ndarray]:
-    """The arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
+    """Return the arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):

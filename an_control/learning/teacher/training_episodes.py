@@ -1,4 +1,4 @@
-"""The environment as the learning library plays it: endless episodes, disturbed at times."""
+"""Gymnasium wrapper in which a teacher learns: endless episodes with bursts and disturbances."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from an_control_sim.gym.failure import EnvironmentFailure, Failures
 from an_control_sim.gym.spaces import one_hot
 
 LONGEST_BURST = 20
+"""Upper bound of the steps of a burst."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 def disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """An episode under a fault, or under none where it says nothing; the seed alone decides it."""
+    """Return an episode under a fault, which may be none; the seed alone decides it."""
     (channels,) = env.observation_space.shape or (0,)
     disturbed = disturber(channels, fault, np.random.default_rng(seed))
     return LiveEpisode(env, seed, disturbed, ids_of(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Episodes from training seeds, drawn by `seed`; each step begins a burst with chance `burst`.
+    """Gymnasium wrapper that plays disturbed episodes for a learner.
 
-    In a burst of up to 20 steps the environment gets random or no actions, so that the learner
-    also knows the way back from where a confused student leads. The learner sees an episode that
-    is cut off there, whose value it bootstraps, and another that starts where the burst ended:
-    a burst teaches nothing itself. A `stop` among the faults cuts an episode off in the same way.
+    In a burst the environment gets random or zero actions for up to 20 steps, so that the learner
+    also learns to recover from states to which a confused student leads. To the learner the episode
+    is truncated at the start of the burst, where it bootstraps the value, and another one starts at
+    the end of the burst: it learns nothing from the burst's own actions. A `stop` among the faults
+    is treated in the same way.
 
-    Each episode draws one of `faults` by its chance, or none. What the learner observes is what
-    arrived; while messages are lost, its last action is sent again, and it is asked next when one
+    The learner observes the readings that arrived, with the newest one in place of a missing one.
+    While messages are lost, its last action is sent again, and it is asked for the next when one
     arrives.
 
-    Spaces of choices stay such spaces. `info` is left out: the library copies it in every step, and
-    nothing reads it. In place of a missing reading comes the newest one. An episode that fails is
-    cut off where it failed; EnvironmentFailure only where too many do.
+    Spaces of choices are kept. `info` is left empty, since the library copies it in every step and
+    nothing reads it. An episode that fails is truncated.
     """
 
     def __init__(
@@ -55,6 +56,19 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         faults: Mapping[Fault, float] = NO_FAULTS,
         failures: Failures | None = None,
     ) -> None:
+        """Start the first episode.
+
+        Args:
+            env: the environment.
+            burst: probability per step that a burst begins.
+            seed: decides all random numbers.
+            faults: probability of each fault, of which an episode has one or none.
+            failures: counts the episodes that fail; None for a new counter.
+
+        Raises:
+            EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it
+                too.
+        """
         super().__init__(env)
         self._faults = faults
         self._failures = Failures() if failures is None else failures
@@ -69,12 +83,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._burst_begins = self._stop_begins = self._failed = False
         self._start()
         self.returns: list[float] = []
-        """Of the episodes that ended, bursts included; the reader empties it."""
+        """Returns of the episodes that ended, bursts included; the reader clears the list."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """The start of the next episode; where a burst cut the last one off, it is played first."""
+        """Return the first observation of the next episode, after a burst or stop that is due."""
         try:
             if self._burst_begins:
                 self._play_burst()
@@ -89,6 +103,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take one step, which lasts until the next message arrives."""
         try:
             reward = self._act(one_hot(self._choices, action) if self._choices else action)
         except EnvironmentFailure as failure:
@@ -102,7 +117,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed, reward, episode.fell, cut, {}
 
     def state(self) -> dict[str, Any]:
-        """What `restore` continues from."""
+        """Return the checkpoint from which `restore` continues."""
         return {
             "rng": self._rng.bit_generator.state,
             "seed": self._seed,
@@ -111,7 +126,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Play the episode at hand again, from its seed and actions."""
+        """Play the current episode again from its seed and actions."""
         try:
             self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
@@ -122,17 +137,18 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._rng.bit_generator.state = state["rng"]
 
     def _fail(self, failure: EnvironmentFailure) -> None:
-        """The episode is over; the next reset begins another one."""
+        """Count a failure and let the next reset start another episode."""
         self._failures.note(failure)
         self._failed = True
 
     @property
     def _stopped(self) -> bool:
-        """Whether the safe command would replace the next action."""
+        """Return whether a stop replaces the next action by the safe command."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
     def _start(self) -> None:
+        """Start a new episode with a drawn seed and fault."""
         self._failed = True
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
@@ -142,6 +158,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._fail(failure)
 
     def _begin(self, seed: int, fault: DisturbanceSettings) -> None:
+        """Start the episode with this seed and fault."""
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
         self._newest = NewestReadings()
@@ -151,14 +168,14 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance()
 
     def _advance(self) -> None:
-        """Go on to the next tick, and note what has arrived; after the last one, what is there."""
+        """Move to the next tick and keep its readings, or the final observation at the end."""
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
         )
 
     def _act(self, action: np.ndarray) -> float:
-        """The reward until the next message arrives or the episode ends."""
+        """Send an action and return the reward until the next message arrives."""
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.act(self._played[-1])
         self._advance()
@@ -172,10 +189,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return reward
 
     def _play_stop(self) -> None:
+        """Send zero actions until the stop is over."""
         while self._stopped and not self._episode.done:
             self._act(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
+        """Send random or zero actions for the length of a burst."""
         strength = 0.7 * self._rng.integers(2)
         for _ in range(int(self._rng.integers(3, LONGEST_BURST))):
             if self._episode.done:

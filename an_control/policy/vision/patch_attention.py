@@ -1,8 +1,8 @@
 """The vision AttentionNeuron from patches to the message (section 3.3 of the paper).
 
-A patch's key and value are exact sums of whole numbers, a score is an exact sum, and so are the
-sums over patches (see `exact_sums`); all else is elementwise over patches, or sorts them first (see
-`set_transformer`). So the order of the patches cannot change a bit.
+A patch's key and value, the scores, and the sums over patches are exact sums (see `exact_sums`).
+All else is elementwise over patches, or sorts them first (see `set_transformer`). So the order of
+the patches cannot change a bit.
 """
 
 from __future__ import annotations
@@ -24,16 +24,20 @@ BLOCK = 128
 def attention_bits(patches: int) -> int:
     """Return the bits of the grids of attention weights and values, all within [-1, 1].
 
-    The sum over so many patches of their products, on a grid of twice as many bits, then fits 53.
+    With that many bits, the sum of their products over `patches` patches fits 53 bits.
     """
     return (53 - max(patches - 1, 0).bit_length()) // 2
 
 
 class PatchAttention:
-    """Computes the message (M, m) float32 of patches (N, f, p, p) uint8 and the previous action.
+    """The attention over patches (N, f, p, p) uint8: computes the message (M, m) float32.
 
     Pixels are whole numbers, so their products with weights on a fine enough grid add up without
     rounding. Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
+
+    Args:
+        model: a model of a vision kind.
+        kernels: the loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -80,7 +84,7 @@ class PatchAttention:
         self._arrange(0)
 
     def _arrange(self, patches: int) -> None:
-        """Make room for so many patches."""
+        """Allocate the buffers for this number of patches."""
         queries, message = self._sizes.queries, self._sizes.message
         self._exponential = np.zeros((queries, patches), F32)
         self._sum = np.ones((queries, message + 1))
@@ -92,7 +96,7 @@ class PatchAttention:
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Compute one tick."""
+        """Return the message (M, m) for patches (N, f, p, p) and the previous action (A,)."""
         if len(patches) != self._exponential.shape[1]:
             self._arrange(len(patches))
         pma = self._sizes.attention == "pma"
@@ -123,7 +127,7 @@ class PatchAttention:
         return self._normed(message.astype(F32))
 
     def _pool(self, keys: np.ndarray) -> np.ndarray:
-        """Return the message (M, m) that the seeds make of each patch's key (N, m) and value."""
+        """Return the message (M, m) of PMA for each patch's key (N, m) and value."""
         assert self._set is not None
         rows = self._values[:, :-1]
         rows *= self._value_scale
@@ -133,7 +137,7 @@ class PatchAttention:
         return np.asarray(message, F32)
 
     def _keys_of(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return keys (N, m) in [-1, 1] of the frames' differences and the previous action."""
+        """Return the keys (N, m) in [-1, 1], from frame differences and previous action."""
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
         common = self._key_bias + (self._key_action * previous).sum(1)
         keys = change.dot(self._key)
@@ -143,7 +147,7 @@ class PatchAttention:
         return keys
 
     def _values_of(self, pixels: np.ndarray) -> np.ndarray:
-        """Return values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
+        """Return the values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
         mean = pixels.mean(axis=2, keepdims=True)
         square = np.square(pixels).mean(axis=2, keepdims=True)
         deviation = np.sqrt(square - mean * mean + NORM_EPSILON * WHITE**2)
@@ -163,22 +167,22 @@ class PatchAttention:
 
     @property
     def attention(self) -> np.ndarray:
-        """(M, N) of the last tick, a copy; each query's weights of the patches sum to one."""
+        """The attention (M, N) of the last tick, a copy; each row sums to one."""
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
 
     @property
     def messages(self) -> np.ndarray:
-        """(N, m): what each patch of the last tick gives to the message, a copy."""
+        """The contributions (N, m) of the last tick's patches to the message, a copy."""
         return self._values[:, :-1].copy()
 
 
 def _power_of_two(bound: np.ndarray) -> np.ndarray:
-    """Return the least powers of two above `bound` and a little room for rounding."""
+    """Return the smallest powers of two above `bound`, with a little room for rounding."""
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
 def _on_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
-    """Return `weights` on a grid on which their sums of whole numbers are exact.
+    """Return `weights` rounded so that their sums of whole numbers are exact.
 
     `largest_sum` is the largest sum of those numbers' magnitudes.
     """

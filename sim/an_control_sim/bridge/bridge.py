@@ -1,10 +1,10 @@
-"""Serves a simulated robot over ROS 2: lockstep (a request and its reply) or real time.
+"""Serve a simulated robot over ROS 2, in lockstep (request and reply) or in real time.
 
-Lockstep: all messages of step k carry stamp k, the environment steps when the command that answers
-step k has come (`Exchange`). After the timeout the safe command goes in.
-Stamps grow by the step over the whole run and start at the wall clock's second, so none comes
-twice, not even after a restart. Everything here runs on one thread, and every wait is on the
-steady clock: nothing ever waits on the ROS time that this node itself makes.
+In lockstep all messages of step k carry stamp k, and the environment steps as soon as the command
+that answers step k has arrived (`Exchange`). After a timeout the safe command is applied. Stamps
+grow by the step length over the whole run and start at the wall clock's second, so that no stamp
+occurs twice, even after a restart. Everything runs on one thread, and every wait uses the steady
+clock: nothing waits on the ROS time that this node itself publishes.
 """
 
 from __future__ import annotations
@@ -39,28 +39,32 @@ from an_control_sim.bridge.step_outputs import StepOutputs
 from an_control_sim.process import RELIABLE, SLICE_S
 
 LOOK_S = 1.0
-"""How often it looks for others that publish what it publishes."""
+"""Seconds between two checks for other nodes that publish the same topics."""
 TOO_OLD = 5
-"""Steps after which a command is too old in real time."""
+"""Number of steps after which a command is too old in real time."""
 LATE_NS = 100_000_000
-"""By how much stamps may be behind the clock in real time: time that a pause or a busy machine
-takes passes for the robot, too."""
+"""Maximum time by which stamps may lag behind the clock in real time. When the process pauses or
+the machine is busy, that time passes for the robot too."""
 
 
 class Bridge:
-    """Serves one robot from a node that is the bridge's alone.
+    """Server of one robot on a node that belongs to the bridge alone.
 
-    policy            name of the policy node, whose `reset_state` is called before each episode;
-                      empty: nobody is called, whoever sends commands drives
-    realtime          step by the steady clock and hold the newest command, instead of lockstep
-    command_timeout_s lockstep: how long one step waits for its command, by default 1 s; real
-                      time: the age at which a command is too old, by default five steps. Then the
-                      safe command counts
-    start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
-    tap               also gets every message, inside this process
-    camera_hz         pictures per simulated second, while somebody subscribes (0 = off)
+    Topics without subscribers are not published.
 
-    What nobody subscribes to is not published.
+    Args:
+        node: The node.
+        robot: The simulated robot.
+        tap: Receiver of every message inside this process, such as the scrambler.
+        policy: Name of the policy node, whose `reset_state` is called before each episode; "" calls
+            no node, and any node may send commands.
+        realtime: Whether to step by the steady clock and hold the newest command, instead of
+            lockstep.
+        command_timeout_s: In lockstep, how long a step waits for its command (by default 1 s); in
+            real time, the age at which a command is too old (by default five steps). After that the
+            safe command is applied.
+        start_timeout_s: Seconds to wait for the policy, at the start and when it stops answering.
+        camera_hz: Pictures per simulated second; 0 for none.
     """
 
     def __init__(
@@ -85,14 +89,16 @@ class Bridge:
         self._started = self._latched = False
         self._refusal = ""
         self.timeouts = 0
-        """Steps under the safe command since the start."""
+        """Number of steps with the safe command since the start."""
         self.latency_s: list[float] = []
-        """Lockstep: from the first publishing of a step to its command; cleared by the caller."""
+        """In lockstep, seconds from the first publishing of each step to its command; the caller
+        clears it."""
         self._rivals = ""
         self.run = RunControl(node)
         self._open(policy, camera_hz)
 
     def _open(self, policy: str, camera_hz: float) -> None:
+        """Create publishers, subscriptions and the link to the policy."""
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
@@ -115,14 +121,18 @@ class Bridge:
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
 
-    # A run is one start, then a reset and steps per episode. All raise Stopped and BridgeError.
+    # A run is one start, then a reset and steps for each episode. All of these methods may raise
+    # Stopped and BridgeError.
 
     def start(self) -> None:
-        """Wait until the policy is there, active and connected.
+        """Wait until the policy node is active and connected.
 
-        In real time nobody is waited for where the policy has no name. Another simulator on the
-        same topics is refused, once it was given ALONE_S to end: one that was killed stays in the
-        graph for a while. So is a policy that does not read what the tap publishes.
+        In real time without a policy's name this does not wait. Another simulator on the same
+        topics gets `ALONE_S` to end, since a killed one stays in the ROS graph for a while.
+
+        Raises:
+            BridgeError: The policy does not come, does not read the tap's topic, or another
+                simulator publishes the same topics.
         """
         self._refuse_rivals()
         if self._link.named or not self._realtime:
@@ -133,11 +143,16 @@ class Bridge:
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: the environment, the tap and the policy's memory."""
+        """Start an episode: reset the environment, the tap and the policy's state.
+
+        Args:
+            seed: Seed of the environment.
+            episode: Number of the episode, for the tap's disturbance.
+        """
         self.run.end_episode()
         if not self._realtime:
             self.exchange.close()
-        if self._latched:  # the episode before was ended during a stop
+        if self._latched:  # the previous episode ended during a stop
             self.estop(False)
         self.robot.reset(seed)
         if self.tap is not None:
@@ -150,9 +165,13 @@ class Bridge:
         self.run.begin_episode()
 
     def step(self) -> None:
-        """Publish the readings, get the command and advance the robot by one step.
+        """Publish the readings, wait for the command and advance the robot by one step.
 
-        While paused this waits for the step service. Raises Restarted where a reset is asked for.
+        While paused, this waits for the step service.
+
+        Raises:
+            Restarted: The reset service was called.
+            BridgeError: The policy has stopped answering.
         """
         if self.run.begin_step():
             self._next_s = self._heard_s = time.monotonic()
@@ -170,25 +189,29 @@ class Bridge:
         self.run.end_step()
 
     def finish(self) -> None:
-        """End an episode: find commands that answer none of its steps (`exchange.unmatched`)."""
+        """End an episode; count commands that answer none of its steps (`exchange.unmatched`)."""
         self.run.end_episode()
-        with suppress(Stopped):  # the episode is complete without it
+        with suppress(Stopped):  # the episode is complete anyway
             if not self._realtime:
                 self.exchange.finish()
 
     def estop(self, latch: bool) -> None:
-        """Latch the policy's e-stop, or clear it; `prepare_stops` comes first."""
+        """Latch or clear the policy's e-stop; call `prepare_stops` first."""
         self._latched = latch
         self._link.stop(latch, wait=not self._realtime)
 
     def prepare_stops(self) -> None:
-        """Find what `estop` needs. Raises BridgeError where the policy does not offer it."""
+        """Wait for the services that `estop` needs.
+
+        Raises:
+            BridgeError: The policy does not offer them.
+        """
         self._link.prepare_stops()
 
     def figures(self) -> Figures | None:
-        """What the policy node says of itself after the last episode; None where it says nothing.
+        """Return the policy node's diagnostics after the last episode, or None if there are none.
 
-        Nothing runs any more that a reset could start again, and a stop ends only the waiting.
+        Resets no longer start an episode here, and a stop ends only the waiting.
         """
         self.run.end_episode()
         try:
@@ -197,7 +220,7 @@ class Bridge:
             return None
 
     def close(self) -> None:
-        """Clear an e-stop, answer who waits for a service, let go of the node, end the robot."""
+        """Clear the e-stop, answer pending service calls, release the node and close the robot."""
         cleared = self._link.call_stop(False) if self._latched else None
         until_s = time.monotonic() + CALL_S
         while cleared is not None and not cleared.done() and time.monotonic() < until_s:
@@ -208,6 +231,11 @@ class Bridge:
     # Others
 
     def _refuse_rivals(self) -> None:
+        """Wait for other simulators on the same topics to end.
+
+        Raises:
+            BridgeError: They have not ended in time.
+        """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
         self._check_for_other_simulators()
@@ -221,7 +249,7 @@ class Bridge:
             self._check_for_other_simulators()
 
     def _check_for_other_simulators(self) -> None:
-        """Find who else publishes what this publishes, and log it once where this has started."""
+        """Find other nodes that publish the same topics; log a change once the run has started."""
         rivals = others_publish(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
@@ -230,10 +258,10 @@ class Bridge:
     # Commands
 
     def _replied(self) -> NDArray[np.float64] | None:
-        """Lockstep: the command that answers this step, or None after the timeout.
+        """In lockstep, return the command that answers this step, or None after the timeout.
 
-        A step of which the tap's message is lost is answered by the last command; while the e-stop
-        is latched, by the safe one.
+        If the tap drops this step's message, the last command is applied again, or the safe command
+        while the e-stop is latched.
         """
         commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
@@ -254,7 +282,7 @@ class Bridge:
         return None
 
     def _paced(self) -> NDArray[np.float64] | None:
-        """Real time: the newest command at the end of this step, or None where it is too old."""
+        """In real time, return the newest command at the end of this step, None if too old."""
         self._outputs.publish()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)

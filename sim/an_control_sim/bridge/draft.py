@@ -1,8 +1,8 @@
-"""Drafts the two YAML files by which an environment is served: the robot's wiring, the simulation.
+"""Draft the two YAML files that serve an environment: the robot's wiring and the simulation.
 
-The channels and actuators are those that a model of this environment names (`describe`). Joints,
-where the environment's ids name them (hip.position, hip.velocity), go out as joint states, and
-everything else by id on one topic. Both as JointState: messages with a stamp, as lockstep needs.
+Channels and actuators are those of a model of this environment (`describe`). If ids name joints
+(hip.position, hip.velocity), these go out as joint states, and everything else by id on one topic.
+Both are JointState messages, which have the stamp that lockstep needs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.policy.task import Task
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft, Line, entries, number, quoted
 from an_control_sim.gym.environments import (
@@ -33,12 +34,12 @@ COMMANDS = "joint_commands"
 AGE_STEPS = 5
 PICTURE_DIMENSIONS = 3
 Actuator = tuple[ActuatorConfig, str]
-"""One actuator, and a comment on it."""
+"""An actuator and a comment on it."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What one message carries: names, and for each of its fields the places in the observation."""
+    """Published topic: the names in its message, and for each field the observation's indices."""
 
     topic: str
     names: tuple[str, ...]
@@ -48,7 +49,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """The texts of both files, and what they name."""
+    """Texts of both files, with the channels, actuators and step length that they name."""
 
     wiring: str
     simulation: str
@@ -58,7 +59,15 @@ class EnvironmentDraft:
 
 
 def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
-    """The draft for a gymnasium id or ``module:id``; ValueError for what cannot be served so."""
+    """Draft wiring and simulation of an environment.
+
+    Args:
+        robot: Name of the robot.
+        environment: A gymnasium id, or ``module:id``.
+
+    Raises:
+        ValueError: The environment cannot be made, or shows images, or its actions have no draft.
+    """
     with closing(make_environment(environment, measured_units(environment))) as env:
         if of_patches(env):
             raise ValueError(
@@ -67,24 +76,27 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         task = describe(env, robot, environment)
     with closing(open_environment(environment)) as env:
         space = env.observation_space
-        shape = space.shape or (len(task["channels"]),)
+        shape = space.shape or (len(task.channels),)
         if len(shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
             raise ValueError(f"environment {environment!r}: shows an image; see docs/camera.md")
-        topics = _topics(task["channels"], len(shape) == 1)
-        actuators = _actuators(env.action_space, task["actuators"])
+        topics = _topics(task.channels, len(shape) == 1)
+        actuators = _actuators(env.action_space, task.actuators)
         about = f"{robot}: {environment}, as an-control new has drafted it."
-        step_s = task["step_s"]
+        step_s = task.step_s
         return EnvironmentDraft(
             wiring=_wiring(robot, about, task, topics, _ranges(space), actuators).text(),
             simulation=_simulation(about, environment, env, step_s, topics, actuators),
-            channels=tuple(task["channels"]),
-            actuators=tuple(task["actuators"]),
+            channels=task.channels,
+            actuators=task.actuators,
             step_s=step_s,
         )
 
 
 def _topics(channels: Sequence[str], flat: bool) -> list[Topic]:
-    """Which message carries which channel; `flat`: the observation has one dimension."""
+    """Return the topics that carry these channels.
+
+    Only an observation that is `flat` (of one dimension) gets joint states.
+    """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
     joints = [one for one in joints if f"{one}.velocity" in place] if flat else []
@@ -104,7 +116,10 @@ def _topics(channels: Sequence[str], flat: bool) -> list[Topic]:
 def _actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Actuators of the environment's own units; the safe command is what is nearest to nothing."""
+    """Return the actuators in the environment's own units.
+
+    The safe command is 0, or the middle of the bounds if 0 is outside.
+    """
     if not isinstance(space, gymnasium.spaces.Box):
         about = "-1 .. 1; of a choice's actuators the largest is taken"
         if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
@@ -135,12 +150,13 @@ def _actuators(
 def _wiring(
     robot: str,
     about: str,
-    task: Mapping[str, Any],
+    task: Task,
     topics: Sequence[Topic],
     ranges: Mapping[int, str],
     actuators: Sequence[Actuator],
 ) -> Draft:
-    step_s, units = task["step_s"], dict(enumerate(task.get("units", ())))
+    """Return the draft of the wiring."""
+    step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
         (place, _channel(topic, name, field, *units.get(place, (1.0, 0.0))))
         for topic in topics
@@ -173,18 +189,18 @@ def _wiring(
 
 
 def _id(topic: Topic, name: str, field: str) -> str:
-    """The channel's id."""
+    """Return the id of the channel that reads `field` of `name`."""
     return name if topic.topic == "readings" else f"{name}.{field}"
 
 
 def _channel(topic: Topic, name: str, field: str, scale: float, offset: float) -> ChannelConfig:
-    """The channel that carries one number of a topic, in the units that a model learns in."""
+    """Return the channel that reads one number of a topic, in the units that a model learns in."""
     where = topic.topic, f"{field}[{name}]"
     return ChannelConfig(_id(topic, name, field), *where, scale=scale, offset=offset)
 
 
 def _ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
-    """The bounds that the environment states, by place in the observation."""
+    """Return the finite bounds of the environment's readings as text, by index."""
     if not isinstance(space, gymnasium.spaces.Box):
         return {}
     pairs = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
@@ -199,6 +215,7 @@ def _simulation(
     topics: Sequence[Topic],
     actuators: Sequence[Actuator],
 ) -> str:
+    """Return the text of the simulation YAML."""
     size = sum(len(places) for topic in topics for places in topic.fields.values())
     sensors = _sensors(env)
     lines = [
@@ -234,7 +251,7 @@ def _simulation(
 
 
 def _sensors(env: gymnasium.Env[Any, Any]) -> str:
-    """The names of its physical readings beside the observation, where it has any."""
+    """Return the names of the environment's physical readings beside the observation, or ""."""
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):
         return ""
@@ -243,7 +260,11 @@ def _sensors(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def expression(places: Sequence[int], size: int) -> str:
-    """The text that names these places of an observation of `size` numbers."""
+    """Return the expression for these indices of an observation of `size` numbers.
+
+    >>> expression((0, 2, 4), 6)
+    'observation[0:5:2]'
+    """
     if len(places) == 1:
         return f"observation[{places[0]}:{places[0] + 1}]"
     steps: NDArray[np.int64] = np.diff(places)

@@ -1,6 +1,6 @@
-"""The executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
+"""Run the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
-`check_pair` says before either is run whether a simulation YAML and a wiring fit each other.
+`check_pair` checks, before either is run, whether a simulation YAML and a wiring fit together.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class SimulatorSettings:
-    """One run. The parameters of `read_settings` of the same names say what each one means."""
+    """Settings of a run; the parameters of the same names in `read_settings` describe them."""
 
     simulation: str
     wiring: str = ""
@@ -58,12 +58,16 @@ class SimulatorSettings:
 
     @property
     def uses_scrambler(self) -> bool:
-        """Whether the policy is to read the scrambler's topic."""
+        """Return whether the policy reads the scrambler's topic."""
         return self.scrambler or self.disturbance.active_on("readings") or bool(self.schedule)
 
 
 def read_settings(node: Node) -> SimulatorSettings:
-    """Declare the parameters and read what was set. Raises ValueError naming a bad one."""
+    """Declare the node's parameters and return their values.
+
+    Raises:
+        ValueError: A value is not valid; the message names the parameter.
+    """
     return SimulatorSettings(
         simulation=declare(node, "simulation", "", "path of the simulation YAML"),
         wiring=declare(
@@ -106,13 +110,22 @@ def read_settings(node: Node) -> SimulatorSettings:
 def simulate(
     node: Node, settings: SimulatorSettings, progress: ProgressCallback | None = None
 ) -> Summary:
-    """Run the episodes on `node`; what ends the run early leaves what has finished.
+    """Run the episodes of a simulation.
 
-    That is SIGINT and SIGTERM, or a policy that cannot be reached, which is the summary's failure.
-    For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError for
-    bad files.
+    SIGINT and SIGTERM end the run early with the episodes so far, and so does a policy that cannot
+    be reached, which is reported as the summary's `failure`. Call it on the main thread of a
+    process that initialised rclpy with `process.ros`.
+
+    Args:
+        node: The simulator's node.
+        settings: Settings of the run.
+        progress: Called during and after each episode.
+
+    Raises:
+        WiringError: A YAML file is not valid.
+        ValueError: A setting is missing.
     """
-    if not node.has_parameter("wiring"):  # beside it the live page finds the robot's drawing
+    if not node.has_parameter("wiring"):  # the live page looks for the robot's drawing beside it
         declare(node, "wiring", settings.wiring, "path of the robot's wiring YAML")
     running: list[Bridge] = []
 
@@ -142,6 +155,7 @@ def simulate(
 
 
 def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
+    """Return the bridge for these settings."""
     if settings.uses_scrambler and not settings.wiring:
         raise ValueError(
             "parameter wiring: is not set (allowed: a wiring YAML, to disturb its readings)"
@@ -170,7 +184,10 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
+    """Run the executable and return its exit status.
+
+    0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
+    """
     if answers_help("simulator", ABOUT, read_settings, args):
         return 0
     try:
@@ -191,6 +208,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _log(node: Node, progress: Progress) -> None:
+    """Log a finished episode."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
         node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
@@ -202,18 +220,23 @@ if __name__ == "__main__":
 
 RATE_TOLERANCE = 0.1
 BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
-"""Messages with a name beside each value."""
+"""Message types that have a name beside each value."""
 IMAGE = "sensor_msgs/msg/Image"
 
 
 def check_pair(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
-    """WiringError where the wiring commands what the simulation does not take, or at another rate.
+    """Check that a wiring and a simulation fit together.
 
-    And where it reads a topic as another type than the simulation publishes, or in lockstep, which
-    waits for every source, what the simulation does not publish. Topics are those of one namespace.
-    `camera_hz` is how often the rendered view is published.
+    Args:
+        simulation: The simulation.
+        wiring: The robot's wiring; its topics are in the simulation's namespace.
+        lockstep: Whether every source must be published, since lockstep waits for all of them.
+        camera_hz: Pictures per second; 0 for none.
+
+    Raises:
+        WiringError: Commands, rates, message types or topics differ.
     """
     file, takes = wiring.file, {one.topic: one for one in simulation.command.messages}
     for number, sends in enumerate(wiring.command.messages):
@@ -243,7 +266,7 @@ def check_pair(
 def _check_fields(
     sends: MessageFields, takes: MessageFields, key: str, file: str, simulation: str
 ) -> None:
-    """WiringError where two messages hold other actuators, or hold them in other places."""
+    """Raise WiringError if two command messages have different actuators or fields."""
     places, wanted = _places(sends), _places(takes)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
@@ -251,19 +274,19 @@ def _check_fields(
 
 
 def _places(message: MessageFields) -> list[tuple[str, str | None]]:
-    """Each actuator and its field; in the message's order where neither says which it is."""
+    """Return each actuator with its field; sorted, unless order alone identifies the actuators."""
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)
     return places if ordered and "*" not in (message.field or "") else sorted(places)
 
 
 def not_published(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
-    """The sources of the wiring that the simulation does not publish, without its camera."""
+    """Return the wiring's sources that the simulation does not publish, camera excluded."""
     return [one for one in wiring.sources if one.topic not in _published(simulation, 0.0)]
 
 
 def _published(simulation: Simulation, camera_hz: float) -> dict[str, str]:
-    """The simulation's topics and their types."""
+    """Return the message types of the topics that the simulation publishes."""
     types = {one.topic: one.type for one in simulation.publish}
     if simulation.camera is not None and camera_hz > 0.0:
         types[simulation.camera.topic] = IMAGE

@@ -1,4 +1,4 @@
-"""How fast the Ant steps beside the package's AntBulletEnv, both in one process and in turn."""
+"""Measure how fast the Ant steps beside the package's AntBulletEnv, in turn in one process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ STEPS = 400
 
 
 def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
-    """Steps a second of both environments on one core, and their ratio.
+    """Measure steps per second of both environments on one core, and their ratio.
 
-    Each round gives both the same start and the same small actions, which keep it mostly on its
-    feet; the medians over the rounds count, so that a busy machine harms both alike. Needs the
-    package pybullet-envs-gymnasium.
+    Each round gives both the same start and the same small actions, which keep the ant mostly on
+    its feet. The medians over the rounds are returned, so that other load affects both alike. Needs
+    the package pybullet-envs-gymnasium.
+
+    Args:
+        rounds: Number of rounds.
+        steps: Number of steps per round.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -42,12 +46,13 @@ def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
 
 
 def _gait(seed: int, steps: int) -> np.ndarray:
-    """A shuffling of the legs (steps, 8), different for each seed."""
+    """Return small periodic actions (steps, 8), different for each seed."""
     phase = np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi, 8)
     return (0.4 * np.sin(0.3 * np.arange(steps)[:, None] + phase)).astype(np.float32)
 
 
 def _steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
+    """Return the steps per second of an environment with these actions."""
     env.reset(seed=seed)
     begin = time.perf_counter()
     for action in actions:

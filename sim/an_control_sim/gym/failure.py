@@ -1,7 +1,7 @@
-"""Failing environments: the error that names what failed, and a count of the episodes that did.
+"""Errors of failing environments, and counts of failed episodes.
 
 An environment may raise anything, at any step. Its episode is left out and another one is played;
-only where no episode works is the run ended.
+the run is ended only if no episode works.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 __all__ = ["EnvironmentFailure", "Failures", "failure_of", "shortened"]
 
 MAX_IN_A_ROW = 20
-"""Episodes that may fail one after the other before a run is ended."""
+"""Number of consecutive failed episodes after which a run is ended."""
 MAX_WORDS = 300
-"""Characters of an error's text in a message, which may hold thousands of readings."""
+"""Maximum number of characters of an error's text in a message; it may hold thousands of
+readings."""
 _OURS = str(Path(__file__).parents[1])
 
 
 def failure_of(environment: str, what: str, error: BaseException) -> EnvironmentFailure:
-    """Return the failure for an error that an environment raised while doing `what`."""
+    """Return the failure for an error that an environment raised.
+
+    Args:
+        environment: The gymnasium id.
+        what: What the environment was doing.
+        error: The error.
+    """
     text = shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     frames = [one for one in traceback.extract_tb(error.__traceback__) if _foreign(one.filename)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
@@ -31,7 +38,7 @@ def failure_of(environment: str, what: str, error: BaseException) -> Environment
 
 
 def shortened(text: str) -> str:
-    """Return a text on one line, cut where it is longer than a message may be."""
+    """Return a text on one line, cut to the maximum length of a message."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 4]} ..."
 
@@ -42,10 +49,10 @@ def _foreign(filename: str) -> bool:
 
 
 class Failures:
-    """Counts failing episodes between two metrics lines.
+    """Counter of failed episodes between two metrics lines.
 
     Attributes:
-        count: failed episodes since `figures` was called last.
+        count: Number of failed episodes since the last call of `figures`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +61,11 @@ class Failures:
         self._first = ""
 
     def note(self, failure: EnvironmentFailure) -> None:
-        """Count a failed episode; raise the failure itself if too many failed in a row."""
+        """Count a failed episode.
+
+        Raises:
+            EnvironmentFailure: Too many episodes failed in a row.
+        """
         self.count += 1
         self._in_a_row += 1
         OUTPUT.note(f"an episode failed and is left out: {failure}", "failure")
@@ -63,11 +74,11 @@ class Failures:
             raise EnvironmentFailure(f"{failure}; {self._in_a_row} episodes in a row failed")
 
     def succeed(self) -> None:
-        """Note an episode that did not fail."""
+        """Count an episode that did not fail."""
         self._in_a_row = 0
 
     def figures(self) -> dict[str, Any]:
-        """Return what a metrics line says of the failures since the last one, {} for none."""
+        """Return the metrics on the failures since the last call; {} without any."""
         if not self.count:
             return {}
         line = {"failed": self.count, "failure": self._first}

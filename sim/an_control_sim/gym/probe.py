@@ -1,4 +1,4 @@
-"""Probing an environment: what its readings look like, under random actions."""
+"""Probe an environment's readings under random actions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,17 @@ MAX_NAMES = 5
 
 @lru_cache(maxsize=8)
 def measured_units(environment: str) -> Units:
-    """Return the units of an environment's readings, by what they show under random actions.
+    """Return units for an environment's readings, from their values under random actions.
 
-    Those of our own tasks are ordinary. The same environment gives the same units, if the same
-    seeds give the same episodes. ValueError as of `make_environment`,
-    EnvironmentFailure where no episode can be played.
+    Our own tasks have ordinary units. The result is reproducible if the environment's episodes
+    depend only on the seed.
+
+    Args:
+        environment: A gymnasium id, or ``module:id``.
+
+    Raises:
+        ValueError: The environment cannot be made.
+        EnvironmentFailure: No episode can be played.
     """
     if environment in ENVIRONMENTS.values():
         return AS_THEY_ARE
@@ -49,7 +55,7 @@ def measured_units(environment: str) -> Units:
 
 
 def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """EnvironmentFailure where no reading ever is finite; a note of those that never are."""
+    """Note the readings that were never finite; raise EnvironmentFailure if none ever was."""
     never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
     if len(never) == len(ids):
         raise EnvironmentFailure(
@@ -64,7 +70,7 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
 
 
 def _numbers(env: Adapted) -> list[np.ndarray]:
-    """Return what the environment's readings are at each step (N,), in its own numbers."""
+    """Return the environment's own numbers (N,) at each step."""
     rng, failures = np.random.default_rng(0), Failures()
     shape = env.action_space.shape
     rows: list[np.ndarray] = []

@@ -1,13 +1,13 @@
-"""Gymnasium's spaces as policies need them: numbers with ids in, numbers in [-1, 1] out.
+"""Convert gymnasium's spaces: observations to numbers with ids, numbers in [-1, 1] to actions.
 
-Readings: a Box gives its numbers, a Discrete or MultiDiscrete one number a choice (1 for the one
-that is, 0 for the others), a MultiBinary its bits; Dict and Tuple give those of their parts, and
-their keys become part of the ids. Actions: a Box is scaled to [-1, 1], of a Discrete the choice
-with the largest number is taken, a bit is set where its number is over 0.
+Readings: a Box gives its numbers, a Discrete or MultiDiscrete one number per choice (1 for the
+chosen one, 0 for the others), a MultiBinary its bits. Dict and Tuple give the readings of their
+parts, and their keys become part of the ids. Actions: a Box is scaled to [-1, 1], in a Discrete the
+choice with the largest number is taken, and a bit is set if its number is above 0.
 
-What an environment gets is always inside its space: -1 is exactly the lower bound, 1 the upper one.
-Where a bound is missing, numbers stand for themselves; [-1, 1] is moved by as little as the other
-bound asks for.
+Actions are always inside the environment's space: -1 is exactly the lower bound, 1 the upper one.
+If a bound is missing, numbers are used unscaled, and [-1, 1] is shifted only as far as the other
+bound requires.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ALLOWED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these
 MAX_READINGS = 4096
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./-]")
 SNAP = 8.0
-"""Roundings within which a number counts as its bound: half a range, scaled, is off by one or
-two."""
+"""Number of rounding errors within which a number counts as its bound; half a range, scaled, is off
+by one or two."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """How an observation becomes N numbers.
+    """Conversion of an observation to N numbers.
 
     Attributes:
-        ids: (N,) one for each number, which differ.
-        scalable: (N,) False for choices and bits, which are 0 or 1 whatever their unit.
-        flatten: an observation to its numbers (N,), of whatever type they have; it may be the
-            environment's own array. ValueError, KeyError or TypeError where the observation is not
-            of its space.
+        ids: A distinct id for each number (N,).
+        scalable: Whether each number has a unit (N,); False for choices and bits, which are 0 or 1.
+        flatten: Converts an observation to its numbers (N,) of any type; the result may be the
+            environment's own array. Raises ValueError, KeyError or TypeError for an observation
+            outside its space.
     """
 
     ids: tuple[str, ...]
@@ -51,15 +51,15 @@ class Readings:
 
 @dataclass(frozen=True)
 class Actions:
-    """How A numbers in [-1, 1] become an action.
+    """Conversion of A numbers in [-1, 1] to an action.
 
     Attributes:
-        names: (A,) one for each number, which differ.
-        choices: the sizes of the groups of numbers of which one is chosen, 1 for a bit; empty
-            where some number is none of a choice.
-        native: numbers (A,) to an action of the space, new in each call.
-        unit: an action of the space to the numbers (A,) that stand for it.
-        steering: numbers (A,) in the space's own units to an action of the space.
+        names: A distinct name for each number (A,).
+        choices: Sizes of the groups of numbers of which one is chosen, 1 for a bit; () if some
+            number belongs to no choice.
+        native: Converts numbers (A,) to a new action of the space.
+        unit: Converts an action of the space to the numbers (A,) that stand for it.
+        steering: Converts numbers (A,) in the space's own units to an action of the space.
     """
 
     names: tuple[str, ...]
@@ -70,7 +70,11 @@ class Actions:
 
 
 def readings_of(space: Space) -> Readings:
-    """Return how observations of this space become numbers; ValueError where they cannot."""
+    """Return the conversion of this observation space to numbers.
+
+    Raises:
+        ValueError: The space is not supported, or has too many numbers.
+    """
     named, flatten = _readings(space, "" if isinstance(space, spaces.Dict) else READINGS)
     ids = tuple(name for name, _ in named)
     _check("its observation space", space, ids)
@@ -83,14 +87,18 @@ def readings_of(space: Space) -> Readings:
 
 
 def actions_of(space: Space) -> Actions:
-    """Return how numbers become actions of this space; ValueError where they cannot."""
+    """Return the conversion of numbers to this action space.
+
+    Raises:
+        ValueError: The space is not supported.
+    """
     actions = _actions(space, ACTIONS)
     _check("its action space", space, actions.names)
     return actions
 
 
 def _check(what: str, space: Space, names: Sequence[str]) -> None:
-    """ValueError unless there are names, and all of them differ."""
+    """Raise ValueError if there are no names, or two are equal."""
     if not names:
         raise ValueError(f"{what} {shown(space)} holds no number (allowed: one or more)")
     if len(set(names)) != len(names):
@@ -99,18 +107,19 @@ def _check(what: str, space: Space, names: Sequence[str]) -> None:
 
 
 def shown(space: Space) -> str:
-    """Return a space in a few words, as an error message names it."""
+    """Return a space as a short text for an error message."""
     text = " ".join(str(space).split())
     return text if len(text) <= 120 else f"{text[:116]} ..."
 
 
 def _joined(name: str, *parts: object) -> str:
-    """Return the id of a part of what has this name."""
+    """Return the id of a part, from the name of the whole and the part's keys."""
     words = [_NOT_IN_IDS.sub("_", str(part)) for part in parts]
     return ".".join([name, *words] if name else words)
 
 
 def _unknown(space: Space, name: str) -> ValueError:
+    """Return the error for a space that is not supported."""
     where = f"its {name} space is" if name in (READINGS, ACTIONS) else f"the space of {name} is"
     return ValueError(f"{where} {shown(space)} (allowed: {ALLOWED})")
 
@@ -118,7 +127,7 @@ def _unknown(space: Space, name: str) -> ValueError:
 def _readings(
     space: Space, name: str
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the ids, whether each is a number with a unit, and the function that flattens."""
+    """Return the readings of a space: (id, scalable) of each, and the function that flattens."""
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
         ids = [(_joined(name, i), True) for i in range(size)]
@@ -144,7 +153,7 @@ def _readings(
 
 
 def _parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
-    """Return the parts of a Dict or Tuple by key, with their names; ValueError for others."""
+    """Return the parts of a Dict or Tuple by key, with their names; raise ValueError for others."""
     if isinstance(space, spaces.Dict):
         return {key: (part, _joined(name, key)) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -155,6 +164,7 @@ def _parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
 def _readings_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
+    """Return the readings of the parts together, and the function that flattens them."""
     read = {key: _readings(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
 
@@ -167,7 +177,7 @@ def _readings_of_parts(
 
 
 def _sized(value: Any, size: int, name: str) -> np.ndarray:
-    """Return the numbers of an array; ValueError where they are not as many as its space has."""
+    """Return the numbers of an array; raise ValueError if their number is not `size`."""
     array = np.asarray(value)
     if array.size != size:
         raise ValueError(f"{name or READINGS} has {array.size} numbers, its space {size}")
@@ -175,7 +185,7 @@ def _sized(value: Any, size: int, name: str) -> np.ndarray:
 
 
 def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str) -> np.ndarray:
-    """Return 1 for the choice that is made of each `counts`, and 0 for the others."""
+    """Return 1 for the chosen place of each group of `counts` places, and 0 for the others."""
     hot, first = np.zeros(sum(counts), np.float32), 0
     for place, count in zip(places, counts, strict=True):
         if not 0 <= place < count:
@@ -186,7 +196,7 @@ def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: st
 
 
 def one_hot(choices: Sequence[int], action: Any) -> np.ndarray:
-    """Return the numbers (A,) that stand for these choices; of a bit, 1 or -1."""
+    """Return the numbers (A,) that stand for an action of these choices; 1 or -1 for a bit."""
     chosen, first = np.zeros(sum(choices), np.float32), 0
     for place, count in zip(np.ravel(action).tolist(), choices, strict=True):
         if count == 1:
@@ -198,7 +208,7 @@ def one_hot(choices: Sequence[int], action: Any) -> np.ndarray:
 
 
 def chosen(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
-    """Return the choice of each group: the place of its largest number, 1 for a positive bit."""
+    """Return the choice of each group: the index of its largest number, or 1 for a positive bit."""
     found, first = [], 0
     for count in choices:
         part = numbers[first : first + count]
@@ -208,6 +218,7 @@ def chosen(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
 
 
 def _actions(space: Space, name: str) -> Actions:
+    """Return the conversion of numbers to a space whose name is `name`."""
     if isinstance(space, spaces.Box):
         return _box(space, name)
     if isinstance(space, spaces.Discrete):
@@ -308,7 +319,7 @@ def _box(space: spaces.Box, name: str) -> Actions:
         return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
 
     def bounded(numbers: np.ndarray) -> np.ndarray:
-        """The same as `native`, faster, where there are both bounds."""
+        """Compute the same as `native`, faster, for a Box with both bounds."""
         action = (middle + reach * numbers).astype(space.dtype)
         action = np.minimum(np.maximum(action, own_low), own_high)
         if np.abs(numbers).max() >= 1.0:
@@ -326,14 +337,14 @@ def _box(space: spaces.Box, name: str) -> Actions:
 
 
 def _is_unit(space: spaces.Box) -> bool:
-    """Return whether a Box reaches from -1 to 1."""
+    """Return whether a Box is [-1, 1] in all dimensions."""
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 
 
 def bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return what -1 and 1 stand for, (A,) float64 each.
+    """Return the values (A,) float64 for which -1 and 1 stand.
 
-    These are the bounds of the space; where one or both are missing, [-1, 1], moved inside.
+    They are the bounds of the space; if one or both are missing, they are -1 and 1, shifted inside.
     """
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     below, above = space.bounded_below.ravel(), space.bounded_above.ravel()
@@ -350,9 +361,9 @@ def bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def inside(space: spaces.Box, numbers: np.ndarray) -> np.ndarray:
-    """Return an action of this Box: numbers (A,) in its units, clipped and rounded as it needs.
+    """Return an action of this Box for numbers (A,) in its units, clipped and rounded to its type.
 
-    A number that is a bound but for its last bits is that bound.
+    A number that differs from a bound only in its last bits becomes that bound.
     """
     low, high = space.low.ravel(), space.high.ravel()
     least, most = low.astype(np.float64), high.astype(np.float64)

@@ -1,4 +1,4 @@
-"""What the scrambler publishes: readings under the channels' names, or a camera's patches moved."""
+"""Messages of the scrambler: readings by channel id, or a camera's image with its patches moved."""
 
 from __future__ import annotations
 
@@ -20,36 +20,50 @@ CHANNELS_OF_PIXELS = 4
 
 
 class Disturbs(Protocol):
-    """What a message asks of who disturbs it, see `Disturber`."""
+    """Protocol of what a message needs from its disturber; see `Disturber`."""
 
     @property
-    def settings(self) -> DisturbanceSettings: ...
+    def settings(self) -> DisturbanceSettings:
+        """Return the settings of this tick."""
+
     @property
-    def new(self) -> bool: ...
+    def new(self) -> bool:
+        """Return whether this tick's readings differ from a repetition of the last ones."""
+
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
-    ) -> tuple[NDArray[np.float32], tuple[str, ...]]: ...
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+        """Return the disturbed readings (m,) and their ids for readings (n,) and their ids."""
 
 
 class ScrambledMessage(Protocol):
-    """The one message of the scrambler, filled again at every tick."""
+    """Protocol of the scrambler's one message, which is refilled at every tick."""
 
     message: Any
     noisy: bool
-    """Whether a channel can carry noise in place of its signal."""
+    """Whether a channel can carry noise instead of its signal."""
 
-    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
-    def forget(self) -> None: ...
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None: ...
+    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
+        """Raise ValueError if a setting cannot disturb this message."""
+
+    def forget(self) -> None:
+        """Start an episode."""
+
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+        """Write the disturbed readings of a tick into the message."""
 
 
 def scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """The message for a wiring's readings; WiringError where there are several cameras."""
+    """Return the message for a wiring's readings.
+
+    Raises:
+        WiringError: The wiring has several cameras.
+    """
     return ScrambledImage(wiring) if wiring.images else ScrambledReadings(wiring)
 
 
 class ScrambledReadings:
-    """Ids as names, readings as positions."""
+    """JointState with channel ids as names and readings as positions."""
 
     noisy = True
 
@@ -59,16 +73,17 @@ class ScrambledReadings:
         self.message = JointState()
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """ValueError naming a setting that cannot disturb scalar channels."""
+        """Raise ValueError if a setting cannot disturb scalar channels."""
         for stage in stages(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
 
     def forget(self) -> None:
-        """Begin an episode."""
+        """Start an episode."""
 
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+        """Write the disturbed readings of a tick into the message."""
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = doubles(values)
@@ -76,8 +91,13 @@ class ScrambledReadings:
 
 
 class ScrambledImage:
-    """The camera's newest frame with its patches in other places; those that are missing are
-    transparent, and so missing for whoever reads it."""
+    """Image with the camera's newest frame, its patches moved.
+
+    Missing patches are transparent; a reader of the image treats them as missing.
+
+    Raises:
+        WiringError: The wiring has several cameras.
+    """
 
     noisy = False
 
@@ -99,16 +119,17 @@ class ScrambledImage:
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """ValueError naming a setting that cannot disturb an image."""
+        """Raise ValueError if a setting cannot disturb an image."""
         for stage in stages(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
     def forget(self) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         self._late: Late[np.ndarray] = Late()
 
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+        """Write the disturbed patches of a tick into the message."""
         seen = [self._place[name] for name in readings.ids]
         signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
         frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)

@@ -1,12 +1,12 @@
 """Batches for DAgger on image patches.
 
-Order and place of patches never reach the student, so nothing has to be shuffled to teach it; the
-previous action adds the same to all keys, which a softmax over patches takes out again, so it is
-not taught either.
+The order of patches never matters to the student, so nothing is shuffled. The previous action adds
+the same to all keys, which cancels in a softmax over patches, so its weights are not learned
+either.
 
-Most patches show no change. All of these have the same key, so a batch holds the mean of their
-values with their number: the same gradients for a fraction of the work. Where seeds pool what key
-and value make together, it holds each different patch with its number.
+Most patches show no change, and all of these have the same key. So a batch holds the mean of their
+values with their number: the same gradients for a fraction of the work. Where seeds pool keys and
+values together (PMA), it holds each different patch with its number.
 """
 
 from __future__ import annotations
@@ -30,60 +30,61 @@ from an_control.policy.vision.patch_attention import WHITE
 
 
 class Seen(NamedTuple):
-    """What matters of B views, in K places each.
+    """Views of B steps, compressed to K patches each.
 
-    Place 0 stands for all patches that show no change. They have one key, and their values enter
-    with one weight, so that their mean tells all: the same message, and the same gradients. Where
-    each different patch has a place, nothing is in place 0.
+    Patch 0 stands for all patches that show no change. They have one key and equal weights, so the
+    mean of their values gives the same message and the same gradients. Where each different patch
+    is listed (`distinct`), patch 0 is empty.
     """
 
     patches: np.ndarray
-    """(B, K, f, p, p) uint8; nothing in place 0."""
+    """(B, K, f, p, p) uint8; patch 0 is empty."""
     still: np.ndarray
-    """(B, p * p) float32: the mean of the layer-normed frames of those that show no change."""
+    """(B, p * p) float32: mean of the layer-normed frames of the patches that show no change."""
     counts: np.ndarray
-    """(B, K) float32: of how many patches each place is the sign, 0 where nothing is."""
+    """(B, K) float32: how many patches each one stands for, 0 for none."""
 
 
 class Batch(NamedTuple):
-    """T steps of B rows."""
+    """A batch of T steps of B rows with A actions."""
 
     seen: Seen
-    """Of B T views, row by row."""
+    """The B * T views, row by row."""
     previous: np.ndarray
-    """(B, T, A) float32: the actions taken before."""
+    """(B, T, A) float32: previous actions."""
     labels: np.ndarray
-    """(B, T, A) float32."""
+    """(B, T, A) float32: the teacher's actions."""
     counts: np.ndarray
     """(B, T) False after an episode's end."""
     begins: np.ndarray
-    """(B,) True where the row has left what came before: nothing is to be remembered."""
+    """(B,) True where a row does not continue its last batch, so that its memory is reset."""
 
 
 @dataclass
 class Row:
-    """A row's way through an episode: the step that comes next, and how it is shown."""
+    """A row's episode, its next step, and how it is disturbed."""
 
     episode: Episode
     step: int
-    """The next one of those in which the student acts."""
+    """Index of the next step, among those in which the student acts."""
     seen: np.ndarray
-    """(K, f) the frames that are seen in these."""
+    """(K, f) indices of the frames that the student sees in these steps."""
     acted: np.ndarray
-    """(K,) the episode's steps that these are."""
+    """(K,) the episode's steps in which the student acts."""
     missing: np.ndarray
-    """(N,)"""
+    """(N,) True for patches that are missing."""
     picture: np.ndarray | None
-    """In place of the grass."""
+    """Picture in place of the grass; None for the grass."""
     mirrored: bool
+    """Whether left and right are exchanged."""
 
 
 class Batches:
-    """What is learned from: half of the rows pass through the newest episodes, half through all.
+    """An endless supply of batches: half of the rows play the newest episodes, half all episodes.
 
-    A row of a student with memory continues where it was until its episode ends, and then begins
-    another one. Its first episode it enters on the way, so that no two rows go in step. Without
-    memory, a row is somewhere else in each batch.
+    A row of a student with memory continues to the end of its episode before it starts another. Its
+    first episode starts at a random step, so that rows do not run in parallel. Without memory, a
+    row starts at a random step in each batch.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Batches:
         self._rows: list[Row | None] = [None] * settings.batch
 
     def draw(self) -> Batch:
-        """The next steps of all rows."""
+        """Return the next steps of all rows."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._has_ended(row) for row in self._rows])
         rows = [
@@ -124,10 +125,12 @@ class Batches:
         return Batch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
     def _has_ended(self, row: Row | None) -> bool:
+        """Return whether the row needs a new episode or a new place in one."""
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
     def _begin(self, place: int, last: Row | None) -> Row:
+        """Return the row for index `place` with a newly drawn episode and disturbances."""
         settings, rng = self._settings, self._rng
         newest = settings.newest if place % 2 else len(self._episodes)
         episode = self._episodes[-1 - int(rng.integers(min(newest, len(self._episodes))))]
@@ -148,7 +151,7 @@ class Batches:
         )
 
     def _view(self, row: Row, views: np.ndarray) -> np.ndarray:
-        """Views (T, f, H, W) as this row sees them."""
+        """Return views (T, f, H, W) with the row's mirroring and picture applied."""
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
         if row.picture is not None:
@@ -156,7 +159,7 @@ class Batches:
         return views
 
     def _turned(self, row: Row, actions: np.ndarray) -> np.ndarray:
-        """Actions (T, A) as they are in this row."""
+        """Return actions (T, A), with signs changed if the row is mirrored."""
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
             signs[list(self._settings.mirrored)] = -1.0
@@ -166,10 +169,14 @@ class Batches:
 def compact(
     views: np.ndarray, patch: int, missing: np.ndarray, max_moving: int, rng: np.random.Generator
 ) -> Seen:
-    """What matters of views (B, f, H, W) uint8.
+    """Compress views: one mean for all patches without a change, and the patches with one.
 
-    `missing` (B, N) patches are not seen. Of those of a view that show a change, `max_moving` are
-    seen, drawn at random.
+    Args:
+        views: (B, f, H, W) uint8.
+        patch: side of a patch in pixels.
+        missing: (B, N) True for patches that are left out.
+        max_moving: patches with a change to keep of each view, drawn at random.
+        rng: draws them.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch, width // patch
@@ -192,10 +199,14 @@ def compact(
 def distinct(
     views: np.ndarray, patch: int, missing: np.ndarray, most: int, rng: np.random.Generator
 ) -> Seen:
-    """The different patches of views (B, f, H, W) uint8, with how often each is seen.
+    """Compress views: each different patch, with how often it occurs.
 
-    `missing` (B, N) patches are not. Of the different ones of a view `most` are seen, drawn at
-    random.
+    Args:
+        views: (B, f, H, W) uint8.
+        patch: side of a patch in pixels.
+        missing: (B, N) True for patches that are left out.
+        most: different patches to keep of each view, drawn at random.
+        rng: draws them.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)
@@ -216,9 +227,12 @@ def distinct(
 
 
 def _mean_of(frames: np.ndarray, patch: int, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of frames (B, H, W), the mean (B, p * p) of the `chosen` (B, N) patches, each layer-normed.
+    """Return the mean (B, p * p) of the layer-normed chosen patches, and their number (B,).
 
-    And how many they are (B,).
+    Args:
+        frames: (B, H, W).
+        patch: side of a patch in pixels.
+        chosen: (B, N) True for patches to average.
     """
     batch, height, width = frames.shape
     cut = frames.reshape(batch, height // patch, patch, width // patch, patch)

@@ -1,13 +1,10 @@
-"""DAgger for image patches: rounds of recording and learning, as the run loop takes them.
-
-The updates of DAgger on image patches.
-"""
+"""DAgger for image patches: rounds of recording and learning, driven by the run loop."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +26,12 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import model_digest, settings_with
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
+from an_control.policy.task import Task
 from an_control_sim.gym.environments import HasTeacher
 
 
 def new_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
-    """A student whose first weights follow from the seed."""
+    """Return a student whose initial weights follow from the seed."""
     student = VisionStudent(settings.student, seed)
     with torch.no_grad():
         student.array("key.change").mul_(settings.key_gain)
@@ -50,9 +48,17 @@ def update(
     units: Tensor,
     settings: PatchDaggerSettings,
 ) -> tuple[float, Tensor]:
-    """One step down the gradient, through this batch's steps and not through those before.
+    """Make one update; gradients do not reach back beyond the batch.
 
-    `units` (B, H) are what the rows' memories hold; returns the loss, and these after the batch.
+    Args:
+        student: the student to update in place.
+        optimiser: of its parameters.
+        batch: T steps of B rows.
+        units: (B, H) the rows' memory units before the batch.
+        settings: weights of the loss.
+
+    Returns:
+        The loss, and the memory units (B, H) after the batch.
     """
     device = student.table.device
     patches, still, numbers, previous, labels, counts, begins = (
@@ -72,6 +78,7 @@ def update(
 
 
 def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
+    """Return the cross-entropy of the chosen actions, or the error of continuous ones."""
     if not settings.student.choice:
         scale = scores.new_tensor(settings.loss_scale)
         error = functional.smooth_l1_loss(scores.tanh(), labels, reduction="none", beta=0.3)
@@ -85,10 +92,9 @@ def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tens
 
 
 class PatchDagger:
-    """A student of image patches and its episodes, which are kept in `folder`.
+    """Learner that trains a student of image patches by imitating the environment's teacher.
 
-    `device` is where torch learns; the student drives on the CPU with the policy's own engine. It
-    begins with the weights of `start`; ValueError where that has other sizes.
+    The student learns on `device`, and drives on the CPU with the policy's own engine.
     """
 
     unit = "round"
@@ -97,17 +103,32 @@ class PatchDagger:
         self,
         folder: Path,
         env: gymnasium.Env[Any, Any],
-        task: dict[str, Any],
+        task: Task,
         settings: PatchDaggerSettings,
         seed: int,
         device: str = "cpu",
         start: Model | None = None,
     ) -> None:
+        """Set up a new run.
+
+        Args:
+            folder: the run's folder, in which the recorded episodes are stored.
+            env: the environment, which brings its own teacher.
+            task: the task's description for the model file.
+            settings: the recipe.
+            seed: decides all random numbers of the run.
+            device: the torch device on which the student learns.
+            start: a model from whose weights the student starts; None for random weights.
+
+        Raises:
+            ValueError: the environment brings no teacher, or `start` has other sizes than the
+                settings.
+        """
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, {**task, **({"repeats": True} if settings.repeats else {})}
+        self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
         if not isinstance(env.unwrapped, HasTeacher):
-            raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
+            raise ValueError(f"task {task.name!r}: its environment brings no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
         self._hashes = settings_with(folder, start_hash=model_digest(start))
@@ -123,13 +144,14 @@ class PatchDagger:
 
     @property
     def steps(self) -> int:
+        """Return the number of rounds."""
         return self.settings.rounds
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder."""
+        """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
@@ -137,10 +159,11 @@ class PatchDagger:
         }
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """One round: new episodes, then updates on the newest of all."""
+        """Record new episodes, learn from the newest of all, and return the round's figures."""
         rng = np.random.default_rng([self.seed, self._round])
         new = self._record_round(rng)
         self._recordings.write(self._round, new)
@@ -158,6 +181,7 @@ class PatchDagger:
         return line
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
             "round": self._round,
             "student": self._student.state_dict(),
@@ -166,6 +190,7 @@ class PatchDagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint of `state`, with the episodes in the folder."""
         tensors = as_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])
@@ -176,14 +201,14 @@ class PatchDagger:
         self._episodes = self._episodes[-self.settings.memory :]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The student that drives now."""
+        """Return the averaged student, which also drives, as a model."""
         trained: dict[str, Any] = {"how": "DAgger on image patches", "seed": self.seed, **run}
         if self._started is not None:
             trained["start"] = self._started
         return self._driver.model(self._task, trained)
 
     def _record_round(self, rng: np.random.Generator) -> list[Episode]:
-        """The teacher's episodes in the first round, then those that the student drives."""
+        """Record the teacher's episodes in the first round, later those that the student drives."""
         settings = self.settings
         if self._round == 0:
             first = settings.first_episodes if self._started is None else 2
@@ -199,7 +224,7 @@ class PatchDagger:
         return new
 
     def _learn(self, rng: np.random.Generator) -> list[float]:
-        """The round's updates; their losses."""
+        """Make the updates of one round and return their losses."""
         settings = self.settings
         for group in self._optimiser.param_groups:
             group["lr"] = settings.rate_of(self._round)
@@ -223,19 +248,20 @@ class PatchDagger:
 
     @torch.no_grad()
     def _follow(self) -> None:
-        """Let the weights that drive follow those that learn."""
+        """Move the weights of the driving student towards those of the learning one."""
         learned = self._student.parameters()
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)
 
     def _validate(self) -> float:
+        """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
             shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
         )
         results = evaluate(
             self._policy(),
             self._env,
-            self._task["channels"],
+            self._task.channels,
             self.settings.validation_episodes,
             VALIDATION_SEED,
             shuffled,

@@ -1,7 +1,7 @@
-"""The student for image patches: the policy core's vision AttentionNeuron as a torch module.
+"""The student for image patches: `an_control.policy`'s vision AttentionNeuron as a torch module.
 
-It computes what `an_control.policy` computes (Tang & Ha 2021, section 3.3), for many ticks of many
-episodes at once, and its parameters are the model file's arrays under their names.
+It computes the same as the policy (Tang & Ha 2021, section 3.3) for many ticks of many episodes at
+once. Its parameters are the model file's arrays under their names.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.set_transformer import NORM_EPSILON, positional_table
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
+from an_control.policy.task import Task
 from an_control.policy.vision.patch_attention import WHITE
 
 NEVER = -1e9
-"""The score of a missing patch."""
+"""Attention score of a missing patch."""
 
 
 class Memory(NamedTuple):
-    """What the head with the LSTM carries from tick to tick, for B episodes."""
+    """State of the head with the LSTM from tick to tick, for B episodes."""
 
     output: Tensor
-    """(B, hidden)"""
+    """(B, hidden) outputs of the LSTM."""
     cell: Tensor
-    """(B, hidden)"""
+    """(B, hidden) cells of the LSTM."""
     message: Tensor
-    """(B, M, m), of the last tick."""
+    """(B, M, m) message of the last tick."""
     stays: Tensor
-    """(B, 1, 1), the share of that message that stays."""
+    """(B, 1, 1) share of that message that is blended into the next one."""
 
 
 class VisionStudent(nn.Module):
-    """Patches (..., N, f, p, p) uint8, previous actions (..., A), present patches (..., N) bool.
+    """Torch module of the policy for image patches.
 
-    Weights start at random, uniform within 1 / sqrt(fan-in); `load` takes those of a model.
+    It takes patches (..., N, f, p, p) uint8, previous actions (..., A) and, optionally, a mask of
+    present patches (..., N). Weights start uniform within 1 / sqrt(fan-in).
     """
 
     def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
@@ -74,10 +76,15 @@ class VisionStudent(nn.Module):
 
     @property
     def _parts(self) -> list[SetEncoder | SetPooling]:
+        """Return the optional encoder and pooling layers, where there are any."""
         return [part for part in (self.encoder, self.pooling) if part is not None]
 
     def load(self, model: Model) -> None:
-        """Take a model's weights; ValueError where its sizes are others."""
+        """Copy a model's weights.
+
+        Raises:
+            ValueError: the model has other sizes.
+        """
         if model.sizes != self.sizes:
             raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
         with torch.no_grad():
@@ -88,9 +95,10 @@ class VisionStudent(nn.Module):
             part.begin_as(model.arrays)
 
     def begin_as(self, model: Model) -> None:
-        """Take a model's weights; a memory that it lacks begins unheard.
+        """Copy a model's weights; a memory that only the student has starts with no effect.
 
-        ValueError where it differs in anything else.
+        Raises:
+            ValueError: the model differs in anything else.
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
@@ -102,12 +110,12 @@ class VisionStudent(nn.Module):
             arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
         return self.load(replace(model, sizes=widened, arrays=arrays))
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        """This student as a policy's model."""
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return the student's weights as a model file's contents."""
         return Model(kind_of(self.sizes), self.sizes, self.arrays(), task, trained)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
+        """Return the weights under their names in a model file."""
         found = {name: array for part in self._parts for name, array in part.arrays().items()}
         return {
             name: found[name] if name in found else array_of(self.array(name))
@@ -115,7 +123,7 @@ class VisionStudent(nn.Module):
         }
 
     def array(self, name: str) -> Tensor:
-        """The parameter of that name."""
+        """Return the parameter with this name in the model file."""
         return self.weights[_key(name)]
 
     def message(
@@ -126,11 +134,17 @@ class VisionStudent(nn.Module):
         counts: Tensor | None = None,
         still: Tensor | None = None,
     ) -> Tensor:
-        """The message (..., M, m); where no patch is present it is that of no patches.
+        """Return the message (..., M, m).
 
-        `counts` (..., N) says how many patches each one stands for. With `still` (..., p * p) the
-        first stands for patches that show no change, whose layer-normed frames have this mean; not
-        for seeds that pool, which see no mean.
+        Args:
+            patches: (..., N, f, p, p) uint8.
+            previous: (..., A) previous actions.
+            present: (..., N) False for missing patches; None: all are present. If none is present,
+                the message is that of no patches.
+            counts: (..., N) how many patches each one stands for; None: one.
+            still: (..., p * p) mean of the layer-normed frames of the patches for which the first
+                one stands, all of which show no change; None if it stands for itself. Not used with
+                pooling.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
@@ -164,9 +178,15 @@ class VisionStudent(nn.Module):
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
-        """Actions (B, T, A) of whole episodes (B, T, ...), with the previous actions given.
+        """Run the policy over whole episodes, given their previous actions.
 
-        For the convolving head these are scores, from which the best is chosen.
+        Args:
+            patches: (B, T, N, f, p, p) uint8.
+            previous: (B, T, A) previous actions.
+            present: (B, T, N) False for missing patches; None: all are present.
+
+        Returns:
+            Actions (B, T, A); with the convolving head scores, of which the largest is chosen.
         """
         message = self.message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
@@ -179,10 +199,16 @@ class VisionStudent(nn.Module):
         return torch.stack(actions, 1)
 
     def choose(self, message: Tensor, previous: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (B, T, A) of the convolving head: the largest is chosen, or the tanh is taken.
+        """Run the convolving head.
 
-        For messages (B, T, M, m) and previous actions (B, T, A). Its memory's units (B, H) go in
-        as they were before these steps and come out as they are after them.
+        Args:
+            message: (B, T, M, m) messages.
+            previous: (B, T, A) previous actions.
+            units: (B, H) memory units before these steps.
+
+        Returns:
+            Scores (B, T, A), of which the largest is chosen or the tanh is taken, and the memory
+                units (B, H) after the steps.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
@@ -198,7 +224,11 @@ class VisionStudent(nn.Module):
         return self._linear(hidden, "head.1.weight", "head.1.bias"), units
 
     def _remember(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """The memory's units (B, T, H) after each step's inputs (B, T, i), and after the last."""
+        """Run the memory over inputs (B, T, i).
+
+        Returns:
+            The memory units (B, T, H) after each step, and (B, H) after the last.
+        """
         staying = functional.pad(self.array("memory.hidden_bias"), (2 * units.shape[-1], 0))
         names = "memory.input", "memory.hidden", "memory.bias"
         weights = [*map(self.array, names), staying]
@@ -209,7 +239,7 @@ class VisionStudent(nn.Module):
         return remembered, last.squeeze(0)
 
     def start(self, episodes: int) -> Memory:
-        """What the head with the LSTM remembers at the start of so many episodes."""
+        """Return the LSTM head's state at the start of episodes."""
         assert isinstance(self.sizes, TopPatchesSizes)
         sizes, new = self.sizes, self.table.new_zeros
         return Memory(
@@ -220,9 +250,16 @@ class VisionStudent(nn.Module):
         )
 
     def act(self, message: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Actions (B, A) for a tick's messages (B, M, m), and what is remembered of them.
+        """Run the head with the LSTM for one tick.
 
-        No gradient goes through the choice of rows.
+        No gradient passes through the choice of patches.
+
+        Args:
+            message: (B, M, m) messages.
+            memory: the state before the tick.
+
+        Returns:
+            Actions (B, A), and the state after the tick.
         """
         assert isinstance(self.sizes, TopPatchesSizes)
         message = (1.0 - memory.stays) * message + memory.stays * memory.message
@@ -254,5 +291,5 @@ class VisionStudent(nn.Module):
 
 
 def _key(name: str) -> str:
-    """A parameter's name in torch, which allows no dots."""
+    """Return a parameter's name in torch, which allows no dots."""
     return name.replace(".", "_")

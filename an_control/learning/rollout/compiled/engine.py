@@ -1,4 +1,4 @@
-"""The fused engine: compiled rollouts on as many threads as asked for."""
+"""Play compiled rollouts on several threads."""
 
 from __future__ import annotations
 
@@ -23,25 +23,36 @@ from an_control.policy.packed_weights import Form, Packed, pack, pack_head
 from an_control_sim.gym.environments import Batch
 
 CHUNK = 1024
-"""Episodes at a time: bounds the memory that their disturbance takes."""
+"""Number of episodes that are played at a time; it bounds the memory of their disturbance."""
 SHARES = 2
-"""Calls for each thread, so that none waits long for another."""
+"""Number of calls per thread, so that no thread waits long for another."""
 
 
 NO_HINTS = np.zeros((0, 0, 0), np.float32)
 
 
 class Hints(NamedTuple):
-    """What neurons are told about their channels, in training alone: P candidates, R episodes."""
+    """Identity hints for neurons during training, for P candidates and R episodes.
+
+    Attributes:
+        codes: What each channel's neuron adds to its gates, ordered as in `Packed` (P, N, 4d)
+            float32.
+        hinted: 1 if a channel's neuron receives its hint, else 0 (R, N) float32.
+    """
 
     codes: np.ndarray
-    """(P, N, 4d) float32: what a channel's neuron adds to its gates, ordered as in `Packed`."""
     hinted: np.ndarray
-    """(R, N) float32: 1 where a channel's neuron is told, else 0."""
 
 
 class FusedEngine:
-    """Plays the episodes of a `Batched` environment, 64 side by side."""
+    """Engine that plays the episodes of a `Batched` environment in compiled code, 64 at once.
+
+    Args:
+        batch: The compiled physics.
+        channels: Ids of the observation's entries, in their order.
+        actions: Number of actions.
+        threads: Number of threads; by default one per core.
+    """
 
     def __init__(
         self, batch: Batch, channels: Sequence[str], actions: int, threads: int | None = None
@@ -50,6 +61,7 @@ class FusedEngine:
         self._pool = ThreadPoolExecutor(threads or os.cpu_count())
 
     def close(self) -> None:
+        """Stop the threads."""
         self._pool.shutdown()
 
     def play(
@@ -59,10 +71,16 @@ class FusedEngine:
         disturbance: DisturbanceSettings = NOTHING,
         hints: Hints | None = None,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the disturbance is not `compiled`.
+        """Play every model through every episode; see `Engine`.
 
-        With `hints` the models are LSTM policies of the same sizes. ValueError for an MLP of
-        another number of channels.
+        Args:
+            models: P candidate models; with `hints`, LSTM policies of the same sizes.
+            starts: R episodes.
+            disturbance: What is done to the readings.
+            hints: Identity hints for the neurons.
+
+        Raises:
+            ValueError: The disturbance is not `compiled`, or an MLP has another number of channels.
         """
         for model in models:
             wide = getattr(model.sizes, "channels", len(self.channels))
@@ -90,11 +108,15 @@ class FusedEngine:
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
     def states(self, starts: Sequence[Start]) -> np.ndarray:
-        """The episodes' first states (R, S)."""
+        """Return the episodes' initial states (R, S)."""
         return np.array([self.batch.start(start.environment) for start in starts])
 
     def conditions(self, starts: Sequence[Start], disturbance: DisturbanceSettings) -> Conditions:
-        """What the disturbance does to these episodes, episode by episode."""
+        """Return the effect of the disturbance on each of these episodes.
+
+        Raises:
+            ValueError: The disturbance is not `compiled`.
+        """
         if disturbance == NOTHING:
             return as_they_are()
         if not disturbance.compiled:
@@ -133,7 +155,7 @@ class FusedEngine:
         )
 
     def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
-        """What one call plays, of models and of episodes: enough calls to busy all threads."""
+        """Return the models and the episodes of each call, with enough calls for all threads."""
         calls = SHARES * self._pool._max_workers
         if models >= calls:
             return [(some, slice(None)) for some in _slices(models, calls)]
@@ -146,6 +168,7 @@ class FusedEngine:
         states: np.ndarray,
         conditions: Conditions,
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Play candidates through episodes and return returns and steps (P, R)."""
         returns = np.zeros((len(candidates.head), len(states)))
         steps = np.zeros(returns.shape, np.int64)
         run(
@@ -165,7 +188,11 @@ class FusedEngine:
 
 
 def candidates_of(models: Sequence[Model]) -> Packed:
-    """The weights of models of the same sizes as the compiled rollout takes them."""
+    """Return the stacked weights of models of the same sizes, as the compiled rollout takes them.
+
+    Raises:
+        ValueError: The models have a part that compiled rollouts do not support.
+    """
     sizes = models[0].sizes
     arrays = {
         name: np.stack([model.arrays[name] for model in models], dtype=np.float64)
@@ -186,7 +213,7 @@ def candidates_of(models: Sequence[Model]) -> Packed:
 
 
 def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Packed]]:
-    """Models of the same form and sizes together, with their places."""
+    """Group models of the same form and sizes; return each group's indices and stacked weights."""
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):
         teams.setdefault(repr(model.sizes), []).append(place)
@@ -197,11 +224,12 @@ def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Packed]]:
 
 
 def _slices(count: int, parts: int) -> list[slice]:
-    """`count` things in at most `parts` parts of about the same size."""
+    """Return at most `parts` slices of about equal length that cover `count` items."""
     ends = [count * part // parts for part in range(parts + 1)]
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
 def _part(conditions: Conditions, few: slice) -> Conditions:
+    """Return the conditions of the episodes in the slice `few`."""
     order, every, noise, present, copied, hinted = conditions
     return Conditions(order[few], every, noise[few], present[few], copied[few], hinted[few])

@@ -1,8 +1,8 @@
-"""The fused rollout: policy and dynamics in one compiled loop, a queue refilling finished columns.
+"""The compiled rollout: policy and dynamics in one loop over a batch of episodes.
 
 Episodes advance together, each in a column of the batch with the weights of its candidate. A column
-whose episode has ended takes the next from the queue at once, be it another candidate's, so that no
-work is done on finished episodes while any is left.
+whose episode has ended takes the next one from the queue at once, even of another candidate, so
+that no column computes a finished episode while any is left.
 """
 
 # mypy: allow-untyped-defs
@@ -40,24 +40,27 @@ from an_control.system.compiled_cache import njit
 
 
 class Conditions(NamedTuple):
-    """What is done to the readings of E episodes with N channels; empty arrays do nothing."""
+    """Disturbance of E episodes with N channels; empty arrays have no effect.
+
+    Attributes:
+        order: The signal that each channel carries, in block k of `every` steps (E, K, N) int64.
+        every: Number of steps in a block; 0 for a single one.
+        noise: Readings of K noise channels (E, steps, K) float32.
+        present: 0 for a missing signal, else 1 (E, N) float64.
+        copied: The signals that the copies repeat (E, C) int64.
+        hinted: 1 if the neuron of a signal receives its identity hint, else 0 (E, N) float32.
+    """
 
     order: np.ndarray
-    """(E, K, N) int64: the signal that each channel carries, in block k of `every` steps."""
     every: int
-    """Steps until the next block; 0 for never."""
     noise: np.ndarray
-    """(E, steps, K) float32: readings of K noise channels."""
     present: np.ndarray
-    """(E, N) float64: 0 where a signal is missing, 1 elsewhere."""
     copied: np.ndarray
-    """(E, C) int64: the signals that the copies repeat."""
     hinted: np.ndarray
-    """(E, N) float32: 1 where the neuron of a signal is told which one it reads, else 0."""
 
 
 def as_they_are() -> Conditions:
-    """Readings without any disturbance."""
+    """Return conditions without any disturbance."""
     return Conditions(
         order=np.zeros((0, 0, 0), np.int64),
         every=0,
@@ -106,11 +109,11 @@ def run(
     returns,
     steps,
 ):
-    """Every candidate's episodes from `starts` (E, S) on, to their ends or for `limit` steps.
+    """Play every candidate's episodes from `starts` (E, S) to their ends, or for `limit` steps.
 
-    Fills `returns` and `steps` (P, E); a return is NaN where a reward or reading was not finite.
-    `hints` (P, N, 4d) are what each candidate's neurons add to their gates where they are told
-    which signal they read.
+    The results are written to `returns` and `steps` (P, E); a return is NaN if a reward or reading
+    was not finite. `hints` (P, N, 4d) are what each candidate's neurons add to their gates where
+    they receive the identity of the signal they read.
     """
     episodes, states = starts.shape
     jobs = episodes * candidates.head.shape[0]
@@ -176,7 +179,7 @@ def run(
                     place[i, b] = i
                 for i in range(states):
                     state[i, b] = starts[max(0, episode[b]), i]
-            if episode[b] == -1:  # idle: stays where an episode starts
+            if episode[b] == -1:  # idle: keep it at a start state
                 at[b] = 0
                 for i in range(states):
                     state[i, b] = starts[0, i]

@@ -1,9 +1,9 @@
-"""The policies' arithmetic over a batch of episodes, whose index is the last of every array.
+"""Compiled arithmetic of the policies over a batch of episodes, the last index of every array.
 
-Every column has its own weights, so that candidates play side by side. It computes what the policy
-core's compiled engine computes, operation for operation and in the same order, so that a fused
-episode has the same bits as one played tick by tick. The compiler vectorises over the batch, whose
-size is fixed for that; without fast-math flags it fuses and reorders nothing.
+Every column has its own weights, so that different candidates play at once. The operations and
+their order are those of the policy core's compiled engine, so that an episode has the same bits as
+one that is played tick by tick. The batch size is fixed so that the compiler vectorises over it;
+without fast-math flags it fuses and reorders nothing.
 """
 
 # mypy: allow-untyped-defs
@@ -20,17 +20,18 @@ from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 BATCH = 64
-"""Four registers of 16: their independent chains of operations hide each other's latency."""
+"""Batch size: four vector registers of 16, whose independent operations hide each other's
+latency."""
 HALF = F32(0.5)
 MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
 def take_weights(candidates, candidate, b, rows, bias, weights, head):
-    """Put a candidate's weights into column `b` of the batch.
+    """Copy a candidate's weights into column `b` of the batch.
 
-    They are `rows` (., 4d, B) of the gates, the scores' `bias` (M, B) and `weights` (K, M, B), and
-    `head` (., B).
+    The targets are `rows` (., 4d, B) of the gates, the scores' `bias` (M, B) and `weights` (K, M,
+    B), and `head` (., B).
     """
     for k in range(rows.shape[0]):
         for g in range(rows.shape[1]):
@@ -45,9 +46,10 @@ def take_weights(candidates, candidate, b, rows, bias, weights, head):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def gate_inputs(form, rows, action, common, drive):
-    """What all channels share: `common` (4d, B), and what drives a channel, `drive` (F, 4d, B).
+    """Compute the part of the gates that all channels share, and each channel's input weights.
 
-    `rows` (., 4d, B) are the gates' weights, as `Packed` orders them.
+    They go to `common` (4d, B) and `drive` (F, 4d, B). `rows` (., 4d, B) are the gates' weights in
+    the order of `Packed`.
     """
     inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
@@ -70,9 +72,10 @@ def gate_inputs(form, rows, action, common, drive):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_products(out, rows, x):
-    """``out[i] += rows.T @ x[i]`` in every column: out (N, W, B), rows (K, W, B), x (N, K, B).
+    """Add ``rows.T @ x[i]`` to ``out[i]`` in every column.
 
-    K is a multiple of 8 (rows and x are padded with zeros, which change no bit).
+    The shapes are out (N, W, B), rows (K, W, B) and x (N, K, B). K is a multiple of 8; rows and x
+    are padded with zeros, which change no bit.
     """
     channels, width, _ = out.shape
     for k in range(0, rows.shape[0], 8):
@@ -91,7 +94,7 @@ def add_products(out, rows, x):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def drive_gates(shown, last, z, common, drive):
-    """What drives the gates `z` (N, 4d, B) beside h: the readings `shown` (N, B), their change."""
+    """Compute the gates `z` (N, 4d, B) without h, from the readings `shown` (N, B)."""
     channels, gates, _ = z.shape
     for i in range(channels):
         for g in range(gates):
@@ -111,7 +114,7 @@ def drive_gates(shown, last, z, common, drive):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_hints(z, hints):
-    """Add what neurons are told about their channels, `hints` (N, 4d, B), to the gates `z`."""
+    """Add the identity hints (N, 4d, B) to the gates `z`."""
     for i in range(hints.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -120,7 +123,7 @@ def add_hints(z, hints):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def stack_readings(shown, readings):
-    """Put the readings `shown` (N, B) before the older ones (N, k, B); a NaN was none."""
+    """Shift the readings `shown` (N, B) into the stacks (N, k, B); NaN marks an empty place."""
     for i in range(readings.shape[0]):
         for f in range(readings.shape[1] - 1, 0, -1):
             for b in range(BATCH):
@@ -132,7 +135,7 @@ def stack_readings(shown, readings):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_stacks(readings, common, drive, h):
-    """The outputs h (N, K, B) of a layer of tanh units on the stacked readings (N, k, B)."""
+    """Compute the outputs h (N, K, B) of a tanh layer on the stacked readings (N, k, B)."""
     for i in range(readings.shape[0]):
         for g in range(common.shape[0]):
             for b in range(BATCH):
@@ -146,7 +149,7 @@ def advance_stacks(readings, common, drive, h):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def small_gates(shown, common, drive, hidden, h, z):
-    """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8."""
+    """Compute `drive_gates`, `add_products` and `squash` in one pass, for one input and K = 8."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -163,7 +166,7 @@ def small_gates(shown, common, drive, hidden, h, z):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def small_attention(bias, weights, h, score):
-    """`bias_scores`, `add_products` and `attend` in one, for tanh attention and K = 8."""
+    """Compute `bias_scores`, `add_products` and `attend` in one pass, for tanh and K = 8."""
     for i in range(score.shape[0]):
         for q in range(score.shape[1]):
             for b in range(BATCH):
@@ -179,7 +182,7 @@ def small_attention(bias, weights, h, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def squash(z):
-    """tanh of the gates' inputs, in place."""
+    """Apply tanh to the gates in place."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -188,7 +191,7 @@ def squash(z):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_cells(z, h, c):
-    """The LSTMs' cells c (N, d, B) and outputs h (N, K, B), in place, from the gates."""
+    """Update the LSTMs' cells c (N, d, B) and outputs h (N, K, B) in place, from the gates."""
     d = c.shape[1]
     for i in range(c.shape[0]):
         for k in range(d):
@@ -202,7 +205,7 @@ def advance_cells(z, h, c):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def bias_scores(bias, score):
-    """Begin the scores (N, M, B) at their biases (M, B)."""
+    """Set the scores (N, M, B) to their biases (M, B)."""
     channels, queries, _ = score.shape
     for i in range(channels):
         for q in range(queries):
@@ -212,9 +215,10 @@ def bias_scores(bias, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def attend(softmax, score, work):
-    """The attention (N, M, B) in place of the scores; `work` (3, B) is room for a softmax.
+    """Replace the scores (N, M, B) by the attention; `work` (3, B) is scratch space for a softmax.
 
-    Its sum goes as the compiled engine's: every eighth query first, then these eight.
+    The softmax sums every eighth query first and then these eight sums, as the compiled engine
+    does.
     """
     channels, queries, _ = score.shape
     if not softmax:
@@ -252,9 +256,9 @@ def attend(softmax, score, work):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def sum_message(form, score, shown, present, count, shift, sums, mass):
-    """The message's sums (M, B) over the channels, `count` (B,) of them present.
+    """Compute the message's sums (M, B) over the channels, of which `count` (B,) are present.
 
-    They are exact before they are normalised. An absent channel shows zero.
+    The sums are exact before they are normalised. A missing channel must have the reading 0.
     """
     channels, queries, _ = score.shape
     for q in range(queries):
@@ -279,7 +283,7 @@ def sum_message(form, score, shown, present, count, shift, sums, mass):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def close_message(softmax, sums, mass, narrow, message):
-    """The head's input (., B) float64 from the sums; `narrow` (M, B) float32 is room."""
+    """Compute the head's input (., B) float64 from the sums; `narrow` (M, B) is scratch space."""
     queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
@@ -300,7 +304,10 @@ def close_message(softmax, sums, mass, narrow, message):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def act(form, head, widths, x, y, action):
-    """The head (., B): `x` (W, B) holds its input, overwritten as `y` is; into `action` (A, B)."""
+    """Apply the head (., B) to its input `x` (W, B) and write the action (A, B).
+
+    `x` and `y` are overwritten.
+    """
     layers, at = len(widths), 0
     inputs = (len(head) - _numbers_behind(widths)) // widths[0] - 1
     for layer in range(layers):
@@ -333,7 +340,7 @@ def act(form, head, widths, x, y, action):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def _numbers_behind(widths):
-    """How many numbers a head's layers after the first hold."""
+    """Return the number of weights in a head's layers after the first one."""
     total = 0
     for layer in range(1, len(widths)):
         total += (widths[layer - 1] + 1) * widths[layer]
@@ -342,6 +349,9 @@ def _numbers_behind(widths):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def shift_of(grid):
-    """`round_terms` of the policy core: the shifter for terms of at most `grid` in all."""
+    """Return the rounding shift for terms whose sum is at most `grid`.
+
+    The policy core's `round_terms` does the same.
+    """
     _, bits = math.frexp(grid)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)
