@@ -26,6 +26,7 @@ GROUPS = {
     },
     "Record": {
         "replay": "compute a recording's commands again, and compare them",
+        "export": "write a recording's readings and commands as CSV or Parquet",
     },
     "Evaluate": {
         "evaluate": "measure a model's return without ROS, by the paper's protocols",

@@ -36,6 +36,10 @@ def verb_class(verb: str) -> type[Any]:
             from an_control.cli.replay import Verb as Replay
 
             return Replay
+        case "export":
+            from an_control.cli.export import Verb as Export
+
+            return Export
         case "rewire":
             from an_control.cli.rewire import Verb as Rewire
 

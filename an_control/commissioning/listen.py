@@ -172,7 +172,7 @@ def _listen(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            _range(table, ranges)
+            take_readings(table, ranges, time.monotonic_ns())
     for one in heard.values():
         _look(node, one)
         one.rivals = tuple(inputs.rivals(one.config.name))
@@ -208,9 +208,9 @@ def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
+def take_readings(table: ChannelTable, ranges: dict[str, Range], now_ns: int) -> None:
     """Take the readings, and record them in the channels' ranges."""
-    readings = table.read(time.monotonic_ns())
+    readings = table.read(now_ns)
     if readings.values.ndim > 1:
         return
     configs = table.configs

@@ -14,8 +14,9 @@ from stand import JOINTS, Stand, readings_of, stamp_of
 from std_srvs.srv import Trigger
 
 from an_control.cli import main
-from an_control.policy import AttentionSizes, Task, write_model
+from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.record.layout import CommandKind
 from an_control.record.reader import Bag
 from an_control.record.replay import Replay, ReplayedCommand, ReplaySummary
