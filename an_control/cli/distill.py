@@ -33,6 +33,8 @@ class Verb(DistillOptions):
     def run(self) -> int:
         """Train the student, print the model file and return the exit status."""
         need("train", "torch")
+        if self.bag:
+            need("record", "mcap")
         with RunAtTerminal(ProgressLine(command(self, "distill"))) as terminal:
             result = distill(self, terminal.progress)
         print(result.model)

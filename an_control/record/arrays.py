@@ -37,6 +37,7 @@ class RecordedArrays:
         readings: What was read, float32 (T, N); NaN where a channel was missing.
         wanted: What the policy asked for, float64 (T, A) in physical units; NaN before its first.
         commands: What went out last by then, whoever sent it, the same.
+        wiring: The text of the wiring file.
     """
 
     ids: tuple[str, ...]
@@ -46,6 +47,7 @@ class RecordedArrays:
     readings: NDArray[np.float32]
     wanted: NDArray[np.float64]
     commands: NDArray[np.float64]
+    wiring: str
 
 
 def read_arrays(bag: Bag) -> RecordedArrays:
@@ -59,7 +61,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
     commands: list[NDArray[np.float64] | None] = []
     actuators: tuple[str, ...] = ()
     newest: NDArray[np.float64] | None = None
-    node, episode = "", 0
+    node, episode, wiring = "", 0, ""
     for entry in bag.entries():
         if not node and entry.topic.endswith(f"/{EVENTS}") and entry.type == TYPES[EVENTS]:
             node = entry.topic.removesuffix(EVENTS)
@@ -69,7 +71,10 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         if TYPES.get(name) != entry.type:
             continue
         if name == EVENTS and entry.sequence == 0:
-            kind = read_event(entry.data)["event"]
+            event = read_event(entry.data)
+            kind = event["event"]
+            if kind == "wiring":
+                wiring = wiring or str(event.get("text", ""))
             episode += kind in ("reset", "activate") and bool(rows) and rows[-1][1] == episode
         elif name == COMMAND:
             actuators, newest = read_joint_state(entry.data)
@@ -105,6 +110,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         readings,
         _stacked(wanted, len(actuators), bag),
         _stacked(commands, len(actuators), bag),
+        wiring,
     )
 
 

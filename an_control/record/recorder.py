@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 MAX_NOTES = 2048
 """Notes that may wait for a flush that does not come, as without ticks."""
+FLUSH_S, TICK_S = 0.25, 0.001
+"""Ticks are flushed together, as that costs less: those of so long, and at most so many that TICK_S
+for each fits into a period, so that a flush does not take one."""
 MAX_BOX_BYTES = 64 * 2**20
 """The black box keeps no more, however long that is."""
 OVERHEAD_BYTES = 200
@@ -136,6 +139,9 @@ class Recorder:
         self._topics = {name: f"{node}/{name}" for name in TYPES}
         self._notes: deque[tuple[Any, ...]] = deque()
         self._flushing = threading.Lock()
+        step_s = controller.step_s
+        self._flush_ticks = max(1, int(min(FLUSH_S / step_s, step_s / TICK_S)))
+        self._flushed_tick = 0
         self._last_message: Any = None
         self._count = 0
         self._numbers: dict[str, int] = {}
@@ -230,7 +236,7 @@ class Recorder:
         self._numbers[topic] = self._count
         self._notes.append((_MESSAGE, topic, type_, message, place, arrival_ns, now_ns))
         if len(self._notes) > MAX_NOTES:
-            self.flush()
+            self.flush(now=True)
 
     def deliver(self, topic: str, source: str, now_ns: int) -> None:
         """Note that the newest message of a topic counts for this source, too."""
@@ -312,10 +318,16 @@ class Recorder:
         if model is not None and model.content is not None:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
-    def flush(self) -> None:
-        """Make messages of what was noted; at once, also where another thread does so."""
+    def flush(self, *, now: bool = False) -> None:
+        """Make messages of what was noted, once there is enough, or now.
+
+        It does not wait for another thread that does so.
+        """
+        if not now and self._ticks - self._flushed_tick < self._flush_ticks:
+            return
         if not self._flushing.acquire(blocking=False):
             return
+        self._flushed_tick = self._ticks
         try:
             self._flush()
         finally:
@@ -488,7 +500,7 @@ class Recorder:
     def close(self) -> None:
         """Write what is left, and end."""
         self._save_now.set()
-        self.flush()
+        self.flush(now=True)
         if self._writer is not None:
             self._writer.close()
         if self._saving is not None:
