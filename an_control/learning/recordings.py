@@ -104,7 +104,8 @@ def _episodes(
     places = [arrays.ids.index(name) for name in channels]
     readings = arrays.readings[:, places].astype(np.float64)
     known = np.isfinite(arrays.commands).all(axis=1)
-    passed_ns = np.diff(arrays.time_ns)
+    lockstep = len(arrays.stamp_ns) and (arrays.stamp_ns >= 0).all()
+    passed_ns = np.diff(arrays.stamp_ns if lockstep else arrays.time_ns)
     usual_ns = np.median(passed_ns) if len(passed_ns) else 0.0
     ends = (np.diff(arrays.episode) != 0) | (passed_ns > STALL * usual_ns) | (passed_ns < 0)
     ends |= ~known[:-1]

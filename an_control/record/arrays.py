@@ -14,6 +14,9 @@ from an_control.record.layout import (
     CHANNELS,
     COMMAND,
     EVENTS,
+    NONE,
+    TICK_NUMBERS,
+    TICK_TOPIC,
     TYPES,
     BagError,
     read_event,
@@ -33,6 +36,7 @@ class RecordedArrays:
         ids: The channels (N).
         actuators: The actuators (A).
         time_ns: The time of day of each tick (T,).
+        stamp_ns: In lockstep the simulator's time of each tick (T,), else -1.
         episode: The number of the episode of each tick (T,); resets and activations begin one.
         readings: What was read, float32 (T, N); NaN where a channel was missing.
         wanted: What the policy asked for, float64 (T, A) in physical units; NaN before its first.
@@ -43,6 +47,7 @@ class RecordedArrays:
     ids: tuple[str, ...]
     actuators: tuple[str, ...]
     time_ns: NDArray[np.int64]
+    stamp_ns: NDArray[np.int64]
     episode: NDArray[np.int64]
     readings: NDArray[np.float32]
     wanted: NDArray[np.float64]
@@ -56,7 +61,8 @@ def read_arrays(bag: Bag) -> RecordedArrays:
     Raises:
         BagError: If the bag cannot be read, or is no recording of a policy node that reads numbers.
     """
-    rows: list[tuple[int, int, tuple[str, ...], NDArray[np.float32]]] = []
+    rows: list[tuple[int, int, int, tuple[str, ...], NDArray[np.float32]]] = []
+    stamp_ns = NONE
     wanted: list[NDArray[np.float64] | None] = []
     commands: list[NDArray[np.float64] | None] = []
     actuators: tuple[str, ...] = ()
@@ -75,14 +81,16 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             kind = event["event"]
             if kind == "wiring":
                 wiring = wiring or str(event.get("text", ""))
-            episode += kind in ("reset", "activate") and bool(rows) and rows[-1][1] == episode
+            episode += kind in ("reset", "activate") and bool(rows) and rows[-1][2] == episode
+        elif name == TICK_TOPIC:
+            stamp_ns = TICK_NUMBERS.read(entry.data)[2]
         elif name == COMMAND:
             actuators, newest = read_joint_state(entry.data)
         elif name == CHANNELS:
             ids, values = read_joint_state(entry.data)
             if len(ids) != len(values):
                 raise BagError(f"{bag.path}: readings of {len(ids)} ids and {len(values)} values")
-            rows.append((entry.log_ns, episode, ids, values.astype(np.float32)))
+            rows.append((entry.log_ns, stamp_ns, episode, ids, values.astype(np.float32)))
             wanted.append(None)
             commands.append(newest)
             if len(rows) > MAX_TICKS:
@@ -92,12 +100,12 @@ def read_arrays(bag: Bag) -> RecordedArrays:
     if not rows:
         raise BagError(f"{bag.path}: has no readings of a policy node")
     ids = tuple(
-        dict.fromkeys(id_ for some in dict.fromkeys(row[2] for row in rows) for id_ in some)
+        dict.fromkeys(id_ for some in dict.fromkeys(row[3] for row in rows) for id_ in some)
     )
     places = {name: place for place, name in enumerate(ids)}
     readings = np.full((len(rows), len(ids)), np.nan, np.float32)
     known: dict[tuple[str, ...], NDArray[np.intp]] = {}
-    for row, (_, _, some, values) in enumerate(rows):
+    for row, (_, _, _, some, values) in enumerate(rows):
         where = known.get(some)
         if where is None:
             where = known[some] = np.array([places[name] for name in some], np.intp)
@@ -107,6 +115,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         actuators,
         np.array([row[0] for row in rows], np.int64),
         np.array([row[1] for row in rows], np.int64),
+        np.array([row[2] for row in rows], np.int64),
         readings,
         _stacked(wanted, len(actuators), bag),
         _stacked(commands, len(actuators), bag),

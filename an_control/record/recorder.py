@@ -79,6 +79,11 @@ MAX_MODELS = 3
 CLOSE_S = 3.0
 
 
+Row = tuple[str, str, int, int, int, bytes, dict[str, Any] | None]
+"""An `Entry`'s fields, and the change of state that it is: a plain tuple, which the garbage
+collector need not visit again and again."""
+
+
 @dataclass(frozen=True)
 class RecordOptions:
     """Where a node records, and how much.
@@ -153,7 +158,7 @@ class Recorder:
         self._models: dict[str, _ModelFile] = {}
         self._state: dict[str, dict[str, Any]] = {}
         """What the events amount to that the box has forgotten, or all of them, by kind."""
-        self._box: deque[tuple[Entry, dict[str, Any] | None]] = deque()
+        self._box: deque[Row] = deque()
         self._box_bytes = 0
         self._saving: tuple[threading.Thread, str, float] | None = None
         self._save_now = threading.Event()
@@ -334,34 +339,32 @@ class Recorder:
             self._flushing.release()
 
     def _flush(self) -> None:
-        entries: list[tuple[Entry, dict[str, Any] | None]] = []
+        rows: list[Row] = []
         size = 0
         notes = self._notes
         while notes:
-            entry, event = self._entry(notes.popleft())
-            size += len(entry.data) + OVERHEAD_BYTES
-            entries.append((entry, event))
+            row = self._row(notes.popleft())
+            size += len(row[5]) + OVERHEAD_BYTES
+            rows.append(row)
         if self._writer is not None:
-            batch = []
-            for entry, event in entries:
-                batch.append(entry)
-                if event is not None:
-                    self._remember(event)
-            self._writer.put(batch, size)
+            for row in rows:
+                if row[6] is not None:
+                    self._remember(row[6])
+            self._writer.put([Entry._make(row[:6]) for row in rows], size)
         else:
-            self._box.extend(entries)
+            self._box.extend(rows)
             self._box_bytes += size
             self._forget()
 
     def _forget(self) -> None:
         """Let go of what the black box need not keep."""
         box = self._box
-        until_ns = box[-1][0].log_ns - int(self._options.black_box_s * 1e9) if box else 0
-        while box and (box[0][0].log_ns < until_ns or self._box_bytes > MAX_BOX_BYTES):
-            entry, event = box.popleft()
-            self._box_bytes -= len(entry.data) + OVERHEAD_BYTES
-            if event is not None:
-                self._remember(event)
+        until_ns = box[-1][2] - int(self._options.black_box_s * 1e9) if box else 0
+        while box and (box[0][2] < until_ns or self._box_bytes > MAX_BOX_BYTES):
+            row = box.popleft()
+            self._box_bytes -= len(row[5]) + OVERHEAD_BYTES
+            if row[6] is not None:
+                self._remember(row[6])
 
     def _remember(self, event: dict[str, Any]) -> None:
         """Keep what an event changed, for the beginning of a file that does not hold it."""
@@ -402,21 +405,18 @@ class Recorder:
         }
         return Head(entries, models)
 
-    def _entry(self, note: tuple[Any, ...]) -> tuple[Entry, dict[str, Any] | None]:
+    def _row(self, note: tuple[Any, ...]) -> Row:
         """Return the message that says this, and the change of state that it is."""
         kind = note[0]
         offset_ns = self._offset_ns
         if kind == _MESSAGE:
             _, topic, type_, message, place, arrival_ns, now_ns = note
             data = self._serialize(message)
-            return (
-                Entry(topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data),
-                None,
-            )
+            return topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data, None
         if kind == _ATTACHMENT:
             _, name, data, now_ns = note
             log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
-            return Entry(name, ATTACHMENT, log_ns, log_ns, 0, data), None
+            return name, ATTACHMENT, log_ns, log_ns, 0, data, None
         if kind == _NUMBERS:
             _, name, numbers, values, now_ns = note
             data = numbers.write(*values)
@@ -427,10 +427,10 @@ class Recorder:
             _, what, about, now_ns = note
             name, data = EVENTS, write_event(what, about)
             log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
-            entry = Entry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
-            return entry, {"event": what, **about}
+            event = {"event": what, **about}
+            return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, event
         log_ns = now_ns + offset_ns
-        return Entry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data), None
+        return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, None
 
     def save(self, reason: str) -> str:
         """Write the black box, as the robot stopped for this reason; from any thread, at once.
@@ -458,7 +458,7 @@ class Recorder:
         self._save_now.wait(AFTER_S)
         with self._flushing:
             self._flush()
-            entries = [entry for entry, _ in self._box]
+            entries = [Entry._make(row[:6]) for row in self._box]
             head = self._head()
         try:
             _delete_oldest(Path(path).parent)

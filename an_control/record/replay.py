@@ -27,6 +27,7 @@ from an_control.control.controller import Controller
 from an_control.control.gate import EStop, LastCommand
 from an_control.load import EngineName, dry_run, make_policy
 from an_control.policy import Monitor, read_model
+from an_control.policy.model_file import ModelError
 from an_control.record.layout import (
     ATTACHMENT,
     COMMAND,
@@ -47,7 +48,7 @@ from an_control.record.layout import (
     read_joint_state,
 )
 from an_control.record.reader import Bag
-from an_control.wiring import Readings, Wiring, load_wiring
+from an_control.wiring import Readings, Wiring, WiringError, load_wiring
 from an_control.wiring.messages import message_class, stamp_reader
 
 Deserialize = Callable[[bytes, Any], Any]
@@ -197,36 +198,49 @@ class Replay:
 
         Raises BagError where the recording is none of a policy node, or is damaged.
         """
-        own: dict[str, str] = {}
+        self._own: dict[str, str] = {}
         for entry in self._bag.entries():
-            if entry.type == ATTACHMENT:
-                self._keep_file(entry)
-                continue
-            name = own.get(entry.topic)
-            if name is None:
-                name = own[entry.topic] = self._own_name(entry)
-            if name == EVENTS:
-                self._event(read_event(entry.data), head=entry.sequence == 1)
-            elif self.controller is None:
-                continue
-            elif name == "message":
-                self._store(entry)
-            elif name == TICK_TOPIC:
-                self._end(entry.log_ns)
-                self._step(TICK_NUMBERS.read(entry.data))
-            elif name == STORE:
-                self._store_again(STORED_NUMBERS.read(entry.data))
-            elif name == GATE_TOPIC:
-                self._gate = GATE_NUMBERS.read(entry.data)
-            elif name == COMMAND:
-                command = self._command(entry)
-                if command is not None:
-                    yield command
+            try:
+                command = self._take(entry)
+            except (BagError, WiringError, ModelError):
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = " ".join(repr(error).split())[:200]
+                raise BagError(
+                    f"{self._bag.path}: is damaged: topic {entry.topic}: {reason}"
+                ) from error
+            if command is not None:
+                yield command
         if self.controller is None:
             raise BagError(
                 f"{self._bag.path}: is no recording of a policy node: it has no record/events"
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
+
+    def _take(self, entry: Entry) -> ReplayedCommand | None:
+        """Do what an entry says; return the command that it is."""
+        if entry.type == ATTACHMENT:
+            self._keep_file(entry)
+            return None
+        name = self._own.get(entry.topic)
+        if name is None:
+            name = self._own[entry.topic] = self._own_name(entry)
+        if name == EVENTS:
+            self._event(read_event(entry.data), head=entry.sequence == 1)
+        elif self.controller is None:
+            return None
+        elif name == "message":
+            self._store(entry)
+        elif name == TICK_TOPIC:
+            self._end(entry.log_ns)
+            self._step(TICK_NUMBERS.read(entry.data))
+        elif name == STORE:
+            self._store_again(STORED_NUMBERS.read(entry.data))
+        elif name == GATE_TOPIC:
+            self._gate = GATE_NUMBERS.read(entry.data)
+        elif name == COMMAND:
+            return self._command(entry)
+        return None
 
     def _own_name(self, entry: Entry) -> str:
         """Return which of the node's own topics this is, "message" for that of a source."""
@@ -270,10 +284,7 @@ class Replay:
             return
         if not head:
             self.summary.events[kind] += 1
-        try:
-            self._apply(kind, event)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BagError(f"{self._bag.path}: an event {kind!r} that lacks {error}") from error
+        self._apply(kind, event)
 
     def _begin(self, event: dict[str, Any], *, head: bool) -> None:
         if event.get("format") != FORMAT:

@@ -39,7 +39,7 @@ def test_episodes_hold_readings_and_the_actions_that_were_sent(stand: Stand, wal
     traces = recorded_traces([walked], stand.model, read_model(stand.model))
     assert [len(one.actions) for one in traces] == [39, 39]
     sent = np.array([one.effort for one in stand.commands])
-    assert traces[0].actions.tolist() == pytest.approx(np.float32(sent[:39] / 10.0).tolist())
+    np.testing.assert_allclose(traces[0].actions, sent[:39] / 10.0, rtol=1e-6)
     assert traces[1].readings.shape == (40, 4)
     task, again = recorded_robot([walked], "mine")
     assert task == Task("mine", "", IDS, ("left", "right"), 0.01)

@@ -206,3 +206,34 @@ def test_a_bag_of_others_is_no_recording(
     bag.close()
     assert main(["replay", str(tmp_path / "other")]) == 2
     assert "is no recording of a policy node" in capsys.readouterr().err
+
+
+def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None:
+    from an_control.policy.model_file import ModelError
+    from an_control.record.layout import BagError
+    from an_control.record.writer import BagFolder, Head
+    from an_control.wiring import WiringError
+
+    entries, rng = list(Bag(walked).entries()), random.Random(0)
+    own = [n for n, one in enumerate(entries) if one.type and len(one.data) > 8]
+    texts = [n for n in own if entries[n].topic.endswith("events")]
+    outcomes = set()
+    for number in range(60):
+        changed = list(entries)
+        for place in rng.sample(texts if number % 2 else own, rng.randint(1, 3)):
+            data = bytearray(changed[place].data)
+            for _ in range(rng.randint(1, 4)):
+                data[rng.randrange(4, len(data))] = rng.choice([0, 34, 44, 57, 65, 255])
+            changed[place] = changed[place]._replace(data=bytes(data))
+        if rng.random() < 0.3:
+            changed.pop(rng.randrange(len(changed)))
+        bag = BagFolder(tmp_path / f"changed{number}", lambda: Head((), {}))
+        bag.write(changed)
+        bag.close()
+        try:
+            replayed(tmp_path / f"changed{number}")
+            outcomes.add("replayed")
+        except (BagError, WiringError, ModelError) as error:
+            assert "\n" not in str(error)
+            outcomes.add(type(error).__name__)
+    assert {"replayed", "BagError"} <= outcomes
