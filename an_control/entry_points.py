@@ -37,7 +37,7 @@ def policy_node() -> int:
 
         return main()
 
-    return _node(run)
+    return _run_node(run)
 
 
 def simulator() -> int:
@@ -49,7 +49,7 @@ def simulator() -> int:
 
         return main()
 
-    return _node(run)
+    return _run_node(run)
 
 
 def scrambler() -> int:
@@ -61,10 +61,10 @@ def scrambler() -> int:
 
         return main()
 
-    return _node(run)
+    return _run_node(run)
 
 
-def _node(run: Callable[[], int]) -> int:
+def _run_node(run: Callable[[], int]) -> int:
     """Run a node's main; a signal gives status 0, or what `run` has returned if it comes later."""
     end_at_once(0, *STOPS)
     from an_control.system.ros_source import ros_problem

@@ -18,12 +18,12 @@ CLAIM = re.compile(r"\*\*Claim\.\*\* (.+)")
 THREADS = ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 
 
-def names() -> list[str]:
+def experiment_names() -> list[str]:
     """Return the names of all experiments."""
     return sorted(path.parent.name for path in FOLDER.glob("*/run.py"))
 
 
-def claim(name: str) -> str:
+def read_claim(name: str) -> str:
     """Return the claim or question in an experiment's README."""
     found = CLAIM.search((FOLDER / name / "README.md").read_text(encoding="utf-8"))
     return found[1] if found else ""
@@ -33,12 +33,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run the experiment named by the first argument and return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip(), "\n")
-        for name in names():
-            print(f"{name}\n    {claim(name)}")
+        for name in experiment_names():
+            print(f"{name}\n    {read_claim(name)}")
         return 0
     name, *options = arguments
-    if name not in names():
-        print(f"{name}: no experiment (allowed: {', '.join(names())})", file=sys.stderr)
+    if name not in experiment_names():
+        print(
+            f"{name}: not an experiment (allowed: {', '.join(experiment_names())})", file=sys.stderr
+        )
         return 2
     for library in THREADS:
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # before numpy is imported

@@ -25,7 +25,7 @@ READ = (".safetensors", ".yaml")
 
 
 @dataclass(frozen=True)
-class Step:
+class ExperimentStep:
     """A command line, and the file or folder that it makes."""
 
     makes: str
@@ -54,12 +54,12 @@ class Step:
             except KeyboardInterrupt:
                 return process.wait()
 
-    def record(self) -> dict[str, Any]:
+    def current_inputs(self) -> dict[str, Any]:
         """Return the values that must stay the same for the step to count as done."""
-        return {"command": self.command, "reads": {path: _digest(path) for path in self.reads}}
+        return {"command": self.command, "reads": {path: _hash_file(path) for path in self.reads}}
 
 
-class Done:
+class DoneSteps:
     """Record of the steps of an experiment that succeeded, kept in a file."""
 
     def __init__(self, path: Path) -> None:
@@ -76,16 +76,18 @@ class Done:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}: not a record of steps; delete it") from error
 
-    def __contains__(self, step: Step) -> bool:
-        return Path(step.makes).exists() and self._records.get(step.command) == step.record()
+    def __contains__(self, step: ExperimentStep) -> bool:
+        return (
+            Path(step.makes).exists() and self._records.get(step.command) == step.current_inputs()
+        )
 
-    def add(self, step: Step) -> None:
+    def record(self, step: ExperimentStep) -> None:
         """Record a step that succeeded."""
-        self._records[step.command] = step.record()
+        self._records[step.command] = step.current_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
 
-    def forget(self, steps: Sequence[Step]) -> None:
+    def forget(self, steps: Sequence[ExperimentStep]) -> None:
         """Remove these steps from the record, so that they are run again."""
         for step in steps:
             self._records.pop(step.command, None)
@@ -93,7 +95,7 @@ class Done:
             write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
 
 
-def _digest(path: str) -> str | None:
+def _hash_file(path: str) -> str | None:
     file = Path(path)
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
@@ -102,18 +104,18 @@ def step_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all lists of steps have."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="only show the command lines")
-    parser.add_argument("--again", action="store_true", help="also run the steps that are done")
+    parser.add_argument("--again", action="store_true", help="run the steps that are done again")
     return parser
 
 
-def add_smoke(parser: argparse.ArgumentParser) -> None:
+def add_smoke_option(parser: argparse.ArgumentParser) -> None:
     """Add the option `--smoke` for a short run."""
     parser.add_argument(
-        "--smoke", action="store_true", help="a few short steps, into runs/smoke; no figures"
+        "--smoke", action="store_true", help="only test a few short steps, in runs/smoke"
     )
 
 
-def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) -> int:
+def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
     """Run the steps that are not done and return the exit status of the last command.
 
     Args:
@@ -121,7 +123,7 @@ def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) 
         steps: the steps in their order; the first that fails ends the run.
         options: parsed by `step_parser`.
     """
-    done = Done(folder / "done.json")
+    done = DoneSteps(folder / "done.json")
     if options.again and not options.list:
         done.forget(steps)
     for number, step in enumerate(steps, start=1):
@@ -131,7 +133,7 @@ def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) 
         if there or options.list:
             continue
         if status := step.run():
-            print(f"step {number} ended with {status}; the same command continues with it")
+            print(f"step {number} ended with status {status}; the same command continues there")
             return status
-        done.add(step)
+        done.record(step)
     return 0

@@ -26,7 +26,7 @@ from an_control.system.share import share_path
 from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
-from an_control_sim.bridge.rehearsal import rehearsed_wiring
+from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.bridge.simulator_node import check_pair
 from an_control_sim.scrambler.wiring import write_wiring
@@ -167,7 +167,7 @@ def policy_wiring(
     """Return the path of the wiring that the policy reads: the robot's, or a derived one."""
     scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
-        wiring = rehearsed_wiring(wiring, given["simulation"])
+        wiring = derive_rehearsal_wiring(wiring, given["simulation"])
     if given["rate"]:
         wiring = replace(wiring, rate_hz=given["rate"])
     if not (scrambled or given["rate"]):

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/architecture.md"
 PACKAGES = ("an_control", "sim/an_control_sim")
-OPEN = ("an_control", "an_control.policy", "an_control_sim")
+OPEN = ("an_control", "an_control.learning", "an_control.policy", "an_control_sim")
 
 
 @dataclass

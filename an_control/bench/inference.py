@@ -71,7 +71,9 @@ ONE_THREAD = {
 Row = dict[str, Any]
 
 
-def one_core_rows(model: Path | None, seconds: float, *, parts: bool = False) -> Iterator[Row]:
+def measure_on_one_core(
+    model: Path | None, seconds: float, *, parts: bool = False
+) -> Iterator[Row]:
     """Measure on one core and yield one row for each engine and number of channels.
 
     The measurement runs in another process.
@@ -95,13 +97,13 @@ def one_core_rows(model: Path | None, seconds: float, *, parts: bool = False) ->
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
+def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
     """Return, for each engine or part, how the time per channel grows with the number of channels.
 
     It is the time of another channel among many, divided by that among few; 1 is linear.
 
     Args:
-        rows: Rows of `one_core_rows`.
+        rows: Rows of `measure_on_one_core`.
         by: The column to group by.
     """
     time_us = {
@@ -118,7 +120,7 @@ def linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
     return dict(sorted(ratios.items()))
 
 
-def measure(policy: Policy, channels: int, seconds: float) -> Row:
+def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
     """Measure `step` and `step_array` of a policy.
 
     Args:
@@ -141,11 +143,11 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
         inputs = rng.standard_normal((INPUTS, channels))
         readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
     policy.reset()
-    by_array = _quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
-    by_id = _quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
+    by_array = _measure_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
+    by_id = _measure_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.name or "?",
-        "inputs": _inputs(policy.model.sizes),
+        "inputs": _input_kind(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -155,14 +157,14 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
     }
 
 
-def _inputs(sizes: Sizes) -> str:
+def _input_kind(sizes: Sizes) -> str:
     """Return the kind of inputs that a policy's neurons receive."""
     if isinstance(sizes, VisionSizes):
         return "patches"
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
-def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
+def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
     """Return the median and the 99th percentile of the duration of `tick` in microseconds."""
     clock_ns = time.perf_counter_ns
     for i in range(WARM_UP_TICKS):
@@ -200,14 +202,14 @@ def main(seconds: str, what: str | None = None) -> None:
             str(place): random_model(sizes, task=task) for place, (sizes, task) in enumerate(RANDOM)
         }
     for parts, model in models.items():
-        for engine in _engines(model.sizes, what == "--parts"):
+        for engine in _supported_engines(model.sizes, what == "--parts"):
             policy = make_policy(model, "off", engine=engine)
-            for channels in _channels(model):
-                row = {"parts": parts, **measure(policy, channels, float(seconds))}
+            for channels in _channel_counts(model):
+                row = {"parts": parts, **measure_policy(policy, channels, float(seconds))}
                 print(json.dumps(row), flush=True)
 
 
-def _engines(sizes: Sizes, parts: bool) -> list[EngineName]:
+def _supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
     """Return the engines that support these sizes.
 
     Parts are compared with numpy only, which supports all of them.
@@ -217,7 +219,7 @@ def _engines(sizes: Sizes, parts: bool) -> list[EngineName]:
     return ["numpy", "numba"] if compiles and installed and not parts else ["numpy"]
 
 
-def _channels(model: Model) -> tuple[int, ...]:
+def _channel_counts(model: Model) -> tuple[int, ...]:
     """Return the numbers of channels to measure; for image patches it is the task's."""
     if isinstance(model.sizes, VisionSizes):
         return (len(model.task.channels) or 256,)

@@ -63,21 +63,21 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = random_model(ANT_SIZES) if model is None else read_model(model)
-        write_model(folder / "model.safetensors", _nameless(weights))
+        write_model(folder / "model.safetensors", _drop_task(weights))
         wiring = folder / "wiring.yaml"
-        wiring.write_text(yaml.safe_dump(_wiring(weights)), encoding="utf-8")
+        wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
-        node = policy_command(wiring, folder / "model.safetensors", namespace)
-        processes = [stack.enter_context(_process(command)) for command in (echo, node)]
+        node = make_policy_command(wiring, folder / "model.safetensors", namespace)
+        processes = [stack.enter_context(_run_process(command)) for command in (echo, node)]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
         for path, process in zip(PATHS, processes, strict=True):
-            _await(prober, path, process)
+            _wait_for_answer(prober, path, process)
         return _measure(prober, seconds)
 
 
-def policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
+def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
     """Return the command line of a policy node that activates itself, in lockstep.
 
     Args:
@@ -154,7 +154,7 @@ def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
     return {"rows": rows, "ratio": p50_us["node"] / p50_us["echo"], "lost": lost}
 
 
-def _await(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
     """Wait until the process of a path answers.
 
     Raises:
@@ -168,12 +168,12 @@ def _await(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None
             raise RuntimeError(f"the {path} did not answer within {START_S:.0f} s")
 
 
-def _nameless(model: Model) -> Model:
+def _drop_task(model: Model) -> Model:
     """Return the model without its task, whose channels differ from those of this wiring."""
     return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
-def _wiring(model: Model) -> dict[str, Any]:
+def _make_wiring(model: Model) -> dict[str, Any]:
     """Return the content of a wiring YAML for the node under test."""
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"
@@ -200,7 +200,7 @@ def _wiring(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the end of the block."""
     process = subprocess.Popen(bound(command), start_new_session=True)
     try:

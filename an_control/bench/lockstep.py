@@ -24,9 +24,16 @@ from an_control.system.share import share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, ros_node, signals
+from an_control_sim.process import (
+    RELIABLE,
+    SLICE_S,
+    catch_signals,
+    make_events_executor,
+    ros_context,
+    ros_node,
+)
 
 
 class EchoNode(QuietNode):
@@ -65,11 +72,11 @@ class EchoNode(QuietNode):
             self._heard.add(topic)
             if self._heard == self._sources:
                 self._heard.clear()
-                self._reply()
+                self._send_replies()
 
         return listen
 
-    def _reply(self) -> None:
+    def _send_replies(self) -> None:
         for reply, zeros, publisher in zip(
             self._replies, self._zeros, self._publishers_of_replies, strict=True
         ):
@@ -82,7 +89,7 @@ class EchoNode(QuietNode):
         return response
 
 
-def lockstep_benchmark(
+def measure_lockstep(
     simulation: str | Path | None = None,
     *,
     steps: int = 3000,
@@ -112,7 +119,7 @@ def lockstep_benchmark(
         try:
             bridge = Bridge(
                 simulator,
-                Robot(load_simulation(path)),
+                SimulatedRobot(load_simulation(path)),
                 start_timeout_s=start_timeout_s,
             )
             try:
@@ -129,16 +136,16 @@ def lockstep_benchmark(
 
 
 def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run the steps and return the figures of `lockstep_benchmark`."""
+    """Run the steps and return the figures of `measure_lockstep`."""
     bridge.start()
     bridge.reset(0, 0)
     robot = bridge.robot
     for _ in range(steps // 10):
-        _advance(bridge, bridge.step)
+        _step_or_reset(bridge, bridge.step)
     bridge.latency_s.clear()
     timeouts, begin_s = bridge.timeouts, time.perf_counter()
     for _ in range(steps):
-        _advance(bridge, bridge.step)
+        _step_or_reset(bridge, bridge.step)
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
@@ -150,20 +157,20 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
-        "environment_us": _cost_us(lambda: _advance(bridge, idle)),
-        "messages_us": _cost_us(lambda: robot.fill(1)),
+        "environment_us": _measure_cost_us(lambda: _step_or_reset(bridge, idle)),
+        "messages_us": _measure_cost_us(lambda: robot.fill(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 
 
-def _advance(bridge: Bridge, step: Callable[[], None]) -> None:
+def _step_or_reset(bridge: Bridge, step: Callable[[], None]) -> None:
     """Make one step, in a new episode if the last one has ended."""
     if bridge.robot.over:
         bridge.robot.reset(0)
     step()
 
 
-def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
+def _measure_cost_us(call: Callable[[], None], times: int = 1000) -> float:
     """Return the mean duration of a call in microseconds."""
     begin_s = time.perf_counter()
     for _ in range(times):
@@ -173,8 +180,8 @@ def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 def main() -> int:
     """Run the stub as a process: `python -m an_control.bench.lockstep SIMULATION`."""
-    with signals() as stopped, ros():
-        executor = new_executor(rclpy.get_default_context())
+    with catch_signals() as stopped, ros_context():
+        executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))
         while not stopped():
             executor.spin_once(timeout_sec=SLICE_S)

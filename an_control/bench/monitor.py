@@ -24,7 +24,9 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 )
 
 
-def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> list[dict[str, Any]]:
+def measure_monitor(
+    model: Model, engines: list[EngineName], seconds: float
+) -> list[dict[str, Any]]:
     """Return how much longer a monitored tick takes, for each engine and kind of tick.
 
     All signals are permuted every 100 steps. After each episode every channel repeats readings of
@@ -40,11 +42,11 @@ def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> lis
         Rows with the median, the 99th percentile and the maximum in microseconds; None if there was
         no such tick.
     """
-    return [row for engine in engines for row in _rows(model, engine, seconds)]
+    return [row for engine in engines for row in _measure_engine(model, engine, seconds)]
 
 
-def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
-    from an_control_sim.gym.environments import environment_of, make_environment
+def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
+    from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
     alone = make_policy(model, "off", engine=engine)
@@ -62,7 +64,7 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
         return action
 
     units = Units.of_task(model.task)
-    with closing(make_environment(environment_of(model.task.name), units)) as env:
+    with closing(make_environment(find_environment_id(model.task.name), units)) as env:
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
         while not any(taken.values()) or time.perf_counter_ns() < end_ns:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
@@ -81,10 +83,12 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
                     break
             for readings in rng.permuted(rng.choice(seen, IMPOSSIBLE_TICKS), axis=0):
                 tick(readings, readings, IMPOSSIBLE)
-    return [{"engine": engine, "tick": kind, **_figures(costs)} for kind, costs in taken.items()]
+    return [
+        {"engine": engine, "tick": kind, **_summarise_costs(costs)} for kind, costs in taken.items()
+    ]
 
 
-def _figures(costs_ns: list[int]) -> dict[str, float | None]:
+def _summarise_costs(costs_ns: list[int]) -> dict[str, float | None]:
     """Return the median, 99th percentile and maximum in microseconds of costs in nanoseconds."""
     if not costs_ns:
         return {"p50_us": None, "p99_us": None, "max_us": None}

@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import InputError, OutputFile, require_packages, write_json
 from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
-    actuators_of,
+    actuator_names,
     compare_channels,
-    listed,
-    notes,
+    describe_differences,
+    join_names,
     unread_sources,
 )
-from an_control.load import monitor_of, monitor_warning
+from an_control.load import monitor_warning, resolve_monitor
 from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.system.files import read_regular
@@ -33,7 +33,7 @@ from an_control.wiring import (
     command_messages,
     load_wiring,
 )
-from an_control.wiring.draft import undecided
+from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.listen import Listened
@@ -65,8 +65,8 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Verb:
-    """Compare a wiring with a model, and with the robot that runs.
+class CheckCommand:
+    """Compare a wiring with a model, and with a running robot.
 
     Prints tables of the channels, the actuators and, with --live or --bag, the sources. What a
     draft leaves to be decided (a comment that begins with SET) is wrong until it is deleted. Exit
@@ -86,7 +86,7 @@ class Verb:
     seconds: float = 5.0
     """With --live, for how long to listen."""
     json: OutputFile | None = None
-    """Also write what was found here as JSON."""
+    """Also write the findings here as JSON."""
 
     def run(self) -> int:
         """Check, print the findings and return the exit status."""
@@ -96,16 +96,16 @@ class Verb:
             raise InputError("--namespace: only with --live or --bag")
         if self.live and self.bag:
             raise InputError("give either --live or --bag")
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         if self.bag:
-            need("record", "mcap")
+            require_packages("record", "mcap")
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
         found = Findings()
         found.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in undecided(read_regular(self.wiring).decode())
+            for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
         found.notes += unread_sources(wiring).values()
         if model is None:
@@ -149,8 +149,8 @@ class Verb:
         if warning := monitor_warning(model, None):
             found.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
-        watched = monitor_of(model, None) != "off"
-        found.problems += notes(names, str(self.model), watched=watched)
+        watched = resolve_monitor(model, None) != "off"
+        found.problems += describe_differences(names, str(self.model), watched=watched)
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[Listened, list[str]]:
         """Return what the bag holds of the wiring's sources, and notes on it."""
@@ -203,14 +203,14 @@ def _list_channels(
         if id_ in lacking:
             row["model"] = "not wired"
         if heard is not None:
-            row |= _read(id_, heard, ranges, found)
+            row |= _channel_row(id_, heard, ranges, found)
         found.channels.append(row)
     if heard is not None:
         for reason, missing in heard.missing.items():
-            found.problems.append(f"missing at the end: {listed(missing)}: {reason}")
+            found.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
 
 
-def _read(
+def _channel_row(
     id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
 ) -> dict[str, Any]:
     """Return the readings of a channel and its range in training; add problems with them."""
@@ -221,7 +221,9 @@ def _read(
     if one.turns:
         found.notes.append(f"channel {id_}: {one.turns}")
     if one.clipped > one.count / 2:
-        found.problems.append(f"channel {id_}: at the ends of its clip most of the time")
+        found.problems.append(
+            f"channel {id_}: its readings are at a limit of its clip most of the time"
+        )
     if id_ in ranges:
         low, high = ranges[id_]
         row |= {"trained_low": low, "trained_high": high}
@@ -243,7 +245,7 @@ def _read(
 def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found: Findings) -> None:
     """Add a row for each actuator of the wiring, with the action that it gets."""
     places: list[int] | None = list(range(len(wiring.command.names)))
-    trained = () if model is None else actuators_of(model)
+    trained = () if model is None else actuator_names(model)
     if model is not None:
         try:
             order = ActionOrder(wiring, model_path, model)
@@ -322,14 +324,14 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:
         numbers = column in RANGES or any(isinstance(row.get(column), float) for row in rows)
-        least = max(len(_cell(row.get(column))) for row in rows) if numbers else None
+        least = max(len(_cell_text(row.get(column))) for row in rows) if numbers else None
         table.add_column(column.replace("_", " "), overflow="fold", min_width=least)
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(_cell_text(row.get(column)) for column in columns))
     return table
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else escape(str(value))

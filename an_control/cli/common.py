@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from an_control.learning.command_line import option
+from an_control.learning.command_line import format_flag
 from an_control.system.files import WriteError, write_whole
 from an_control.system.ros_source import ros_problem
 
@@ -37,12 +37,12 @@ OutputFile = Annotated[Path, Output.FILE]
 OutputFolder = Annotated[Path, Output.FOLDER]
 
 
-def need(extra: str, *packages: str) -> None:
+def require_packages(extra: str, *packages: str) -> None:
     """Raise InputError if one of these packages is not installed or ROS 2 cannot be used.
 
     Args:
-        extra: the extra of an_control that installs the packages, such as ``sim``.
-        packages: the names of the packages.
+        extra: The extra of an_control that installs the packages, such as ``sim``.
+        packages: The names of the packages.
     """
     for package in packages:
         if importlib.util.find_spec(package) is None:
@@ -65,7 +65,7 @@ def check_outputs(verb: Any) -> None:
         if kind is None or path is None:
             continue
         if problem := file_problem(path) if kind is Output.FILE else _folder_problem(path):
-            raise InputError(f"{option(field.name)} {path}: {problem}")
+            raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
 def outputs_in(hint: Any) -> Iterator[Output]:
@@ -105,7 +105,7 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     Numbers that are not finite, which JSON cannot represent, become null.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: The file cannot be written.
     """
     if path is None:
         return

@@ -15,7 +15,7 @@ class DisturbanceOptions:
 
     def settings(self) -> DisturbanceSettings:
         """Return the settings; raise ValueError that names an option's bad value."""
-        return DisturbanceSettings.read(vars(self))
+        return DisturbanceSettings.from_values(vars(self))
 
     def plain(self) -> dict[str, Any]:
         """Return the values for JSON: numbers, and texts for shuffles and ranges."""
@@ -49,7 +49,7 @@ Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_MADE
 """The type of a verb's field that becomes an option for each setting."""
 
 
-def defaults(**values: object) -> DisturbanceOptions:
+def default_options(**values: object) -> DisturbanceOptions:
     """Return the options at their defaults, but for `values`."""
     made: DisturbanceOptions = _MADE(**values)
     return made

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, WorkError, need
+from an_control.cli.common import InputError, OutputFile, WorkError, require_packages
 from an_control.record.layout import BagError
 
 
 @dataclass(frozen=True)
-class Verb:
+class ExportCommand:
     """Write a recording's readings and commands as a table, a row for each tick.
 
     The columns are time_ns, episode, reading.CHANNEL, wanted.ACTUATOR (what the policy asked for)
@@ -30,9 +30,9 @@ class Verb:
         """Write the files, print what they hold and return the exit status."""
         if self.csv is None and self.parquet is None:
             raise InputError("give --csv FILE, --parquet FILE or both")
-        need("record", "mcap")
+        require_packages("record", "mcap")
         if self.parquet is not None:
-            need("export", "pyarrow")
+            require_packages("export", "pyarrow")
         from an_control.record.arrays import read_arrays, write_csv, write_parquet
         from an_control.record.reader import Bag
 

@@ -13,16 +13,16 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import tyro
 
-Verb = TypeVar("Verb")
+Command = TypeVar("Command")
 ARG = type(tyro.conf.arg())
 GROUPS = {
     "Run": {
         "sim": "a simulated robot and the policy node, over ROS 2",
         "run": "the policy node alone, for a robot",
         "new": "draft the YAML files of another robot, simulated or running",
-        "check": "compare a wiring with a model, and with the robot that runs",
+        "check": "compare a wiring with a model, and with a running robot",
         "view": "show a running robot in the browser, and rewire it there",
-        "rewire": "say where a running policy node's channels come from now",
+        "rewire": "connect a running policy node's channels to other topics or fields",
     },
     "Record": {
         "replay": "compute a recording's commands again, and compare them",
@@ -34,7 +34,7 @@ GROUPS = {
         "bench": "measure speed and latency on this machine",
     },
     "Train": {
-        "learn": "teacher, student, monitor and card of any gymnasium environment in one command",
+        "learn": "train a policy for any gymnasium environment: teacher, student, monitor and card",
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
         "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC, TD3 or TQC",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
@@ -71,7 +71,7 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def unknown(word: str) -> str:
+def unknown_verb(word: str) -> str:
     """Return the error text for a word that is no verb: its new name, or similar verbs."""
     if word in RENAMED:
         return f"{word!r} is now: {RENAMED[word]}"
@@ -80,16 +80,16 @@ def unknown(word: str) -> str:
     return f"unknown verb {word!r}: {hint}"
 
 
-def parse(verb: type[Verb], prog: str, arguments: Sequence[str]) -> Verb:
+def parse(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     """Return the verb's dataclass with these arguments.
 
     Raises:
-        SystemExit: the arguments ask for help or are wrong.
+        SystemExit: The arguments ask for help or are wrong.
     """
-    return tyro.cli(described(verb), prog=prog, args=arguments)
+    return tyro.cli(with_help_texts(verb), prog=prog, args=arguments)
 
 
-def described(verb: type[Verb]) -> type[Verb]:
+def with_help_texts(verb: type[Command]) -> type[Command]:
     """Return a subclass of the verb with what tyro needs for a plain help text.
 
     An option whose default stands for "not given" shows no default and no `None` among its values;
@@ -167,7 +167,7 @@ OFFERS = {
 """Optional attributes of `env.unwrapped`, and their meaning."""
 
 
-def with_offers(text: str | None) -> str:
+def with_environment_offers(text: str | None) -> str:
     """Return a help text, completed by the attributes that an environment may offer."""
     said = "; ".join(f"{name}: {what}" for name, what in OFFERS.items())
     return (

@@ -15,7 +15,7 @@ from an_control.system.files import WriteError
 
 
 @dataclass(frozen=True)
-class Verb:
+class ImportAuthorsCommand:
     """Convert the weights of the AttentionNeuron authors to a model file."""
 
     npz: tyro.conf.Positional[Path]

@@ -12,7 +12,7 @@ from an_control.policy import read_model
 
 
 @dataclass(frozen=True)
-class Verb:
+class InfoCommand:
     """Show what a model file holds: its kind, sizes, task, training and arrays."""
 
     model: tyro.conf.Positional[Path]

@@ -12,21 +12,21 @@ from an_control.cli.common import (
     OutputFile,
     OutputFolder,
     WorkError,
-    need,
+    require_packages,
     write_json,
 )
-from an_control.cli.help import with_offers
-from an_control.cli.terminal import PartBars, RunAtTerminal, explained
+from an_control.cli.help import with_environment_offers
+from an_control.cli.terminal import PartBars, RunAtTerminal, with_figures
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import RunStopped
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import RunStoppedError
 from an_control.system.environment_output import EnvironmentFailure
 from an_control.system.interrupts import INTERRUPTED
 
 
 @dataclass(frozen=True)
-class Verb(LearnOptions):
-    """From a gymnasium id to a policy that runs: teacher, student, monitor, table of scores, card.
+class LearnCommand(LearnOptions):
+    """Train a policy for any gymnasium id: teacher, student, monitor, table of scores, model card.
 
     Each step is also a verb of its own: train-teacher, distill, train-monitor, evaluate --table.
     The same command continues a run that was stopped or killed.
@@ -39,7 +39,7 @@ class Verb(LearnOptions):
 
     def run(self) -> int:
         """Run all steps, print the table and the model file, and return the exit status."""
-        need("train", "torch", "gymnasium")
+        require_packages("train", "torch", "gymnasium")
         try:
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
                 result = learn(self, terminal.progress)
@@ -47,10 +47,10 @@ class Verb(LearnOptions):
             raise EnvironmentFailure(f"{failure}{self._kept}") from failure
         except (InputError, WorkError) as error:
             raise InputError(f"{error}{self._kept}") from error
-        except (KeyboardInterrupt, RunStopped):
+        except (KeyboardInterrupt, RunStoppedError):
             with suppress(OSError):  # where nothing was made yet
                 self.out.rmdir()
-            print(f"stopped; to continue: {command(self, 'learn')}")
+            print(f"stopped; to continue: {format_command(self, 'learn')}")
             return INTERRUPTED
         print("\n".join([result.table, *result.notes, str(result.model)]))
         about = {"task": self.task, "seed": self.seed, "model": str(result.model)}
@@ -65,6 +65,6 @@ class Verb(LearnOptions):
         return f"; kept: {', '.join(made)}" if made else ""
 
 
-Verb.__doc__ = with_offers(
-    explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")
+LearnCommand.__doc__ = with_environment_offers(
+    with_figures(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, need
+from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.policy import MlpSizes, Sizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
@@ -18,8 +18,8 @@ from an_control.wiring import load_wiring
 
 
 @dataclass(frozen=True)
-class Verb:
-    """Write a small random policy for a robot: for its bring-up, before anything is learned.
+class NewModelCommand:
+    """Write a small random policy for a robot, for its bring-up before anything is learned.
 
     Its channels and actuators are the robot's, in their order.
     """
@@ -29,11 +29,11 @@ class Verb:
     out: OutputFile
     """The model file to write (.safetensors)."""
     weight_scale: float = 0.3
-    """How large the random weights are; 1: as torch starts a layer, 0: every action is 0."""
+    """The scale of the random weights; 1: as PyTorch initialises a layer, 0: every action is 0."""
     ordered: bool = False
-    """An MLP that needs its channels in their order, in place of an attention policy."""
+    """Write an MLP that needs its channels in order, instead of an attention policy."""
     seed: int = 1
-    """Decides the weights."""
+    """Seed of the weights."""
 
     def run(self) -> int:
         """Write the model file and return the exit status."""
@@ -41,7 +41,11 @@ class Verb:
             raise InputError(f"--weight-scale {self.weight_scale}: must be 0 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
-        task = self._wired() if self.robot.endswith((".yaml", ".yml")) else self._simulated()
+        task = (
+            self._task_of_wiring()
+            if self.robot.endswith((".yaml", ".yml"))
+            else self._task_of_environment()
+        )
         channels, actions = len(task.channels), len(task.actuators)
         sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
@@ -54,7 +58,7 @@ class Verb:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _wired(self) -> Task:
+    def _task_of_wiring(self) -> Task:
         """Return the task for the model file, from a wiring."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
@@ -66,23 +70,23 @@ class Verb:
             step_s=1.0 / wiring.rate_hz,
         )
 
-    def _simulated(self) -> Task:
+    def _task_of_environment(self) -> Task:
         """Return the task for the model file, from a gymnasium environment."""
-        need("sim", "gymnasium")
+        require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (
-            describe,
-            environment_of,
+            describe_task,
+            find_environment_id,
             make_environment,
-            of_patches,
+            shows_patches,
         )
-        from an_control_sim.gym.probe import measured_units
+        from an_control_sim.gym.probe import measure_units
 
-        environment = environment_of(self.robot)
+        environment = find_environment_id(self.robot)
         try:
-            units = measured_units(environment)
+            units = measure_units(environment)
             with closing(make_environment(environment, units)) as env:
-                if of_patches(env):
+                if shows_patches(env):
                     raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
-                return describe(env, self.robot, environment)
+                return describe_task(env, self.robot, environment)
         except ValueError as error:
             raise InputError(str(error)) from error

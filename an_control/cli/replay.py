@@ -12,14 +12,14 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import InputError, OutputFile, require_packages, write_json
 from an_control.record.layout import BagError
 
 WIDE = 120
 
 
 @dataclass(frozen=True)
-class Verb:
+class ReplayCommand:
     """Compute the commands of a recording again, and compare each with the recorded one.
 
     The node's own code runs, fed with the recorded messages at the recorded times, faster than real
@@ -41,10 +41,10 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        need("ros", "rclpy")
-        need("record", "mcap")
+        require_packages("ros", "rclpy")
+        require_packages("record", "mcap")
         if self.plot is not None:
-            need("train", "matplotlib")
+            require_packages("train", "matplotlib")
         from rclpy.serialization import deserialize_message
 
         from an_control.record.comparison import Comparison

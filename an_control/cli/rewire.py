@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, require_packages
 
 
 @dataclass(frozen=True)
-class Verb:
+class RewireCommand:
     """Change where the channels of a running policy node come from, all at once or not at all.
 
-    SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
-    field, CHANNEL.source=SOURCE from another source. The policy keeps the state of each channel.
+    SOURCE=TOPIC connects a source to another topic, CHANNEL.field=FIELD a channel to another field,
+    CHANNEL.source=SOURCE a channel to another source. The policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]
@@ -23,13 +23,13 @@ class Verb:
     changes: tyro.conf.Positional[tuple[str, ...]] = ()
     """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
     reload: bool = False
-    """Instead read the wiring's file again."""
+    """Read the wiring file again instead."""
     timeout_s: float = 5.0
     """Seconds to wait for the node."""
 
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         parsed = [_parse(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:

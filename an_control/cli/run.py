@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFolder, need
+from an_control.cli.common import InputError, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.settings import PARAMETERS, values_of
+from an_control.ros.settings import PARAMETERS, parameter_values
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 
 
@@ -28,7 +28,7 @@ def node_option(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Verb:
+class RunCommand:
     """Run the policy node for a robot; Ctrl-C sends the safe command and ends it."""
 
     wiring: Path
@@ -57,9 +57,9 @@ class Verb:
     def run(self) -> int:
         """Run the policy node until it ends, and return the exit status."""
         end_at_once(INTERRUPTED)  # until the node handles signals itself
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         if self.record is not None:
-            need("record", "mcap")
+            require_packages("record", "mcap")
         controller = Controller(
             str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
@@ -67,7 +67,7 @@ class Verb:
             raise InputError(refusal)
         from an_control.ros.node import main
 
-        values = values_of(
+        values = parameter_values(
             wiring=self.wiring,
             model=self.model,
             mode=self.mode,
@@ -85,10 +85,10 @@ class Verb:
         arguments = ["--ros-args", *self.ros_args]
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
-        return main(arguments + parameters(values))
+        return main(arguments + parameter_arguments(values))
 
 
-def parameters(values: Mapping[str, object]) -> list[str]:
+def parameter_arguments(values: Mapping[str, object]) -> list[str]:
     """Return the ROS arguments that set these parameters.
 
     Values are quoted, so that any path is taken as a text.

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from an_control.cli.common import InputError, WorkError
-from an_control.learning.runs.progress import Progress
+from an_control.learning.runs.progress import RunProgress
 from an_control.policy.model_file import ModelError
 from an_control.system.environment_output import OUTPUT
 from an_control.wiring import WiringError
@@ -26,17 +26,17 @@ FIGURES = {
     "mean": "mean return of this generation's candidates",
     "return": "mean return of the episodes that were learned from, with their noise",
     "validation": "mean return of the newest policy in the validation episodes",
-    "undone": "validation of this round's student, which unlearned, so that the best one continues",
+    "undone": "validation of this round's student, which became worse, so the best one continues",
     "failed": "episodes that failed and were left out",
     "validation_failed": "failed episodes of the validation",
-    "note": "a search that began again, and why",
+    "note": "a restart of the search, and its reason",
 }
 """The meaning of the figures of a metrics line that are shown while a run works."""
 VALIDATION = ("validation", "validation_failed")
 """The figures that are shown until the next validation."""
 
 
-def explained(text: str | None, *names: str) -> str:
+def with_figures(text: str | None, *names: str) -> str:
     """Return a help text, completed by the meaning of these figures of the progress line."""
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
@@ -48,7 +48,7 @@ def explained(text: str | None, *names: str) -> str:
 class Display(Protocol):
     """A display of a run's progress."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report."""
 
     def note(self, text: str) -> None:
@@ -61,7 +61,7 @@ class RunAtTerminal:
     A second signal raises KeyboardInterrupt. Errors of runs are converted to those of a verb.
 
     Args:
-        display: shows the progress.
+        display: Shows the progress.
     """
 
     def __init__(self, display: Display) -> None:
@@ -83,7 +83,7 @@ class RunAtTerminal:
         if isinstance(error, ValueError) and not isinstance(error, ModelError | WiringError):
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
-    def progress(self, progress: Progress) -> bool:
+    def progress(self, progress: RunProgress) -> bool:
         """Show a report; return False if the run should stop."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._take_signals(progress.unit)
@@ -115,13 +115,13 @@ class Clock:
     """An estimate of a run's remaining time.
 
     Args:
-        progress: the first report of the run.
+        progress: The first report of the run.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: RunProgress) -> None:
         self._first, self._start_s = progress.share, time.monotonic()
 
-    def left_s(self, progress: Progress) -> float | None:
+    def left_s(self, progress: RunProgress) -> float | None:
         """Return the remaining seconds, or None if they are unknown.
 
         They are estimated from the pace since this command started, else from the run's limit.
@@ -131,7 +131,7 @@ class Clock:
             return (time.monotonic() - self._start_s) / (over - self._first) * (1.0 - over)
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
-    def line(self, progress: Progress) -> str:
+    def line(self, progress: RunProgress) -> str:
         """Return the present step, the number of steps, and the remaining time, as text."""
         left_s = self.left_s(progress)
         number = max(1, progress.done)
@@ -159,8 +159,8 @@ class ProgressLine:
     """A line that is overwritten on a terminal; elsewhere a new line every few seconds.
 
     Args:
-        command: the command that continues the run; None if its folder is not kept.
-        every_s: seconds between two lines if the output is no terminal.
+        command: The command that continues the run; None if its folder is not kept.
+        every_s: Seconds between two lines if the output is no terminal.
     """
 
     def __init__(self, command: str | None, every_s: float = 10.0) -> None:
@@ -171,7 +171,7 @@ class ProgressLine:
         self._open = False
         """Whether the cursor is behind a line that is to be overwritten."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report: a metrics line if it is time for one, or the last line."""
         if progress.event == "note":
             self.note(progress.note)
@@ -188,7 +188,7 @@ class ProgressLine:
         print(f"{chr(10) if self._open else ''}{text}", flush=True)
         self._open = False
 
-    def _begin(self, progress: Progress) -> None:
+    def _begin(self, progress: RunProgress) -> None:
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
@@ -196,14 +196,14 @@ class ProgressLine:
         if not progress.finished:
             self._print(self._clock.line(progress), last=False)
 
-    def _step(self, progress: Progress) -> None:
+    def _step(self, progress: RunProgress) -> None:
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
         if not (is_live() or progress.finished or now - self._shown > self._every_s):
             return
         self._shown = now
-        figures = shown({**line, **self._validation})
+        figures = format_figures({**line, **self._validation})
         self._print(f"{self._clock.line(progress)}  {figures}", progress.finished)
 
     def _print(self, text: str, last: bool) -> None:
@@ -219,8 +219,8 @@ class PartBars:
     """A context that shows a bar for each part of `learn`; without a terminal, a line at times.
 
     Args:
-        parts: the names of the parts.
-        every_s: seconds between two lines if the output is no terminal.
+        parts: The names of the parts.
+        every_s: Seconds between two lines if the output is no terminal.
     """
 
     def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:
@@ -251,7 +251,7 @@ class PartBars:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report: the start or end of a part, or its progress."""
         if progress.event == "note":
             self.note(progress.note)
@@ -272,7 +272,7 @@ class PartBars:
                 self._update(progress.part, progress.share, self._clock.line(progress))
         elif progress.event == "step":
             self._figures |= progress.figures
-            about = f"{self._clock.line(progress)}  {shown(self._figures)}"
+            about = f"{self._clock.line(progress)}  {format_figures(self._figures)}"
             self._update(progress.part, progress.share, about)
 
     def note(self, text: str) -> None:
@@ -287,7 +287,7 @@ class PartBars:
             self.note(f"{part} {share:.0%}  {about}".rstrip())
 
 
-def shown(line: Mapping[str, Any]) -> str:
+def format_figures(line: Mapping[str, Any]) -> str:
     """Return the `FIGURES` of a metrics line as text on one line."""
     there = {name: line[name] for name in FIGURES if name in line}
     if not there.get("failed"):

@@ -18,14 +18,19 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from an_control.commissioning.survey import ANGULAR, Turning
 from an_control.ros.graph import (
     DISCOVERY_S,
-    elsewhere,
-    of_type,
-    owner,
+    describe_similar_topic,
+    describe_unheard_commands,
+    describe_wrong_types,
+    owner_name,
+    select_type,
     temporary_node,
-    unheard_commands,
-    wrong_types,
 )
-from an_control.ros.inputs import Inputs, publishers_qos, wrong_clock, wrong_rate
+from an_control.ros.inputs import (
+    Inputs,
+    describe_wrong_clock,
+    describe_wrong_rate,
+    find_publishers_qos,
+)
 from an_control.ros.outputs import COMMAND_QOS
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
@@ -98,8 +103,8 @@ class Heard:
                 " find out what delays the messages"
             )
         if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
-            wrong.append(wrong_rate(self.config, [self.rate_hz], control_hz))
-        wrong.append(wrong_clock(self.config, -(self.delay_s or 0.0)))
+            wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
+        wrong.append(describe_wrong_clock(self.config, -(self.delay_s or 0.0)))
         return "; ".join(filter(None, wrong))
 
 
@@ -175,7 +180,7 @@ def _listen(
             take_readings(table, ranges, time.monotonic_ns())
     for one in heard.values():
         _look(node, one)
-        one.rivals = tuple(inputs.rivals(one.config.name))
+        one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.why_missing(time.monotonic_ns())
     said = [_command(node, message) for message in wiring.command.messages]
     inputs.close()
@@ -229,12 +234,12 @@ def _look(node: Node, one: Heard) -> None:
     """Record who publishes a source's topic, and with which quality of service."""
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
-    right = of_type(infos, one.config.type)
-    one.publishers = tuple(sorted(owner(info) for info in right))
-    one.other_types = wrong_types(infos, one.config.type, one.topic)
+    right = select_type(infos, one.config.type)
+    one.publishers = tuple(sorted(owner_name(info) for info in right))
+    one.other_types = describe_wrong_types(infos, one.config.type, one.topic)
     if not infos:
-        one.elsewhere = elsewhere(node, one.topic, one.config.type)
-    one.quality = _quality(publishers_qos(node, one.config.topic, 1)) if right else ""
+        one.elsewhere = describe_similar_topic(node, one.topic, one.config.type)
+    one.quality = _quality(find_publishers_qos(node, one.config.topic, 1)) if right else ""
 
 
 def _quality(qos: QoSProfile) -> str:
@@ -249,17 +254,17 @@ def _command(node: Node, message: MessageFields) -> tuple[str, list[str]]:
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
-    readers = sorted({owner(one) for one in of_type(infos, type_)})
-    senders = sorted(owner(one) for one in node.get_publishers_info_by_topic(topic))
+    readers = sorted({owner_name(one) for one in select_type(infos, type_)})
+    senders = sorted(owner_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""
     wrong = []
     if len(senders) > 1:
         who = ", ".join(senders)
         wrong.append(f"{len(senders)} publishers command {name} ({who}): stop one of them")
-    other = "" if readers else wrong_types(infos, type_, name)
+    other = "" if readers else describe_wrong_types(infos, type_, name)
     if other:
         wrong.append(f"nobody hears commands on {name}: subscription of {other}")
-    elif unheard := unheard_commands(infos, name, type_, COMMAND_QOS):
+    elif unheard := describe_unheard_commands(infos, name, type_, COMMAND_QOS):
         wrong.append(unheard)
     return said, wrong

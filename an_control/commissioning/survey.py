@@ -17,13 +17,13 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import DISCOVERY_S, owner, temporary_node
-from an_control.ros.inputs import publishers_qos
+from an_control.ros.graph import DISCOVERY_S, owner_name, temporary_node
+from an_control.ros.inputs import find_publishers_qos
 from an_control.wiring.messages import (
     ANGLES,
     DURATION,
     TIME,
-    element,
+    element_path,
     field_types,
     message_class,
     stamp_reader,
@@ -153,7 +153,7 @@ def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, second
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
     for topic in topics.values():
         infos = node.get_publishers_info_by_topic(topic.name)
-        topic.publishers = tuple(sorted({owner(one) for one in infos}))
+        topic.publishers = tuple(sorted({owner_name(one) for one in infos}))
     heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
     return Survey(heard, tuple(_taken(node, prefix, topics)))
 
@@ -180,7 +180,7 @@ def _listen(node: Node, topic: Topic, cls: Any) -> None:
         """Record a message."""
         note_message(topic, message, stamp_of(message) is not None, time.monotonic())
 
-    qos = publishers_qos(node, topic.name, 10)
+    qos = find_publishers_qos(node, topic.name, 10)
     node.create_subscription(cls, topic.name, hear, qos)
 
 
@@ -212,7 +212,7 @@ def _carries_commands(node: Node, name: str) -> bool:
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
-    owners = {owner(one) for one in node.get_publishers_info_by_topic(name)}
+    owners = {owner_name(one) for one in node.get_publishers_info_by_topic(name)}
     return last in INSIDE and head in owners
 
 
@@ -222,7 +222,7 @@ def _taken(node: Node, prefix: str, topics: dict[str, Topic]) -> Iterator[Taken]
         if name in topics or not concerns(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
-        subscribers = tuple(sorted({owner(one) for one in infos}))
+        subscribers = tuple(sorted({owner_name(one) for one in infos}))
         if subscribers:
             yield Taken(name, types[0], subscribers)
 
@@ -273,7 +273,11 @@ def _elements(
         return
     for key, value, there in zip(keys, values.tolist(), finite, strict=True):
         if there:
-            yield element(path, key) if isinstance(key, str) else f"{path}[{key}]", value, value
+            yield (
+                element_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
+                value,
+                value,
+            )
 
 
 def _angles(value: Any) -> tuple[float, ...]:

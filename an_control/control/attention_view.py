@@ -17,7 +17,7 @@ STRONGEST = 0.75
 HIDDEN = np.array([60.0, 60.0, 90.0])
 
 
-def attention_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention (M, N) of the last step, with a column for each of `ids`.
 
     None for a policy without attention, or if the step lacked one of the ids.
@@ -27,7 +27,7 @@ def attention_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     return None if attention is None or places is None else attention[:, places]
 
 
-def keys_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the keys (N, k) of the last step, with a row for each of `ids`.
 
     For a vision policy these are the messages of its patches. None for a policy without keys, or if
@@ -53,7 +53,7 @@ def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
     return attended_picture(
         camera.frames[-1],
         camera.image.patch,
-        shares(attention, order, camera.ids).reshape(grid),
+        attention_shares(attention, order, camera.ids).reshape(grid),
         present=np.isin(camera.ids, order).reshape(grid),
     )
 
@@ -79,38 +79,38 @@ def attended_picture(
 
     Args:
         frame: (H, W) or (H, W, 3).
-        patch: the width and height of a patch in pixels.
+        patch: The width and height of a patch in pixels.
         attended: (rows, columns) each patch's share of the queries, see `shares`.
         present: (rows, columns) False for patches to cover; None: none.
-        scale: the factor by which the picture is enlarged.
+        scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
     picture = picture.astype(np.float64)
     share = STRONGEST * np.sqrt(attended / max(float(attended.max(initial=0.0)), 1e-12))
     rows, columns = (length * patch for length in attended.shape)
     seen = picture[:rows, :columns]
-    weight = _spread(share, patch)[..., None]
+    weight = _repeat_elements(share, patch)[..., None]
     seen[:] = (1.0 - weight) * seen + weight * COLOUR
     if present is not None:
-        seen[_spread(~present, patch)] = HIDDEN
-    return _spread(np.rint(picture).astype(np.uint8), scale)
+        seen[_repeat_elements(~present, patch)] = HIDDEN
+    return _repeat_elements(np.rint(picture).astype(np.uint8), scale)
 
 
-def shares(
+def attention_shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return for each of `ids` the share (N,) of queries that attend to it most.
 
     Args:
         attention: (M, n), with columns in `order`.
-        order: the ids (n,) of the columns.
-        ids: the ids (N,) of the result.
+        order: The ids (n,) of the columns.
+        ids: The ids (N,) of the result.
     """
     wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
     count = dict(zip(order, wins, strict=True))
     return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 
-def _spread(values: NDArray[Any], by: int) -> NDArray[Any]:
+def _repeat_elements(values: NDArray[Any], by: int) -> NDArray[Any]:
     """Return an array with every element of (H, W, ...) repeated `by` x `by` times."""
     return np.repeat(np.repeat(values, by, axis=0), by, axis=1)

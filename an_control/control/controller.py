@@ -16,13 +16,13 @@ import numpy as np
 
 from an_control.control.acting import ActingPolicy
 from an_control.control.bring_up import BringUp
-from an_control.control.gate import EStop, Gate
+from an_control.control.gate import EStop, SafetyGate
 from an_control.control.wiring_fit import (
     check_channels,
     check_fit,
     check_images,
     compare_channels,
-    notes,
+    describe_differences,
     rate_refusal,
     unread_sources,
 )
@@ -37,7 +37,7 @@ from an_control.wiring import (
     load_wiring,
     sendable_limits,
 )
-from an_control.wiring.checked_yaml import Shown
+from an_control.wiring.checked_yaml import Description
 
 Decide = Callable[[int | None], np.ndarray]
 """Returns the command (A,) for the time at which it goes out (see `Controller.command`)."""
@@ -47,20 +47,20 @@ class Controller:
     """A wiring and a policy that fit each other, and the tick that joins them.
 
     Args:
-        wiring_path: the wiring YAML.
-        model_path: the model file.
-        engine: the engine that computes the policy, see `load_policy`.
-        monitor: the reaction to unannounced rewiring; None: the model's setting.
-        recovery: push a robot whose readings change by less than this at a tick; 0: never, None:
+        wiring_path: The wiring YAML.
+        model_path: The model file.
+        engine: The engine that computes the policy, see `load_policy`.
+        monitor: The reaction to unannounced rewiring; None: the model's setting.
+        recovery: Push a robot whose readings change by less than this at a tick; 0: never, None:
             the model's value.
-        ramp_s: seconds of the ramp from the safe command to the policy's, after activation and
+        ramp_s: Seconds of the ramp from the safe command to the policy's, after activation and
             every safe command; 0: off, None: as the model was trained.
-        estop: the e-stop; while it is latched all commands are the safe one.
+        estop: The e-stop; while it is latched all commands are the safe one.
 
     Raises:
-        WiringError: the wiring is invalid or does not fit the model; names file, key, value and
+        WiringError: The wiring is invalid or does not fit the model; names file, key, value and
             what is allowed.
-        ModelError: the model file is invalid; names the file and the reason.
+        ModelError: The model file is invalid; names the file and the reason.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Controller:
         self.estop = estop or EStop()
         self.step_s = 1.0 / self.wiring.rate_hz
         limits = sendable_limits(self.wiring.command, self.messages)
-        self.gate = Gate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
+        self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
         """Why the last command was the safe one; "" if it was the policy's."""
         self.safe_cause = ""
-        """The same without figures, which may change at each tick."""
+        """The reason without figures, which may change at each tick."""
         self.repeats = 0
         """The number of ticks without a new reading, which repeated the last action."""
         self.stepped_ns: int | None = None
@@ -110,19 +110,19 @@ class Controller:
         """Run one tick, read -> estimate -> decide -> limit -> send, and return the readings.
 
         Args:
-            now_ns: the time, by which readings age.
-            stamp_ns: the stamp of the readings in lockstep, else None.
-            send: sends the command that `command` returns, and is called once; None: nothing goes
+            now_ns: The time, by which readings age.
+            stamp_ns: The stamp of the readings in lockstep, else None.
+            send: Sends the command that `command` returns, and is called once; None: nothing goes
                 out.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
-            self.gate.safe_command.measure(self.table.measured.values)
-        cause, reason = self._too_little(readings)
-        self.stepped = not cause and self._new(readings, stamp_ns)
+            self.gate.safe_command.record_positions(self.table.measured.values)
+        cause, reason = self._why_not_act(readings)
+        self.stepped = not cause and self._should_step(readings, stamp_ns)
         if self.stepped:  # the monitor estimates, the policy decides
             self.stepped_ns = stamp_ns
-            if self.acting.step(readings, self._sent()):
+            if self.acting.step(readings, self._last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
         if self.estop.reason:
             cause = reason = self.estop.reason
@@ -135,10 +135,10 @@ class Controller:
         """Return the command (A,) in physical units that goes out now, by the last tick.
 
         Args:
-            now_ns: the time; None: one period since the last command, as in lockstep.
+            now_ns: The time; None: one period since the last command, as in lockstep.
 
         Raises:
-            BringUpError: the start pose was not reached in time.
+            BringUpError: The start pose was not reached in time.
         """
         wanted = self.acting.wanted
         if self.safe_reason or wanted is None:
@@ -162,12 +162,12 @@ class Controller:
         The channels of wildcards that are present now are expected from now on.
 
         Args:
-            bring_up: whether to move the robot to its start pose first.
+            bring_up: Whether to move the robot to its start pose first.
         """
         self.table.expect_present()
         self.gate.start()
         if bring_up:
-            self.bring_up.begin()
+            self.bring_up.start()
         else:
             self.bring_up.cancel()
 
@@ -187,7 +187,7 @@ class Controller:
         """Return the channel table of a new wiring, for `rewire`.
 
         Raises:
-            WiringError: the wiring cannot take over while the node runs.
+            WiringError: The wiring cannot take over while the node runs.
         """
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
@@ -195,7 +195,7 @@ class Controller:
                     "what the node was configured with; to change it clean up and configure the"
                     " node, or stop it and start it again"
                 )
-                raise WiringError(wiring.file, name, Shown("a change"), allowed)
+                raise WiringError(wiring.file, name, Description("a change"), allowed)
         model_path, model = self.acting.model_path, self.acting.policy.model
         check_images(wiring, model_path, model)
         table = self.table.rewired(wiring)
@@ -233,11 +233,11 @@ class Controller:
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
-        said = notes(found, self.acting.model_path, watched=watched)
+        said = describe_differences(found, self.acting.model_path, watched=watched)
         warning = self.monitor_warning()
         return (*said, *unread_sources(self.wiring).values(), *([warning] if warning else ()))
 
-    def _sent(self) -> np.ndarray | None:
+    def _last_command(self) -> np.ndarray | None:
         """Return the last command (A,) on the robot's topics, from whatever sender.
 
         If it is unknown return the safe command, or None before the policy's first step.
@@ -245,7 +245,7 @@ class Controller:
         sent, self.seen = self.gate.last.numbered
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
-    def _new(self, readings: Readings, stamp_ns: int | None) -> bool:
+    def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
         """Return whether the policy should step on these readings; count repeated ones."""
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns
@@ -254,7 +254,7 @@ class Controller:
         self.repeats += not new
         return new
 
-    def _too_little(self, readings: Readings) -> tuple[str, str]:
+    def _why_not_act(self, readings: Readings) -> tuple[str, str]:
         """Return why the policy should not act on these readings, without and with figures.
 
         Both texts are "" if it should.
@@ -262,11 +262,11 @@ class Controller:
         if missing := self.table.missing():
             reason = f"required source {missing[0]!r} is missing"
             return reason, reason
-        if not self._measured():
+        if not self._positions_known():
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
-        if readings.enough(needed):
+        if readings.has_share(needed):
             return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"
@@ -274,6 +274,6 @@ class Controller:
             here = f"{readings.present_share:.0%} of the channels present by weight"
         return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
 
-    def _measured(self) -> bool:
+    def _positions_known(self) -> bool:
         """Return whether all positions that are held or moved from have been measured."""
-        return self.table.measured is None or self.table.measured.known
+        return self.table.measured is None or self.table.measured.all_measured

@@ -81,19 +81,19 @@ class SafeCommand:
     come from any thread.
 
     Args:
-        command: the wiring's command, with the safe values.
-        limits: bounds of its values; None: the wiring's.
+        command: The wiring's command, with the safe values.
+        limits: Bounds of its values; None: the wiring's.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
-        self._low, self._high = limits or limits_of(command)
+        self._low, self._high = limits or command_limits(command)
         self._fixed = np.clip(command.safe_command(), self._low, self._high)
         self._holds = np.isnan(self._fixed)
         self._moves = bool(self._holds.any())
         self._measured = np.full(len(self._fixed), np.nan)
         self._held: Values | None = None
 
-    def measure(self, positions: Values) -> None:
+    def record_positions(self, positions: Values) -> None:
         """Record the last measured positions (A,) of the actuators, NaN where never measured."""
         self._measured = positions
 
@@ -118,7 +118,7 @@ class SafeCommand:
             self._held = None
 
 
-class Gate:
+class SafetyGate:
     """The gate that keeps commands (A,) within the wiring's limits.
 
     Changes are limited from the last command that went out, from whatever sender (`last`); if that
@@ -127,11 +127,11 @@ class Gate:
     is not finite is replaced by the safe command.
 
     Args:
-        command: the wiring's command, with limits, largest rates and safe values.
-        step_s: seconds between two commands.
-        ramp_s: seconds of the ramp from the safe command to the policy's, at the start and after
+        command: The wiring's command, with limits, largest rates and safe values.
+        step_s: Seconds between two commands.
+        ramp_s: Seconds of the ramp from the safe command to the policy's, at the start and after
             every safe command; 0: off.
-        limits: limits narrower than the wiring's, if the messages cannot carry these exactly
+        limits: Limits narrower than the wiring's, if the messages cannot carry these exactly
             (`sendable_limits`).
     """
 
@@ -142,7 +142,7 @@ class Gate:
         ramp_s: float = 0.0,
         limits: Limits | None = None,
     ) -> None:
-        self._low, self._high = limits or limits_of(command)
+        self._low, self._high = limits or command_limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
@@ -190,10 +190,10 @@ class Gate:
         """Return the command (A,) that may go out, a new array.
 
         Args:
-            command: the wanted command (A,); if it is not finite, the safe command goes out.
-            now_ns: the time. The command may differ from the last one by the largest rate times the
+            command: The wanted command (A,); if it is not finite, the safe command goes out.
+            now_ns: The time. The command may differ from the last one by the largest rate times the
                 time since then, at most one period. None: one period has passed.
-            ramped: whether the ramp applies.
+            ramped: Whether the ramp applies.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -212,14 +212,14 @@ class Gate:
         else:
             self.safe_command.release()
         if self._any_rated:
-            slowed = self._slowed(allowed, periods)
+            slowed = self._limit_rate(allowed, periods)
             if (slowed != allowed).any():
                 self.counts.rate_limited += 1
             allowed = slowed
         self._given = allowed
         return allowed.copy()
 
-    def _slowed(self, allowed: Values, periods: float) -> Values:
+    def _limit_rate(self, allowed: Values, periods: float) -> Values:
         """Return `allowed` (A,) with the changes of rate-limited actuators bounded.
 
         Both ends lie within the limits, and so do all values between them.
@@ -234,7 +234,7 @@ class Gate:
         return np.where(self._rated, slowed, allowed)
 
 
-def limits_of(command: CommandConfig) -> Limits:
+def command_limits(command: CommandConfig) -> Limits:
     """Return the wiring's limits."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
@@ -263,19 +263,19 @@ class Watchdog:
     """A thread that sends the safe command while no other command goes out.
 
     It trips once the last command is `timeout_s` old. From then on, and while the e-stop is
-    latched, it sends the safe command whenever no command has gone out for `period_s`, until `fed`
-    is called. Between `start` and the first command it also sends the safe one, which does not
-    count as a trip.
+    latched, it sends the safe command whenever none has gone out for `period_s`, until
+    `command_sent` is called. Between `start` and the first command it also sends the safe one,
+    which does not count as a trip.
 
     Args:
-        send_safe: sends the safe command and returns whether it could be sent, which it cannot
+        send_safe: Sends the safe command and returns whether it could be sent, which it cannot
             while a position to hold is unknown; called on the watchdog's thread.
-        period_s: seconds between two commands.
-        timeout_s: the largest age of the last command in seconds; 0: off, only the e-stop counts.
-        estop: the e-stop.
-        tripped: called on the watchdog's thread after the first safe command of each trip, with
+        period_s: Seconds between two commands.
+        timeout_s: The largest age of the last command in seconds; 0: off, only the e-stop counts.
+        estop: The e-stop.
+        tripped: Called on the watchdog's thread after the first safe command of each trip, with
             whether that could be sent.
-        started: called first on the watchdog's thread, at each start.
+        started: Called first on the watchdog's thread, at each start.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class Watchdog:
             self._thread = None
         self.tripped = False
 
-    def fed(self, now_s: float) -> None:
+    def command_sent(self, now_s: float) -> None:
         """Note that a command has gone out, at this time of the steady clock."""
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from an_control.policy import MlpSizes, Model, VisionSizes
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import Missing, Shown
+from an_control.wiring.checked_yaml import Description
 
 SHOWN = 5
 """The largest number of names that one sentence lists."""
@@ -73,7 +73,7 @@ def trained_ramp_s(model: Model) -> float:
     return model.task.ramp_s
 
 
-def chooses(model: Model) -> bool:
+def has_discrete_action(model: Model) -> bool:
     """Return whether the model's action is one of several, without values in between."""
     return bool(getattr(model.sizes, "choice", False))
 
@@ -85,11 +85,11 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
     if not isinstance(sizes, VisionSizes):
         if images:
             allowed = f"fields of numbers, which {model_path} reads"
-            raise WiringError(file, "channels", Shown("images"), allowed)
+            raise WiringError(file, "channels", Description("images"), allowed)
         return
     if not images:
         allowed = f"images, whose patches {model_path} reads"
-        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+        raise WiringError(file, "channels", Description("fields of numbers"), allowed)
     for name in ("patch", "stack"):
         if getattr(images[0], name) != getattr(sizes, name):
             allowed = f"{getattr(sizes, name)}, which {model_path} reads"
@@ -103,9 +103,9 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     None if the order is the same because the model names no actuators.
 
     Raises:
-        WiringError: the model's actuators are not the wiring's.
+        WiringError: The model's actuators are not the wiring's.
     """
-    names, trained = wiring.command.names, actuators_of(model)
+    names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:
         raise WiringError(
             wiring.file,
@@ -119,13 +119,13 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         return [trained.index(name) for name in names]
     if all(map(_NUMBERED.fullmatch, trained)):
         return None
-    others = Shown(listed(name for name in names if name not in trained))
-    lacking = listed(name for name in trained if name not in names)
+    others = Description(join_names(name for name in names if name not in trained))
+    lacking = join_names(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
 
 
-def actuators_of(model: Model) -> Sequence[str]:
+def actuator_names(model: Model) -> Sequence[str]:
     """Return the actuators' names (A,) in the action's order; empty if the model names none."""
     names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
@@ -154,34 +154,36 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         return
     found = compare_channels(wiring, ids, model)
     if found.unknown:
-        allowed = f"the channels of {model_path}, an ordered model: {listed(model.task.channels)}"
-        raise WiringError(wiring.file, "channels", Shown(listed(found.unknown)), allowed)
+        allowed = (
+            f"the channels of {model_path}, an ordered model: {join_names(model.task.channels)}"
+        )
+        raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
-        without = Missing(listed(found.missing))
+        without = Description(join_names(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 
 
-def notes(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
+def describe_differences(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
     """Return sentences on the differences and their effect.
 
     Args:
-        found: the differences.
-        model_path: the model file.
-        watched: whether an identity monitor is on.
+        found: The differences.
+        model_path: The model file.
+        watched: Whether an identity monitor is on.
     """
     said = []
     if found.unknown:
         monitor = "; the identity monitor does not watch them" if watched else ""
         said.append(
-            f"channels that {model_path} does not know: {listed(found.unknown)}; the policy reads"
-            f" them as additional channels{monitor}"
+            f"channels that {model_path} does not know: {join_names(found.unknown)}; the policy"
+            f" reads them as additional channels{monitor}"
         )
     if found.missing:
         monitor = "; the identity monitor counts them as missing" if watched else ""
         said.append(
             f"{len(found.missing)} of the {found.of} channels of {model_path} are not wired:"
-            f" {listed(found.missing)}; the policy acts without them{monitor}"
+            f" {join_names(found.missing)}; the policy acts without them{monitor}"
         )
     return tuple(said)
 
@@ -198,7 +200,7 @@ def unread_sources(wiring: Wiring) -> dict[str, str]:
     }
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names as one phrase, with only the first few of many."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""

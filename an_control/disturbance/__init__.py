@@ -17,13 +17,14 @@ Example:
 """
 
 from an_control.disturbance.disturber import (
+    DelayLine,
     Disturber,
-    Late,
     Permutation,
     Plan,
     Replay,
     draw_present,
 )
+from an_control.disturbance.patches import DisturbedPatches
 from an_control.disturbance.seeds import TRAINING_SEEDS, episode_seed
 from an_control.disturbance.settings import (
     SETTINGS,
@@ -34,19 +35,21 @@ from an_control.disturbance.settings import (
     Setting,
     Shuffle,
     Stop,
-    after_stops,
+    describe_walks,
     load_schedule,
     motor_output,
-    stages,
+    scheduled_settings,
 )
+from an_control.disturbance.signal_routing import SignalRouting
 
 __all__ = [
     "SETTINGS",
     "TRAINING_SEEDS",
     "Change",
+    "DelayLine",
     "DisturbanceSettings",
+    "DisturbedPatches",
     "Disturber",
-    "Late",
     "Observation",
     "Permutation",
     "Plan",
@@ -54,11 +57,12 @@ __all__ = [
     "Replay",
     "Setting",
     "Shuffle",
+    "SignalRouting",
     "Stop",
-    "after_stops",
+    "describe_walks",
     "draw_present",
     "episode_seed",
     "load_schedule",
     "motor_output",
-    "stages",
+    "scheduled_settings",
 ]

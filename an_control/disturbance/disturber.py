@@ -15,17 +15,17 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.seeds import Streams
+from an_control.disturbance.seeds import RandomStreams
 from an_control.disturbance.settings import (
     Change,
     DisturbanceSettings,
     Observation,
     Stop,
-    stages,
+    scheduled_settings,
 )
 
 
-def draw_some(
+def draw_signals(
     rng: np.random.Generator, count: int, share: float, at_least: int = 0
 ) -> NDArray[np.intp]:
     """Draw a share of `count` signals, or at least `at_least`; return them in random order."""
@@ -62,31 +62,31 @@ class Faults:
     """The faults of N signals in one episode.
 
     Args:
-        count: the number N of signals.
-        streams: the episode's random generators.
-        settings: the settings of the episode's first step.
+        count: The number N of signals.
+        streams: The episode's random generators.
+        settings: The settings of the episode's first step.
     """
 
-    def __init__(self, count: int, streams: Streams, settings: DisturbanceSettings) -> None:
+    def __init__(self, count: int, streams: RandomStreams, settings: DisturbanceSettings) -> None:
         self._count, self._streams, self._rng = count, streams, streams.faults
-        self._late: Late[NDArray[np.float32]] = Late()
+        self._late: DelayLine[NDArray[np.float32]] = DelayLine()
         self.draw_frozen(settings.freeze.value)
         self.draw_garbage(settings.garbage.value)
-        self.adopt(settings)
+        self.change(settings)
 
     def draw_frozen(self, share: float) -> None:
         """Draw the signals that freeze; each keeps its next value."""
-        self._frozen = np.sort(draw_some(self._rng, self._count, share))
+        self._frozen = np.sort(draw_signals(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
     def draw_garbage(self, share: float) -> None:
         """Draw the signals that are replaced by garbage from now on."""
         self._replaced = np.zeros(0, np.intp)
         if share:
-            self._replaced = draw_some(self._streams.garbage, self._count, share)
+            self._replaced = draw_signals(self._streams.garbage, self._count, share)
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
-    def adopt(self, settings: DisturbanceSettings) -> None:
+    def change(self, settings: DisturbanceSettings) -> None:
         """Apply these settings from the next tick on; readings that are delayed stay so."""
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
@@ -110,10 +110,10 @@ class Faults:
             faulty[self._replaced] = self._garbage.readings(1)[0]
         if settings.jitter:
             faulty += _normal(self._streams.jitter, settings.jitter.value, len(faulty))
-        self._strike(faulty)
+        self._add_spikes(faulty)
         return faulty
 
-    def _strike(self, signals: NDArray[np.float32]) -> None:
+    def _add_spikes(self, signals: NDArray[np.float32]) -> None:
         """Add a tick's spikes and NaN to its signals (N,), in place."""
         settings, rng = self._settings, self._rng
         if settings.spike:
@@ -135,7 +135,7 @@ class Faults:
             faulty += _normal(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
             for tick in faulty:
-                self._strike(tick)
+                self._add_spikes(tick)
         return faulty
 
 
@@ -148,7 +148,7 @@ def _normal(
 T = TypeVar("T")
 
 
-class Late(Generic[T]):
+class DelayLine(Generic[T]):
     """A delay: returns the item from some ticks ago, or the first one before that."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Delivery(Generic[T]):
     The first message always arrives, and is new.
     """
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: RandomStreams) -> None:
         self._streams = streams
         self._last: T | None = None
         self.arrived = self.new = True
@@ -234,7 +234,7 @@ def draw_present(
     At least `at_least` signals are missing.
     """
     present = np.ones(count, dtype=bool)
-    present[draw_some(rng, count, missing, at_least)] = False
+    present[draw_signals(rng, count, missing, at_least)] = False
     return present
 
 
@@ -292,12 +292,12 @@ class Disturber:
     Unknown ids are dropped.
 
     Args:
-        ids: the channel ids (N,) of the nominal wiring.
-        settings: the disturbances.
-        seed: the seed of the run.
-        schedule: changes of the settings during each episode.
-        episode: the number of the first episode; None: `reset` must be called first.
-        keep_places: whether channels that a setting makes missing get the reading NaN instead of
+        ids: The channel ids (N,) of the nominal wiring.
+        settings: The disturbances.
+        seed: The seed of the run.
+        schedule: Changes of the settings during each episode.
+        episode: The number of the first episode; None: `reset` must be called first.
+        keep_places: Whether channels that a setting makes missing get the reading NaN instead of
             being dropped.
     """
 
@@ -324,7 +324,7 @@ class Disturber:
     def reset(self, episode: int) -> None:
         """Start an episode at step 0, with random generators from (seed, episode)."""
         count = len(self.ids)
-        self._streams = Streams(self._seed, episode)
+        self._streams = RandomStreams(self._seed, episode)
         self._step = 0
         self.settings = settings = self._scheduled()
         """The settings of the present step, with a number drawn for each range."""
@@ -335,7 +335,7 @@ class Disturber:
         self._copied = self._draw_copied(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw(settings.swap)
-        self._arrange()
+        self._assign_ids()
 
     def change(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
@@ -344,16 +344,16 @@ class Disturber:
         ones.
         """
         self._base = settings
-        self._adopt(self._scheduled())
+        self._apply_settings(self._scheduled())
 
     def shuffle(self) -> None:
         """Permute the signals now."""
         self._permutation.draw(self.settings.swap)
-        self._arrange()
+        self._assign_ids()
 
     def check_observation(self, kind: Observation) -> None:
         """Raise ValueError naming a setting, also a scheduled one, that cannot disturb `kind`."""
-        for settings in stages(self._base, self._schedule):
+        for settings in scheduled_settings(self._base, self._schedule):
             settings.check_observation(kind)
 
     @property
@@ -386,8 +386,8 @@ class Disturber:
         The ids are returned as the same tuple object while they do not change.
 
         Args:
-            values: the readings (n,).
-            ids: their channels' ids (n,).
+            values: The readings (n,).
+            ids: Their channels' ids (n,).
 
         Returns:
             The disturbed readings (m,), and their ids (m,).
@@ -397,13 +397,13 @@ class Disturber:
     def _message(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
         """Return the message that is sent in this tick."""
         if self._schedule and any(change.step == self._step for change in self._schedule):
-            self._adopt(self._scheduled())
+            self._apply_settings(self._scheduled())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
             self.shuffle()
         self._step += 1
         if ids is not self._came:
-            self._place(tuple(ids))
+            self._map_ids(tuple(ids))
         values = np.asarray(values, np.float32)
         if self._moves_only:
             return values[self._from[self._carried]], self._names
@@ -469,9 +469,9 @@ class Disturber:
         for change in self._schedule:
             if change.step <= self._step:
                 settings = replace(settings, **change.values)
-        return settings.drawn_by(self._streams)
+        return settings.draw_ranges(self._streams)
 
-    def _adopt(self, settings: DisturbanceSettings) -> None:
+    def _apply_settings(self, settings: DisturbanceSettings) -> None:
         """Apply changed settings, and draw again only what they decide."""
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
@@ -483,15 +483,15 @@ class Disturber:
             self._faults.draw_garbage(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_copied(settings)
-        self._faults.adopt(settings)
-        self._arrange()
+        self._faults.change(settings)
+        self._assign_ids()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
         if not settings.copies:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)
 
-    def _arrange(self) -> None:
+    def _assign_ids(self) -> None:
         """Compute which signals get which ids, until something changes."""
         settings, signals = self.settings, self._permutation.signals
         slots = np.flatnonzero(self._present[signals] | self._keep_places)
@@ -502,15 +502,15 @@ class Disturber:
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
-        self._only_moves()
+        self._note_moves_only()
 
-    def _only_moves(self) -> None:
+    def _note_moves_only(self) -> None:
         """Note whether moved signals are the only disturbance."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
-    def _place(self, ids: tuple[str, ...]) -> None:
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Compute the place of each reading, for as long as the same ids come."""
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):
@@ -519,4 +519,4 @@ class Disturber:
         self._known = self._from >= 0
         self._missing = None if self._known.all() else ~self._known
         self._came = ids
-        self._only_moves()
+        self._note_moves_only()

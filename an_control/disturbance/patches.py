@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from an_control.disturbance.disturber import Disturber, Late
+from an_control.disturbance.disturber import DelayLine, Disturber
 from an_control.disturbance.settings import DisturbanceSettings, Stop
 
 
@@ -18,17 +18,17 @@ class DisturbedPatches:
     missing starts with its newest frame. A stack contains only frames that arrived.
 
     Args:
-        disturber: decides the disturbances.
+        disturber: Decides the disturbances.
 
     Raises:
-        ValueError: a setting cannot disturb image patches.
+        ValueError: A setting cannot disturb image patches.
     """
 
     def __init__(self, disturber: Disturber) -> None:
         disturber.check_observation("image patches")
         self._disturber = disturber
         self._carried: list[dict[str, int]] = []
-        self._late: Late[np.ndarray] = Late()
+        self._late: DelayLine[np.ndarray] = DelayLine()
         self._stack: np.ndarray | None = None
         self._shown: tuple[np.ndarray, tuple[str, ...]] | None = None
 
@@ -57,8 +57,8 @@ class DisturbedPatches:
         """Disturb one tick.
 
         Args:
-            patches: the patches (N, f, p, p).
-            channels: their channels' ids (N,).
+            patches: The patches (N, f, p, p).
+            channels: Their channels' ids (N,).
 
         Returns:
             The slots' patches (m, f, p, p), and the slots' ids (m,).
@@ -67,10 +67,10 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.count)
         if self._shown is not None and not self.arrived:
             return self._shown
-        self._shown = self._show(self._stacked(newest), numbers, ids)
+        self._shown = self._show_slots(self._newest_stack(newest), numbers, ids)
         return self._shown
 
-    def _stacked(self, newest: np.ndarray) -> np.ndarray:
+    def _newest_stack(self, newest: np.ndarray) -> np.ndarray:
         """Return the frames (N, f, p, p) that have arrived, of the patches as they are sent."""
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
             self._stack = newest
@@ -79,7 +79,7 @@ class DisturbedPatches:
             self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
         return self._stack
 
-    def _show(
+    def _show_slots(
         self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the patches (m, f, p, p) of the slots, from patches (N, f, p, p) by signal."""

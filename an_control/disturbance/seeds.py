@@ -17,20 +17,20 @@ def episode_seed(seed: int, episode: int) -> int:
     """Return the environment seed, from 0 to 2**31 - 1, of an episode of a run.
 
     Args:
-        seed: the seed of the run.
-        episode: the number of the episode.
+        seed: The seed of the run.
+        episode: The number of the episode.
     """
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
 
 
-class Streams:
+class RandomStreams:
     """The random generators of an episode by use, each made when it is first read.
 
     New ones must be added last, so that the others draw the same numbers as before.
 
     Args:
-        seed: the seed of the run.
-        episode: the number of the episode.
+        seed: The seed of the run.
+        episode: The number of the episode.
     """
 
     permutation: np.random.Generator
@@ -63,4 +63,4 @@ class Streams:
         return made
 
 
-NAMES = tuple(Streams.__annotations__)
+NAMES = tuple(RandomStreams.__annotations__)

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
+def to_array(tensor: Tensor) -> np.ndarray:
     """Return a float32 copy of `tensor` as a numpy array."""
     array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float32)
     return array.copy()

@@ -12,16 +12,16 @@ from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
 
-def option(name: str) -> str:
+def format_flag(name: str) -> str:
     """Return the command-line flag of an options field.
 
-    >>> option("teacher_minutes")
+    >>> format_flag("teacher_minutes")
     '--teacher-minutes'
     """
     return "--" + name.replace("_", "-")
 
 
-def command(options: Any, name: str) -> str:
+def format_command(options: Any, name: str) -> str:
     """Return the command line `an-control NAME ...` with all options that are not at their default.
 
     Args:
@@ -30,16 +30,16 @@ def command(options: Any, name: str) -> str:
     """
     first, *others = fields(options)
     words = ["an-control", name, str(getattr(options, first.name))]
-    return shlex.join([*words, *_typed(options, others)])
+    return shlex.join([*words, *_format_fields(options, others)])
 
 
-def _typed(given: Any, some: Iterable[Field[Any]]) -> list[str]:
+def _format_fields(given: Any, some: Iterable[Field[Any]]) -> list[str]:
     """Return the words of all fields that differ from their defaults, also inside groups."""
     words = []
     for field in some:
-        value, typed = getattr(given, field.name), option(field.name)
+        value, typed = getattr(given, field.name), format_flag(field.name)
         if is_dataclass(value):
-            words += _typed(value, fields(value))
+            words += _format_fields(value, fields(value))
         elif field.name == "resume" or value == field.default:
             continue
         elif isinstance(value, bool):

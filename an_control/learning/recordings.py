@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from an_control.control.acting import ActionOrder
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.rollout.episode import NewestReadings
 from an_control.policy import Model
 from an_control.policy.task import Task
@@ -23,7 +24,7 @@ MIN_TICKS = 10
 """A shorter episode is left out."""
 
 
-def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> list[Trace]:
+def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> list[EpisodeTrace]:
     """Return the episodes of these recordings, in the model's channels and actions.
 
     The command that went out counts as the action, whoever sent it; a missing reading is replaced
@@ -48,13 +49,15 @@ def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> li
     return traces
 
 
-def _traces(path: Path, arrays: RecordedArrays, model_path: str, model: Model) -> Iterator[Trace]:
+def _traces(
+    path: Path, arrays: RecordedArrays, model_path: str, model: Model
+) -> Iterator[EpisodeTrace]:
     """Yield the episodes of one recording."""
     order = ActionOrder(_wiring(arrays), model_path, model)
     yield from _episodes(path, arrays, model.task.channels, order.action)
 
 
-def recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[Trace]]:
+def recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Return the episodes of these recordings, and the task that they are.
 
     Channels and actuators are those of the first recording's wiring, in its order; its rate is the
@@ -68,7 +71,7 @@ def recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[Trace]]
         ValueError: a recording cannot be read, or lacks channels or actuators of the first one.
     """
     task: Task | None = None
-    traces: list[Trace] = []
+    traces: list[EpisodeTrace] = []
     for path in paths:
         arrays = read_arrays(Bag(path))
         wiring = _wiring(arrays)
@@ -97,13 +100,13 @@ def _episodes(
     arrays: RecordedArrays,
     channels: Sequence[str],
     action_of: Callable[[np.ndarray], np.ndarray],
-) -> Iterator[Trace]:
+) -> Iterator[EpisodeTrace]:
     """Yield the episodes of one recording, with these channels."""
     if lacking := [name for name in channels if name not in arrays.ids]:
         raise ValueError(f"--bag {path}: has no channel {', '.join(lacking[:5])}")
     places = [arrays.ids.index(name) for name in channels]
     readings = arrays.readings[:, places].astype(np.float64)
-    known = np.isfinite(arrays.commands).all(axis=1)
+    known: NDArray[np.bool_] = np.array(np.isfinite(arrays.commands).all(axis=1))
     lockstep = len(arrays.stamp_ns) and (arrays.stamp_ns >= 0).all()
     passed_ns = np.diff(arrays.stamp_ns if lockstep else arrays.time_ns)
     usual_ns = np.median(passed_ns) if len(passed_ns) else 0.0
@@ -115,7 +118,7 @@ def _episodes(
             continue
         newest = NewestReadings()
         actions = [action_of(arrays.commands[tick]) for tick in ticks[:-1]]
-        yield Trace(
+        yield EpisodeTrace(
             np.array([newest(readings[tick]) for tick in ticks]),
             np.clip(np.array(actions), -1.0, 1.0).astype(np.float32),
             disturbed=False,

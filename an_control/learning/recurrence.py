@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 
@@ -39,7 +39,7 @@ class RecurrenceModule(nn.Module):
         ValueError: The sizes do not fit each other.
     """
 
-    core: nn.LSTM | nn.GRU | Transformer
+    core: nn.LSTM | nn.GRU | RecurrentTransformer
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float = 2.0) -> None:
         super().__init__()
@@ -53,9 +53,9 @@ class RecurrenceModule(nn.Module):
         elif sizes.kind == "gru":
             self.core = nn.GRU(inputs, sizes.units)
         else:
-            self.core = Transformer(inputs, sizes, gate_bias)
+            self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
-    def start(self, rows: int) -> State:
+    def initial_state(self, rows: int) -> State:
         """Return the state at the start of `rows` episodes, all zeros.
 
         lstm: output and cell (B, U). gru: output (B, U). Transformers: the layers' inputs at the
@@ -63,7 +63,7 @@ class RecurrenceModule(nn.Module):
         """
         units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
         shapes: list[tuple[int, ...]] = [(units,)] * (2 if self.sizes.kind == "lstm" else 1)
-        if isinstance(self.core, Transformer):
+        if isinstance(self.core, RecurrentTransformer):
             shapes = [(layers, before, units), (before,)]
         some = next(self.parameters())
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
@@ -73,9 +73,9 @@ class RecurrenceModule(nn.Module):
 
         Args:
             x: Inputs (T, B, inputs).
-            state: State before the first step, from `start` or an earlier call.
+            state: State before the first step, from `initial_state` or an earlier call.
         """
-        if isinstance(self.core, Transformer):
+        if isinstance(self.core, RecurrentTransformer):
             return self.core(x, *state)
         if isinstance(self.core, nn.LSTM):
             outputs, (output, cell) = self.core(x, (state[0][None], state[1][None]))
@@ -83,20 +83,20 @@ class RecurrenceModule(nn.Module):
         outputs, output = self.core(x, state[0][None])
         return outputs, (output[0],)
 
-    def last(self, x: Tensor) -> Tensor:
+    def last_output(self, x: Tensor) -> Tensor:
         """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs).
 
         The highest layer of a transformer computes only that step.
         """
-        if isinstance(self.core, Transformer):
-            return self.core.last(x)
-        return self(x, self.start(x.shape[1]))[0][-1]
+        if isinstance(self.core, RecurrentTransformer):
+            return self.core.last_output(x)
+        return self(x, self.initial_state(x.shape[1]))[0][-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as float32 arrays of a model file."""
         core = self.core
         parts: dict[str, Tensor] = dict(core.named_parameters())
-        if not isinstance(core, Transformer):
+        if not isinstance(core, RecurrentTransformer):
             weights = {"input": parts["weight_ih_l0"], "hidden": parts["weight_hh_l0"]}
             outer, inner = parts["bias_ih_l0"].clone(), parts["bias_hh_l0"]
             inside = 2 * core.hidden_size if isinstance(core, nn.GRU) else len(inner)
@@ -104,9 +104,9 @@ class RecurrenceModule(nn.Module):
             parts = {**weights, "bias": outer}
             if inside < len(inner):  # the new values' bias inside the reset
                 parts["hidden_bias"] = inner[inside:]
-        return {f"recurrence.{name}": array_of(part) for name, part in parts.items()}
+        return {f"recurrence.{name}": to_array(part) for name, part in parts.items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays.
 
         Args:
@@ -121,7 +121,7 @@ class RecurrenceModule(nn.Module):
             for name, array in arrays.items()
             if name.startswith("recurrence.")
         }
-        if not isinstance(self.core, Transformer):
+        if not isinstance(self.core, RecurrentTransformer):
             inside = parts.get("hidden_bias", torch.zeros(0))
             parts = {
                 "weight_ih_l0": parts["input"],
@@ -132,7 +132,7 @@ class RecurrenceModule(nn.Module):
         self.core.load_state_dict(parts)
 
 
-class Transformer(nn.Module):
+class RecurrentTransformer(nn.Module):
     """Transformer that also attends to the W - 1 ticks before a sequence.
 
     Inside, the batch is the first dimension.
@@ -142,7 +142,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.window = sizes.window
         self.input = nn.Linear(inputs, sizes.units)
-        self.layers = nn.ModuleList(Layer(sizes, gate_bias) for _ in range(sizes.layers))
+        self.layers = nn.ModuleList(RecurrentLayer(sizes, gate_bias) for _ in range(sizes.layers))
 
     def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
         """Return outputs (T, B, U) and the new state.
@@ -162,7 +162,7 @@ class Transformer(nn.Module):
         memory = torch.stack([states[:, steps:] for states in seen], 1)
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
-    def last(self, x: Tensor) -> Tensor:
+    def last_output(self, x: Tensor) -> Tensor:
         """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs)."""
         steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
         filled = pad(x.new_ones(x.shape[:2]), (before, 0))
@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         return heard[:, 0]
 
 
-class Layer(nn.Module):
+class RecurrentLayer(nn.Module):
     """Layer of a transformer: attention over the window, then a position-wise network."""
 
     ages: Tensor
@@ -183,15 +183,18 @@ class Layer(nn.Module):
         super().__init__()
         units, self.heads = sizes.units, sizes.heads
         self.norms_first = sizes.kind != "trxl"
-        self.query, self.key, self.value = (_matrix(units, units) for _ in range(3))
-        self.relative, self.output = _matrix(units, units), _matrix(units, units)
+        self.query, self.key, self.value = (_make_matrix(units, units) for _ in range(3))
+        self.relative, self.output = _make_matrix(units, units), _make_matrix(units, units)
         self.content_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         self.position_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         widths = (units, 4 * units), (4 * units, units)
         self.network = nn.ModuleList(nn.Linear(*width) for width in widths)
         self.attention_norm, self.network_norm = nn.LayerNorm(units), nn.LayerNorm(units)
         if sizes.kind == "gtrxl":
-            self.attention_gate, self.network_gate = Gate(units, gate_bias), Gate(units, gate_bias)
+            self.attention_gate, self.network_gate = (
+                RecurrenceGate(units, gate_bias),
+                RecurrenceGate(units, gate_bias),
+            )
         ages = positional_table(sizes.window, units)[::-1].astype(np.float32)  # the oldest first
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
@@ -199,32 +202,34 @@ class Layer(nn.Module):
         """Return the outputs (B, T, U) at the last T = `steps` of the states (B, W - 1 + T, U)."""
         x = states[:, -steps:]
         y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
-        x = self._add("attention", x, y)
+        x = self._add_residual("attention", x, y)
         first, last = self.network
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
-        return self._add("network", x, y)
+        return self._add_residual("network", x, y)
 
     def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
         """Return the output (B, T, U) of the attention at the last T of the states.
 
         In the comments, H is the number of heads and D the numbers per head.
         """
-        query = self._by_head(linear(states[:, -steps:], self.query))  # (B, H, T, D)
-        key = self._by_head(linear(states, self.key))  # (B, H, W - 1 + T, D)
-        value = self._by_head(linear(states, self.value))
-        relative = self._by_head(linear(self.ages, self.relative))  # (H, W, D)
+        query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
+        key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
+        value = self._split_heads(linear(states, self.value))
+        relative = self._split_heads(linear(self.ages, self.relative))  # (H, W, D)
         content_scores = (query + self.content_bias[:, None]) @ key.mT
         position_scores = (query + self.position_bias[:, None]) @ relative.mT
-        scores = (content_scores + _shifted(position_scores)) * query.shape[-1] ** -0.5
+        scores = (content_scores + _align_relative_scores(position_scores)) * query.shape[
+            -1
+        ] ** -0.5
         scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
         heard = scores.softmax(-1) @ value
         return linear(heard.transpose(1, 2).flatten(2), self.output)
 
-    def _by_head(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """Reshape (..., n, H D) to (..., H, n, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
-    def _add(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
+    def _add_residual(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
         """Return the residual sum, or gate, of `x` and the submodule's output `y`."""
         if not self.norms_first:
             return getattr(self, f"{submodule}_norm")(x + y)
@@ -232,7 +237,7 @@ class Layer(nn.Module):
         return gate(x, y.relu())
 
 
-class Gate(nn.Module):
+class RecurrenceGate(nn.Module):
     """GRU gate g(x, y) that replaces the residual sum x + y.
 
     Weight rows are in the order reset, update, new.
@@ -240,7 +245,7 @@ class Gate(nn.Module):
 
     def __init__(self, units: int, bias: float) -> None:
         super().__init__()
-        self.input, self.hidden = _matrix(3 * units, units), _matrix(3 * units, units)
+        self.input, self.hidden = _make_matrix(3 * units, units), _make_matrix(3 * units, units)
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -254,7 +259,7 @@ class Gate(nn.Module):
         return x + update * (new - x)
 
 
-def _shifted(positions: Tensor) -> Tensor:
+def _align_relative_scores(positions: Tensor) -> Tensor:
     """Align relative positions: (..., T, W) to (..., T, W - 1 + T).
 
     Row t moves t columns to the right and is filled with -inf, so that step t attends to the W
@@ -266,12 +271,12 @@ def _shifted(positions: Tensor) -> Tensor:
     return cut.unflatten(-1, (steps, window - 1 + steps))
 
 
-def _matrix(rows: int, columns: int) -> nn.Parameter:
+def _make_matrix(rows: int, columns: int) -> nn.Parameter:
     """Return a parameter (rows, columns), initialised as in a linear layer."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
 
 
-class Block(nn.Module):
+class MultiheadAttentionBlock(nn.Module):
     """Multihead attention block MAB(X, Y) of width d (Lee et al. 2019, equation 6)."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -315,9 +320,12 @@ class SetEncoder(nn.Module):
         super().__init__()
         if kind == "isab":
             self.inducing = nn.Parameter(torch.randn(inducing, width) / width**0.5)
-            self.gather, self.spread = Block(width, heads), Block(width, heads)
+            self.gather, self.spread = (
+                MultiheadAttentionBlock(width, heads),
+                MultiheadAttentionBlock(width, heads),
+            )
         else:
-            self.block = Block(width, heads)
+            self.block = MultiheadAttentionBlock(width, heads)
         self._kind = kind
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
@@ -334,11 +342,11 @@ class SetEncoder(nn.Module):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as arrays of a model file."""
-        return _exported(self, {"block.": "encoder.", "": "encoder."})
+        return _export_arrays(self, {"block.": "encoder.", "": "encoder."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays."""
-        _imported(self, arrays, {"block.": "encoder.", "": "encoder."})
+        _import_arrays(self, arrays, {"block.": "encoder.", "": "encoder."})
 
 
 class SetPooling(nn.Module):
@@ -348,7 +356,7 @@ class SetPooling(nn.Module):
         super().__init__()
         self.seeds = nn.Parameter(torch.randn(seeds, width) / width**0.5)
         self.input = nn.Linear(width, width)
-        self.block = Block(width, heads)
+        self.block = MultiheadAttentionBlock(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
         """Return the message (..., M, d) of outputs `z` (..., N, d).
@@ -361,14 +369,14 @@ class SetPooling(nn.Module):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as arrays of a model file."""
-        return _exported(self, {"block.": "pooling.", "": "pooling."})
+        return _export_arrays(self, {"block.": "pooling.", "": "pooling."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays."""
-        _imported(self, arrays, {"block.": "pooling.", "": "pooling."})
+        _import_arrays(self, arrays, {"block.": "pooling.", "": "pooling."})
 
 
-def _file_name(name: str, prefixes: Mapping[str, str]) -> str:
+def _array_name(name: str, prefixes: Mapping[str, str]) -> str:
     """Return a parameter's name in a model file, replacing the first prefix that matches."""
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)
@@ -376,15 +384,15 @@ def _file_name(name: str, prefixes: Mapping[str, str]) -> str:
     return bare if bare.endswith((".query", ".key", ".value", ".output")) else plain
 
 
-def _exported(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Return the module's parameters as arrays, by their names in a model file."""
-    return {_file_name(name, prefixes): array_of(one) for name, one in module.named_parameters()}
+    return {_array_name(name, prefixes): to_array(one) for name, one in module.named_parameters()}
 
 
-def _imported(
+def _import_arrays(
     module: nn.Module, arrays: Mapping[str, np.ndarray], prefixes: Mapping[str, str]
 ) -> None:
     """Copy a model file's arrays into the module's parameters."""
     with torch.no_grad():
         for name, one in module.named_parameters():
-            one.copy_(torch.from_numpy(arrays[_file_name(name, prefixes)].copy()))
+            one.copy_(torch.from_numpy(arrays[_array_name(name, prefixes)].copy()))

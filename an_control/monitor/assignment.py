@@ -50,7 +50,7 @@ class Assignment(NamedTuple):
             return self
         return self._replace(detected=False, renames=None)
 
-    def unknown(self) -> Assignment:
+    def as_lost(self) -> Assignment:
         """Return the same assignment, but lost and with pinned outputs."""
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
@@ -65,7 +65,7 @@ class Assignment(NamedTuple):
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
-    def assigned(self, slots: np.ndarray) -> Assignment:
+    def with_slots(self, slots: np.ndarray) -> Assignment:
         """Return the assignment with these slots (N,)."""
         return self if slots is self.slots else self._replace(slots=slots)
 
@@ -82,7 +82,7 @@ class Assignment(NamedTuple):
             return self
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
-    def by_slot(self, signals: np.ndarray) -> np.ndarray:
+    def arrange_by_slot(self, signals: np.ndarray) -> np.ndarray:
         """Return `signals` (N,), which are by channel, arranged by slot."""
         found = np.empty_like(signals)
         found[self.slots] = signals

@@ -12,12 +12,12 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.settings import BudgetSettings
 
 
-class Budget:
+class TimeBudget:
     """The work that the search may still do in the present tick, in seconds of an ordinary core.
 
     Args:
-        forward: the forward model, whose task has a period.
-        settings: the tuned numbers of the budget.
+        forward: The forward model, whose task has a period.
+        settings: The tuned numbers of the budget.
     """
 
     def __init__(self, forward: ForwardModel, settings: BudgetSettings) -> None:
@@ -34,7 +34,7 @@ class Budget:
         self.spent_s = 0.0
         """Seconds that this tick has taken so far, as counted."""
 
-    def affordable(self, rows: float) -> int:
+    def count_affordable(self, rows: float) -> int:
         """Return how many comparisons of `rows` rows each fit into the next call, see `spend`."""
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows * self._row_s)))

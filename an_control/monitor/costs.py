@@ -20,8 +20,8 @@ class Costs:
     """The cost of each slot as each channel, computed from readings and predictions.
 
     Args:
-        forward: a forward model of N channels.
-        settings: the tuned numbers of the costs.
+        forward: A forward model of N channels.
+        settings: The tuned numbers of the costs.
     """
 
     def __init__(self, forward: ForwardModel, settings: CostSettings) -> None:
@@ -81,11 +81,11 @@ class Costs:
         """Add the costs of T ticks to `costs` (slots, channels), in place.
 
         Args:
-            costs: the costs so far.
+            costs: The costs so far.
             moved: (T, slots) the readings or their changes; NaN where missing.
             expected: (T, channels) the expected values of `moved`.
             reads: (T, slots) the readings.
-            prediction: the prediction (T, channels), of which scale and chance are used.
+            prediction: The prediction (T, channels), of which scale and chance are used.
         """
         scale, chance = prediction.scale, prediction.chance
         self._add_costs(costs, moved, expected, scale, reads, chance, *self._constants)
@@ -106,17 +106,19 @@ class Costs:
         """
         for t in range(len(moved)):
             prediction = Prediction(expected[t], scale[t], chance[t])
-            costs += self.own(moved[t][:, None], reads[t][:, None], prediction)
+            costs += self.channel_costs(moved[t][:, None], reads[t][:, None], prediction)
 
-    def own(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def channel_costs(
+        self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
         """Return the costs (..., N) of slots that are in the channels' order.
 
         Args:
             moved: (..., N) the changes of the readings; a missing one, NaN, costs what is usual.
             reads: (..., N) the readings.
-            prediction: of a shape (..., N) that broadcasts with these.
+            prediction: Of a shape (..., N) that broadcasts with these.
         """
-        smooth, least = self._smooth(moved, prediction), self._settings.min_probability
+        smooth, least = self._continuous_costs(moved, prediction), self._settings.min_probability
         likely = np.clip(prediction.chance, least, 1.0 - least)
         one, zero = (
             1.0 / (1.0 + ((reads - level) / self._width) ** 2 / FREEDOM) ** 2
@@ -129,43 +131,49 @@ class Costs:
         )
         return found
 
-    def _smooth(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def _continuous_costs(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of channels that are not binary."""
-        scale = noisy(prediction.scale, self._variance)
+        scale = add_variance(prediction.scale, self._variance)
         ratio = np.minimum(np.abs(moved - prediction.change) / scale, self._max_ratio)
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
 
-    def excess(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def excess_costs(
+        self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
         """Return the costs (N,) of one tick above the usual ones without noise.
 
         Args:
             moved: (N,) the changes of the readings.
             reads: (N,) the readings.
-            prediction: the prediction (1, N).
+            prediction: The prediction (1, N).
         """
-        found: np.ndarray = self.own(moved[None], reads[None], prediction)[0] - self._usual
+        found: np.ndarray = (
+            self.channel_costs(moved[None], reads[None], prediction)[0] - self._usual
+        )
         return found
 
-    def of_changes(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def change_costs(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of channels that are not binary; 0 for a missing one.
 
-        Cheaper than `own`.
+        Cheaper than `channel_costs`.
         """
-        found = self._smooth(moved, prediction)
+        found = self._continuous_costs(moved, prediction)
         found[..., np.isnan(moved)] = 0.0
         return found
 
-    def usual(self, prediction: Prediction) -> float:
+    def usual_total(self, prediction: Prediction) -> float:
         """Return the usual sum of all channels' costs in a tick with this prediction (1, N)."""
         if not self.noise_sd:
             return self._usual_sum
-        return self._usual_sum + float(self.of_noise(prediction).sum())
+        return self._usual_sum + float(self.noise_costs(prediction).sum())
 
-    def of_noise(self, prediction: Prediction) -> np.ndarray:
+    def noise_costs(self, prediction: Prediction) -> np.ndarray:
         """Return the costs (N,) that the noise adds in ticks with this prediction (T, N)."""
         scale = prediction.scale
-        more: np.ndarray = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
+        more: np.ndarray = np.log(add_variance(scale, self._variance)) - np.log(
+            add_variance(scale, self._floor)
+        )
         more[:, self._binary] = math.log(self._width / self._settings.binary_scale)
         found: np.ndarray = more.sum(0)
         return found
@@ -173,9 +181,9 @@ class Costs:
     def usual_by_channel(self, prediction: Prediction) -> np.ndarray:
         """Return each channel's usual costs (N,), summed over ticks with this prediction (T, N)."""
         usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
-        return usual + self.of_noise(prediction) if self.noise_sd else usual
+        return usual + self.noise_costs(prediction) if self.noise_sd else usual
 
-    def cost_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Return costs (slots, channels) with a penalty for slots other than the present ones.
 
         `slots` (N,) are the present slots of the channels.
@@ -185,7 +193,7 @@ class Costs:
         return moved
 
 
-def noisy(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def add_variance(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return the scale of a sum of errors: one of this scale, one of this variance."""
     found: np.ndarray = np.sqrt(scale * scale + variance)
     return found

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.settings import EvidenceSettings
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
     """The number of ticks after the move that are counted."""
 
 
-class Record(NamedTuple):
+class TickRecord(NamedTuple):
     """The readings of one tick by slot: before, the action, their change, and now.
 
     Missing readings before are 0, as the forward model gets them.
@@ -55,11 +55,11 @@ class Evidence:
     """Records of ticks, and from them the costs (slots, channels) under any assignment.
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        ticks: the number of records that are kept.
-        budget: counts the work.
-        settings: the tuned numbers of the evidence.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        ticks: The number of records that are kept.
+        budget: Counts the work.
+        settings: The tuned numbers of the evidence.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class Evidence:
         forward: ForwardModel,
         costs: Costs,
         ticks: int,
-        budget: Budget,
+        budget: TimeBudget,
         settings: EvidenceSettings,
     ) -> None:
         self._forward, self._costs, self._budget = forward, costs, budget
         self._settings = settings
         self._all = np.arange(len(forward.channels))
-        self.records: deque[Record] = deque(maxlen=ticks)
+        self.records: deque[TickRecord] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}
         """By assignment: the number of records counted, their costs (slots, channels), and their
         usual costs (channels,)."""
         self._totals: dict[bytes, tuple[int, float]] = {}
-        """By assignment: the number of records counted, and their total costs, for `totals`."""
+        """By assignment: the number of records counted, and their total costs."""
         self.identity: np.ndarray | None = None
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
@@ -100,7 +100,7 @@ class Evidence:
         self._sums.clear()
         self._totals.clear()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: TickRecord) -> None:
         """Append a tick's record; if all `ticks` records are there, drop the oldest."""
         if len(self.records) == self.records.maxlen:
             self._sums.clear()
@@ -120,12 +120,12 @@ class Evidence:
         self.reckoning = self.link.copy()
         """(slots, channels) the costs by dead reckoning."""
 
-    def unlink(self) -> None:
+    def drop_link(self) -> None:
         """Exclude the costs of the move's tick: only records and identity classifier count."""
         self.link = np.zeros_like(self.link)
         self._usual_link = np.zeros(len(self.link))
 
-    def reckon(self, record: Record) -> None:
+    def add_reckoning(self, record: TickRecord) -> None:
         """Compare a tick with the dead reckoning, and advance the reckoning by it."""
         ahead = self._forward.expect(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
@@ -149,24 +149,24 @@ class Evidence:
         costs = self._forward.identity_costs(reads, change, actions)
         return np.minimum(costs, self._settings.max_identity_cost)
 
-    def under(self, slots: np.ndarray) -> Candidate:
+    def evaluate(self, slots: np.ndarray) -> Candidate:
         """Return an assignment (N,) with its costs, by the expectations that follow from it."""
         key = slots.tobytes()
         shape = self.link.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
             self._budget.spend(len(self.records) - count)
-            before, actions, change, reads = self._since(count)
+            before, actions, change, reads = self._records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add(sums, change, prediction.change, reads, prediction)
             usual += self._costs.usual_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
-        costs = self._fixed() + sums
+        costs = self._common_costs() + sums
         total = float(costs[slots, self._all].sum())
         excess = (self.link + sums)[slots, self._all] - usual - self._usual_link
         return Candidate(slots, costs, total, excess, len(self.records))
 
-    def totals(self, slots: np.ndarray) -> np.ndarray:
+    def total_costs(self, slots: np.ndarray) -> np.ndarray:
         """Return the total costs (S,) of assignments (S, N), each by its own expectations."""
         keys = [one.tobytes() for one in slots]
         known = [self._totals.get(key, (0, 0.0)) for key in keys]
@@ -175,16 +175,16 @@ class Evidence:
         which = np.repeat(np.arange(len(slots)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
         self._budget.spend(self._settings.swap_rows * len(which))
-        before, actions, change, reads = self._since(first)
+        before, actions, change, reads = self._records_from(first)
         by_channel = tick[:, None], slots[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
-        costs = self._costs.own(change[by_channel], reads[by_channel], prediction)
+        costs = self._costs.channel_costs(change[by_channel], reads[by_channel], prediction)
         totals = totals + np.bincount(which, costs.sum(1), len(slots))
         self._totals |= {key: (ticks, float(one)) for key, one in zip(keys, totals, strict=True)}
-        found: np.ndarray = totals + self._fixed()[slots, self._all].sum(1)
+        found: np.ndarray = totals + self._common_costs()[slots, self._all].sum(1)
         return found
 
-    def _since(self, count: int) -> tuple[np.ndarray, ...]:
+    def _records_from(self, count: int) -> tuple[np.ndarray, ...]:
         """Return the records after the first `count` as arrays (ticks, ...) by field."""
         return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
 
@@ -195,6 +195,6 @@ class Evidence:
             costs, newest.change[None], prediction.change, newest.reads[None], prediction
         )
 
-    def _fixed(self) -> np.ndarray:
+    def _common_costs(self) -> np.ndarray:
         """Return the costs (slots, channels) that hold under all assignments."""
         return self.link if self.identity is None else self.link + self.identity

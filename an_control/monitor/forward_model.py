@@ -65,7 +65,7 @@ class Expectation(NamedTuple):
     likeliest: np.ndarray
     """(N,) the same; for a binary channel the probability that it reads 1."""
 
-    def follows(self, signals: np.ndarray, action: np.ndarray) -> bool:
+    def follows_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
         """Return whether it follows from this very array of signals and this action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
@@ -76,7 +76,7 @@ class ForwardModel:
     """The forward networks of a model, ready to use; single ticks run in compiled code.
 
     Args:
-        model: a model with a forward model.
+        model: A model with a forward model.
     """
 
     def __init__(self, model: Model) -> None:
@@ -204,7 +204,7 @@ class ForwardModel:
         return costs
 
 
-def zeroed(readings: np.ndarray) -> np.ndarray:
+def zero_missing(readings: np.ndarray) -> np.ndarray:
     """Return the readings with 0 for missing ones; the same array if none is missing."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
@@ -236,8 +236,8 @@ def identity_features(
     """
     batch, ticks, slots = reads.shape
     own = np.zeros((batch, 2, WINDOW, slots), F32)
-    own[:, 0, WINDOW - ticks :] = zeroed(reads) / units[0]
-    size = zeroed(change)
+    own[:, 0, WINDOW - ticks :] = zero_missing(reads) / units[0]
+    size = zero_missing(change)
     own[:, 1, WINDOW - ticks :] = np.sign(size) * np.log1p(np.abs(size) / units[1])
     common = np.zeros((batch, WINDOW, actions.shape[2] + 1), F32)
     common[:, WINDOW - ticks :, :-1] = actions

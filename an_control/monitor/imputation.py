@@ -15,7 +15,7 @@ from an_control.monitor.settings import ImputationSettings
 from an_control.policy.sizes import WINDOW
 
 
-class Link(NamedTuple):
+class Continuation(NamedTuple):
     """The comparison of a tick's readings with those of the tick before."""
 
     costs: np.ndarray
@@ -34,9 +34,9 @@ class Imputation:
     model that cannot impute leaves NaN for missing slots.
 
     Args:
-        forward: predicts and imputes N channels.
-        costs: compares predictions with readings.
-        settings: the tuned numbers of the imputation.
+        forward: Predicts and imputes N channels.
+        costs: Compares predictions with readings.
+        settings: The tuned numbers of the imputation.
     """
 
     def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
@@ -63,7 +63,7 @@ class Imputation:
         """Stop comparing: the next tick has no tick before it."""
         self.readings = None
 
-    def start_over(self) -> None:
+    def forget_estimates(self) -> None:
         """Forget the estimates, as they were made from readings that were wrong."""
         self.signals = None
 
@@ -79,7 +79,9 @@ class Imputation:
         self._since.clear()
         return False
 
-    def link(self, readings: np.ndarray, action: np.ndarray, assignment: Assignment) -> Link | None:
+    def compare(
+        self, readings: np.ndarray, action: np.ndarray, assignment: Assignment
+    ) -> Continuation | None:
         """Return how readings (N,) with missing slots continue the signals of the tick before.
 
         None if these are unknown, as at an episode's start.
@@ -94,21 +96,21 @@ class Imputation:
         )
 
         def excess() -> float:
-            above = self._costs.excess(signals - before, signals, prediction)
-            above = (above - self._costs.of_noise(prediction))[~np.isnan(signals)]
+            above = self._costs.excess_costs(signals - before, signals, prediction)
+            above = (above - self._costs.noise_costs(prediction))[~np.isnan(signals)]
             place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
         self._costs.add(costs, reads, expectation.expected[None], reads, prediction)
-        return Link(costs, excess, expectation)
+        return Continuation(costs, excess, expectation)
 
-    def moved(self) -> None:
+    def signals_moved(self) -> None:
         """Note that signals moved before this tick, while slots stay missing."""
         self._before = self.signals
         self._since.clear()
 
-    def replay(self, assignment: Assignment) -> None:
+    def estimate_again(self, assignment: Assignment) -> None:
         """Estimate the missing signals again under another assignment."""
         if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
@@ -116,7 +118,7 @@ class Imputation:
         for readings, action in self._since:
             self._estimate(readings[assignment.slots], action)
 
-    def hold(
+    def impute_tick(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, *, explained: bool
     ) -> np.ndarray:
         """Return the signals of a tick in which slots stay missing.
@@ -142,7 +144,7 @@ class Imputation:
         else:
             self.signals = self._forward.impute(self.signals, action, signals, missing)
 
-    def pass_by(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def skip_tick(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
         """Take a tick that is no evidence; the next one is compared with its readings."""
         assert self.readings is not None and self.signals is not None
         signals = readings[assignment.slots]
@@ -150,7 +152,7 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[assignment.outputs]
 
-    def follow(self, readings: np.ndarray, assignment: Assignment) -> None:
+    def record_unchanged(self, readings: np.ndarray, assignment: Assignment) -> None:
         """Take a tick of readings (N,) that pass unchanged to the policy.
 
         If one is missing, the next tick is compared with nothing.
@@ -160,9 +162,9 @@ class Imputation:
         if not np.isnan(readings).any():
             self.signals, self.readings = readings[assignment.slots], readings
 
-    def reckon(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def take_expected(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
         """Take the likeliest signals (N,) by channel in place of a repeated message."""
-        self.signals, self.readings = likeliest, assignment.by_slot(likeliest)
+        self.signals, self.readings = likeliest, assignment.arrange_by_slot(likeliest)
         return self.readings[assignment.outputs]
 
     def step(
@@ -178,7 +180,7 @@ class Imputation:
         Args:
             readings: (N,) by slot.
             action: (A,) the action before the tick.
-            assignment: the present assignment.
+            assignment: The present assignment.
             signals: (N,) the readings by channel.
             likeliest: (N,) the expected signals; None if nothing is expected.
         """
@@ -193,7 +195,7 @@ class Imputation:
         self.signals, self.readings = signals, readings
         return given
 
-    def keep(self, readings: np.ndarray) -> None:
+    def keep_unfiltered(self, readings: np.ndarray) -> None:
         """Compare the next tick with these unfiltered readings (N,) by slot, if none is missing.
 
         Filtered readings follow the assignment, so a comparison with them would always confirm it.
@@ -213,12 +215,14 @@ class Imputation:
         assert self.signals is not None
         self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))
         if self.readings is not None:
-            self.readings = np.where(np.isnan(readings), assignment.by_slot(self.signals), readings)
+            self.readings = np.where(
+                np.isnan(readings), assignment.arrange_by_slot(self.signals), readings
+            )
         return self._with_estimates(given, assignment)
 
     def _with_estimates(self, given: np.ndarray, assignment: Assignment) -> np.ndarray:
         """Return `given` (N,) with the newest signals in place of missing ones."""
         assert self.signals is not None
         return np.where(
-            np.isnan(given), assignment.by_slot(self.signals)[assignment.outputs], given
+            np.isnan(given), assignment.arrange_by_slot(self.signals)[assignment.outputs], given
         )

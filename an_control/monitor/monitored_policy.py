@@ -26,8 +26,8 @@ from an_control.policy.protocol import (
     MonitorReport,
     Policy,
     WrappingPolicy,
-    distinct,
-    real_numbers,
+    check_readings,
+    check_unique,
 )
 from an_control.policy.sizes import Monitor
 
@@ -36,10 +36,10 @@ class MonitoredPolicy(WrappingPolicy):
     """A policy whose readings pass an identity monitor first.
 
     Args:
-        policy: the inner policy, for scalar channels.
-        monitor: estimates which slot feeds which channel.
-        setting: the consequence of a move, "match" or "reset".
-        state_settings: the tuned numbers of the neurons' states.
+        policy: The inner policy, for scalar channels.
+        monitor: Estimates which slot feeds which channel.
+        setting: The consequence of a move, "match" or "reset".
+        state_settings: The tuned numbers of the neurons' states.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class MonitoredPolicy(WrappingPolicy):
 
         Raises what the inner policy raises.
         """
-        values = real_numbers(values, len(ids))
+        values = check_readings(values, len(ids))
         if ids is not self._ids:
-            self._arrange(distinct(ids))
+            self._map_ids(check_unique(ids))
         before = self.monitor.assignment
         readings = self._by_slot(values)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
@@ -92,8 +92,8 @@ class MonitoredPolicy(WrappingPolicy):
             if self._state is not None:
                 self._move_state(self._state, before, assignment)
                 self._since.append((readings, self._action))
-                self._identify(self._state, assignment)
-            action = self._act(signals, values)
+                self._inform_attention(self._state, assignment)
+            action = self._step_policy(signals, values)
         else:
             self._reset_moved(before.slots, assignment.slots)
             action = self.policy.step_array(values, ids)
@@ -104,7 +104,7 @@ class MonitoredPolicy(WrappingPolicy):
         """Do work for the next tick that depends on no reading; see `Policy.prepare`."""
         self.monitor.prepare(self._action)
 
-    def _arrange(self, ids: tuple[str, ...]) -> None:
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Compute the place of each reading, for as long as the same ids come."""
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
@@ -125,7 +125,7 @@ class MonitoredPolicy(WrappingPolicy):
         readings[self._to] = own
         return readings
 
-    def _act(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def _step_policy(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return the policy's action for the present signals and the unknown channels."""
         given, ids = signals, self._given
         missing = np.isnan(signals)
@@ -152,9 +152,9 @@ class MonitoredPolicy(WrappingPolicy):
             self._saved = state.save_state()
             self._since.clear()
         elif assignment.outputs is not outputs:
-            self._undo(state, np.flatnonzero(assignment.outputs != outputs), assignment)
+            self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
-    def _identify(self, state: ChannelState, assignment: Assignment) -> None:
+    def _inform_attention(self, state: ChannelState, assignment: Assignment) -> None:
         """Tell the policy's attention which channels the monitor has identified."""
         if assignment is not self._known[0]:
             self._known = assignment, assignment.channels[assignment.outputs]
@@ -165,7 +165,9 @@ class MonitoredPolicy(WrappingPolicy):
         if len(ids):
             state.identify_channels(ids, channels, self._settings.identified)
 
-    def _undo(self, state: ChannelState, corrected: np.ndarray, assignment: Assignment) -> None:
+    def _recompute_states(
+        self, state: ChannelState, corrected: np.ndarray, assignment: Assignment
+    ) -> None:
         """Recompute the states of the `corrected` channels (C,) by their slots' readings."""
         names = self.nominal_ids
         again = corrected[[names[channel] in self._saved for channel in corrected]]
@@ -212,6 +214,6 @@ class MonitoredPolicy(WrappingPolicy):
             monitor.moved,
             monitor.rewires,
             monitor.surprise,
-            monitor.lateness.ticks,
+            monitor.delay.ticks,
             monitor.misfit,
         )

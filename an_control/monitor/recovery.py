@@ -19,15 +19,15 @@ from an_control.policy.sizes import VisionSizes
 from an_control.policy.task import MAX_RECOVERY
 
 
-def recovery_of(model: Model, asked: float | None) -> float:
+def resolve_recovery(model: Model, asked: float | None) -> float:
     """Return the least change of a robot that moves, as asked for or as the model says.
 
     Args:
-        model: the model.
-        asked: the value that the user asked for; 0: no recovery, None: the model's.
+        model: The model.
+        asked: The value that the user asked for; 0: no recovery, None: the model's.
 
     Raises:
-        ValueError: the value is out of range, or the policy is for image patches.
+        ValueError: The value is out of range, or the policy is for image patches.
     """
     least_change = model.task.recovery if asked is None else asked
     if not 0.0 <= least_change <= MAX_RECOVERY:
@@ -41,10 +41,10 @@ class RecoveringPolicy(WrappingPolicy):
     """A policy for scalar channels that pushes the robot if it stands still.
 
     Args:
-        policy: the inner policy, which acts while the robot moves.
-        least_change: the least change of a robot that moves: the mean over channels of a reading's
+        policy: The inner policy, which acts while the robot moves.
+        least_change: The least change of a robot that moves: the mean over channels of a reading's
             change from tick to tick, as a running mean over about twelve ticks.
-        settings: the tuned numbers of the recovery.
+        settings: The tuned numbers of the recovery.
     """
 
     _change: float
@@ -66,7 +66,7 @@ class RecoveringPolicy(WrappingPolicy):
         """Start an episode; the random actions are the same in each."""
         self.policy.reset()
         self._rng = np.random.default_rng(0)
-        self._wait()
+        self._restart_observation()
         self._given: np.ndarray | None = None
         self._sent = np.zeros(0)
         """The action of this tick, and the one that was sent at the tick before (A,)."""
@@ -83,7 +83,9 @@ class RecoveringPolicy(WrappingPolicy):
         """
         self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
-        self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
+        self._update_change(
+            np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids)
+        )
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._pushes = min(self._pushes + 1, self._settings.max_pushes)
@@ -100,13 +102,13 @@ class RecoveringPolicy(WrappingPolicy):
         self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
-    def _wait(self) -> None:
+    def _restart_observation(self) -> None:
         """Restart the observation of the robot, as at an episode's start."""
         self._change = self._settings.first_change * self._least
         self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0
 
-    def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
+    def _update_change(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
         """Update the running mean by the changes since the last tick."""
         if ids is not self._ids and ids != self._ids:
             last = dict(zip(self._ids, self._last.tolist(), strict=True))
@@ -117,7 +119,7 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recoveries(self) -> int:
-        """How often the robot stood still and was pushed since the last reset."""
+        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
         return self._recoveries
 
     @property
@@ -135,4 +137,4 @@ class RecoveringPolicy(WrappingPolicy):
         if given is None or action @ given >= self._settings.in_command * (given @ given):
             return
         if (action - sent) @ given <= 0.0:
-            self._wait()
+            self._restart_observation()

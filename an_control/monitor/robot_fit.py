@@ -23,11 +23,11 @@ class RobotFit:
     """An estimator of whether the forward model fits the robot.
 
     Args:
-        limits: bounds from the model's validation. Without them every robot fits, and every
+        limits: Bounds from the model's validation. Without them every robot fits, and every
             assignment is acted on that explains the readings better by `FitSettings.min_gain`.
-        count: the number of slots.
-        still: values at which a reading may stay, such as those of contacts and constants.
-        settings: the tuned numbers of the fit.
+        count: The number of slots.
+        still: Values at which a reading may stay, such as those of contacts and constants.
+        settings: The tuned numbers of the fit.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def add(self, excess: float, *, known: bool) -> None:
+    def count_tick(self, excess: float, *, known: bool) -> None:
         """Count a tick.
 
         Args:
-            excess: nats of the tick above the usual.
-            known: whether the assignment is known to be right, or else only the best so far.
+            excess: Nats of the tick above the usual.
+            known: Whether the assignment is known to be right, or else only the best so far.
         """
         if self.limits is None:
             return
@@ -102,7 +102,7 @@ class RobotFit:
         elif known and long and self.excess <= largest:
             self._seen = True
 
-    def watch(self, same: np.ndarray, readings: np.ndarray) -> None:
+    def count_repeats(self, same: np.ndarray, readings: np.ndarray) -> None:
         """Count which slots repeat their readings, to find slow sensors.
 
         Args:
@@ -129,7 +129,7 @@ class RobotFit:
         self._repeats *= self._settings.fade
         self._left = self._settings.ticks
 
-    def explains(self, first: Candidate, other: Candidate) -> bool:
+    def explains_move(self, first: Candidate, other: Candidate) -> bool:
         """Return whether the move from `first` to `other` explains the moved channels' readings."""
         if self.limits is None:
             return True

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs, swap_gains
-from an_control.monitor.evidence import Candidate, Evidence, Record
+from an_control.monitor.evidence import Candidate, Evidence, TickRecord
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import DetectorSettings, MonitorSettings
@@ -49,9 +49,9 @@ class ChangeDetector:
         self.max_surprise = settings.max_surprise + settings.max_surprise_channel * count
         self._surprising = settings.surprising_channel * count
         self._max_consistent = settings.consistent + settings.consistent_channel * count
-        self.set(0.0)
+        self.reset_to(0.0)
 
-    def set(self, surprise: float) -> None:
+    def reset_to(self, surprise: float) -> None:
         """Reset `surprise` to this many nats a tick, and `consistent` to 0."""
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0
@@ -69,13 +69,13 @@ class ChangeDetector:
 
         Args:
             costs: (slots, channels) the costs of the tick.
-            prediction: the prediction (1, N) for the tick.
-            assignment: the present assignment.
-            new: whether the assignment is new; then only a much better one counts as a move.
+            prediction: The prediction (1, N) for the tick.
+            assignment: The present assignment.
+            new: Whether the assignment is new; then only a much better one counts as a move.
         """
         min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
-        self.excess = above = present - self._costs.usual(prediction)
+        self.excess = above = present - self._costs.usual_total(prediction)
         known = not assignment.lost or self.surprise < self.max_surprise
         if self.consistent and known:
             move = self._move(costs, assignment.slots, present, min_gain, prediction)
@@ -96,7 +96,7 @@ class ChangeDetector:
         """Return the best assignment if it gains enough in spite of the moves' penalty, or None."""
         if present - float(costs.min(0).sum()) <= min_gain:
             return None
-        moved = self._costs.cost_moves(costs, slots)
+        moved = self._costs.penalise_moves(costs, slots)
         best = self._costs.assign(moved)
         gain = present - float(moved[best, self._all].sum())
         if gain <= min_gain:
@@ -125,7 +125,7 @@ class AssignmentSearch:
     | phase | ends | next |
     |---|---|---|
     | STAND_BY | `start` | VERIFY_START |
-    | VERIFY_START | `confirm`, or after `verify_ticks` | REVIEW |
+    | VERIFY_START | `confirm_start`, or after `verify_ticks` | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` | REVIEW |
     | REVIEW | if nothing explains the readings, when a review is due | SEEK |
     | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
@@ -133,11 +133,11 @@ class AssignmentSearch:
     | any | `stand_by` | STAND_BY |
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        budget: bounds the work of a tick.
-        fit: decides what an assignment must explain to be accepted.
-        settings: the tuned numbers of the monitor.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        budget: Bounds the work of a tick.
+        fit: Decides what an assignment must explain to be accepted.
+        settings: The tuned numbers of the monitor.
     """
 
     phase: Phase
@@ -147,7 +147,7 @@ class AssignmentSearch:
         self,
         forward: ForwardModel,
         costs: Costs,
-        budget: Budget,
+        budget: TimeBudget,
         fit: RobotFit,
         settings: MonitorSettings,
     ) -> None:
@@ -156,7 +156,7 @@ class AssignmentSearch:
         self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
         self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
         """The newest of the same records."""
-        self._assign, self._cost_moves = costs.assign, costs.cost_moves
+        self._assign, self._cost_moves = costs.assign, costs.penalise_moves
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
         self._pairs = np.nonzero(np.triu(~self._alike, 1))
@@ -219,8 +219,8 @@ class AssignmentSearch:
         assignment = assignment._replace(
             previous=assignment.slots, previous_outputs=assignment.outputs
         )
-        found = [self._evidence.under(one) for one in (assignment.slots, slots)]
-        return self._choose(assignment, found)
+        found = [self._evidence.evaluate(one) for one in (assignment.slots, slots)]
+        return self._choose_best(assignment, found)
 
     def next_tick(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
@@ -231,7 +231,7 @@ class AssignmentSearch:
     def step(
         self,
         assignment: Assignment,
-        record: Record,
+        record: TickRecord,
         prediction: Prediction,
         *,
         unexplained: bool,
@@ -240,11 +240,11 @@ class AssignmentSearch:
         """Take the record of a tick without a detected move; return the assignment after it.
 
         Args:
-            assignment: the present assignment.
-            record: the readings of the slots.
-            prediction: the prediction (1, N) of them under this assignment.
-            unexplained: whether the recent readings contradict the assignment.
-            surprising: whether the assignment explains them worse than it should.
+            assignment: The present assignment.
+            record: The readings of the slots.
+            prediction: The prediction (1, N) of them under this assignment.
+            unexplained: Whether the recent readings contradict the assignment.
+            surprising: Whether the assignment explains them worse than it should.
         """
         self._add(record)
         self.phase = self._next_phase(unexplained)
@@ -257,21 +257,23 @@ class AssignmentSearch:
     def _next_phase(self, unexplained: bool) -> Phase:
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
-        return Phase.SEEK if unexplained and (self._due or self._candidates) else Phase.REVIEW
+        return (
+            Phase.SEEK if unexplained and (self._review_due or self._candidates) else Phase.REVIEW
+        )
 
     @property
-    def _due(self) -> bool:
+    def _review_due(self) -> bool:
         """Whether the evidence is reviewed in this tick, unless something is being verified."""
         return self._ticks % self._settings.review_ticks == 0
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: TickRecord) -> None:
         self._evidence.add(record)
         self._newest.add(record)
-        if self._reckons:
-            self._evidence.reckon(record)
+        if self._uses_reckoning:
+            self._evidence.add_reckoning(record)
 
     @property
-    def _reckons(self) -> bool:
+    def _uses_reckoning(self) -> bool:
         """Whether readings are compared with dead reckoning from before the move."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
@@ -282,26 +284,26 @@ class AssignmentSearch:
         """
         evidence = self._evidence
         identity = evidence.classify()
-        found = [evidence.under(assignment.previous)]
+        found = [evidence.evaluate(assignment.previous)]
         for candidate in self._rivals(assignment, identity):
             found.append(candidate)
-            if not self._budget.affordable(len(evidence.records)):
+            if not self._budget.count_affordable(len(evidence.records)):
                 break
         if self._age < self._settings.verify_ticks:
             best = min(found, key=lambda one: one.total)
             self._to_swap = found[0] if self._age % 2 else best
-        return self._choose(assignment, found)
+        return self._choose_best(assignment, found)
 
     def _rivals(self, assignment: Assignment, identity: np.ndarray) -> Iterator[Candidate]:
         """Yield the present assignment and others that may explain the ticks since the move."""
         evidence = self._evidence
-        yield from self._turns(evidence, assignment.slots)
+        yield from self._alternate(evidence, assignment.slots)
         if self._swapped is not None:
-            yield evidence.under(self._swapped)
-        if self._reckons:
-            yield from self._turns(evidence, self._assign(identity + evidence.reckoning))
+            yield evidence.evaluate(self._swapped)
+        if self._uses_reckoning:
+            yield from self._alternate(evidence, self._assign(identity + evidence.reckoning))
         elif self._age % 3 == 0:
-            yield from self._turns(evidence, self._assign(identity + evidence.link))
+            yield from self._alternate(evidence, self._assign(identity + evidence.link))
 
     def _seek(self, assignment: Assignment) -> Assignment:
         """Search for any other assignment that explains the newest ticks.
@@ -311,28 +313,30 @@ class AssignmentSearch:
         if self._candidates is None:
             self._counted = False
             self._sought: list[Candidate] = []
-            self._candidates = self._others(assignment.slots)
+            self._candidates = self._alternatives(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
-            if not self._budget.affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         present, *others = self._sought
         newest = self._newest.identity_costs()
-        agreed = [one for one in others if self._agrees(newest, assignment.slots, one.slots)]
-        return self._choose(assignment, [present, *agreed])
+        agreed = [
+            one for one in others if self._classifier_supports(newest, assignment.slots, one.slots)
+        ]
+        return self._choose_best(assignment, [present, *agreed])
 
-    def _others(self, slots: np.ndarray) -> Iterator[Candidate]:
+    def _alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
         """Yield this assignment, and others that may explain the newest ticks better."""
         evidence = self._evidence.copy()
-        evidence.unlink()
+        evidence.drop_link()
         identity = evidence.classify()
-        present = evidence.under(slots)
+        present = evidence.evaluate(slots)
         yield present
         for start in (identity, identity + present.costs):
-            yield from self._turns(evidence, self._assign(start))
+            yield from self._alternate(evidence, self._assign(start))
 
-    def reconsider(self, assignment: Assignment, record: Record) -> Assignment:
+    def reconsider(self, assignment: Assignment, record: TickRecord) -> Assignment:
         """Take a record of a robot that the model does not fit, at least by this assignment.
 
         From time to time, search for another assignment that explains the readings as well as in
@@ -345,13 +349,15 @@ class AssignmentSearch:
             ticks = self._settings.verify_ticks
             if self._ticks % ticks or len(self._evidence.records) < ticks:
                 return assignment
-            self._candidates = self._others(assignment.slots)
+            self._candidates = self._alternatives(assignment.slots)
         for candidate in self._candidates:
-            other = assignment.assigned(candidate.slots)
-            if (other.slots != assignment.slots).any() and self.confirms(other, assignment.slots):
+            other = assignment.with_slots(candidate.slots)
+            if (other.slots != assignment.slots).any() and self.is_supported(
+                other, assignment.slots
+            ):
                 self._candidates = None
                 return other
-            if not self._budget.affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         return assignment
@@ -368,25 +374,25 @@ class AssignmentSearch:
         if self._swapped is not None:
             assignment = self._take_swap(assignment, self._swapped)
             self._swapped = None
-        if not assignment.lost and not self._due:
+        if not assignment.lost and not self._review_due:
             self._put_off = prediction
             return assignment
         self._add_newest(assignment, prediction)
         costs = self._costs
-        if not self._due or self.margin(assignment) > -self._fit.least_correction:
+        if not self._review_due or self.min_swap_cost(assignment) > -self._fit.least_correction:
             return assignment
         slots = self._assign(self._cost_moves(costs, assignment.slots))
         gained = costs[assignment.slots, self._all].sum() - costs[slots, self._all].sum()
         if gained <= self._fit.least_correction:
             return assignment
         if not assignment.lost:
-            present, other = self._newest.under(assignment.slots), self._newest.under(slots)
-            if gained < self._fit.min_gain or not self._fit.explains(present, other):
+            present, other = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
+            if gained < self._fit.min_gain or not self._fit.explains_move(present, other):
                 return assignment
-        if not self._agrees(self._newest.identity_costs(), assignment.slots, slots):
+        if not self._classifier_supports(self._newest.identity_costs(), assignment.slots, slots):
             return assignment
         self.rewires += 1
-        return assignment.assigned(slots)
+        return assignment.with_slots(slots)
 
     def catch_up(self, assignment: Assignment) -> None:
         """Do the last tick's postponed work: add its evidence, or try swaps of two channels."""
@@ -397,27 +403,30 @@ class AssignmentSearch:
             self._swapped = self._best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
-            best, count = self._newest.under(assignment.slots), self._affordable_swaps(self._newest)
+            best, count = (
+                self._newest.evaluate(assignment.slots),
+                self._affordable_swaps(self._newest),
+            )
             self._swapped = self._best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(assignment, prediction)
 
-    def confirm(self) -> None:
+    def confirm_start(self) -> None:
         """Mark the initial assignment as confirmed, so that its verification ends."""
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
-    def margin(self, assignment: Assignment) -> float:
+    def min_swap_cost(self, assignment: Assignment) -> float:
         """Return the least increase of the costs, in nats, if two distinct channels swap slots."""
         return float(self._swap_gains(assignment).min())
 
-    def sure(self, assignment: Assignment, nats: float) -> np.ndarray:
+    def sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
         """Return (N,) the channels for which any swap of slots costs at least `nats`."""
         sure: np.ndarray = self._swap_gains(assignment).min(1) >= nats
         return sure
 
-    def blend(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
+    def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
         """Return signals (N,) by channel, from readings (N,) by slot.
 
         While an assignment is being verified, each signal is the mean of its two likeliest slots'
@@ -445,39 +454,39 @@ class AssignmentSearch:
         costs -= costs[assignment.slots, self._all]
         self._costs = costs
 
-    def _turns(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
+    def _alternate(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
         """Yield an assignment, the one that its expectations suggest, the next one, and so on."""
         found: list[Candidate] = []
         turns = self._settings.turns
         while len(found) < turns and not any((one.slots == slots).all() for one in found):
-            found.append(evidence.under(slots))
+            found.append(evidence.evaluate(slots))
             yield found[-1]
             slots = self._assign(found[-1].costs)
 
     def _take_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
         """Return the assignment with a swap of two channels if all evidence supports it."""
-        present, swapped = self._newest.under(assignment.slots), self._newest.under(slots)
-        if not self._convinces(assignment, present, swapped):
+        present, swapped = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
+        if not self._is_accepted(assignment, present, swapped):
             return assignment
-        if not self._agrees(self._newest.identity_costs(), assignment.slots, slots):
+        if not self._classifier_supports(self._newest.identity_costs(), assignment.slots, slots):
             return assignment
         self._costs = swapped.costs
         self.rewires += 1
-        return assignment.assigned(slots)
+        return assignment.with_slots(slots)
 
-    def confirms(self, assignment: Assignment, slots: np.ndarray) -> bool:
+    def is_supported(self, assignment: Assignment, slots: np.ndarray) -> bool:
         """Return whether the evidence supports this assignment against the last known `slots`."""
         if self._fit.limits is None or (assignment.slots == slots).all():
             return True
         evidence = self._evidence.copy()
-        evidence.unlink()  # the prior of the wiring at the start explains no readings
-        before, now = evidence.under(slots), evidence.under(assignment.slots)
+        evidence.drop_link()  # the prior of the wiring at the start explains no readings
+        before, now = evidence.evaluate(slots), evidence.evaluate(assignment.slots)
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
         gained = before.total - now.total >= self._fit.min_gain
-        return explained and gained and self._fit.explains(before, now)
+        return explained and gained and self._fit.explains_move(before, now)
 
-    def _convinces(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
+    def _is_accepted(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
         """Return whether `other` is so much better than `first` that it is accepted.
 
         A search while the monitor is lost changes nothing yet, so it accepts more.
@@ -485,9 +494,11 @@ class AssignmentSearch:
         gain = first.total - other.total
         if assignment.lost and not self._moved:
             return gain >= self._fit.least_gain
-        return gain >= self._fit.min_gain and self._fit.explains(first, other)
+        return gain >= self._fit.min_gain and self._fit.explains_move(first, other)
 
-    def _agrees(self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray) -> bool:
+    def _classifier_supports(
+        self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray
+    ) -> bool:
         """Return whether the identity classifier supports a change from `before` to `slots`.
 
         `identity` are its costs (slots, channels).
@@ -498,7 +509,7 @@ class AssignmentSearch:
     def _affordable_swaps(self, evidence: Evidence) -> int:
         """Return how many swaps this tick may try: at least one, so that the search proceeds."""
         rows = self._swap_rows * max(1, len(evidence.records))
-        return min(max(1, self._budget.affordable(rows)), self._settings.swaps)
+        return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 
     def _next_swaps(self, slots: np.ndarray, count: int) -> int:
         """Return how many swaps of this assignment were tried so far, and count `count` more.
@@ -527,22 +538,22 @@ class AssignmentSearch:
         one, other = (side[tried] for side in self._pairs)
         slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
         slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
-        totals = evidence.totals(slots)
+        totals = evidence.total_costs(slots)
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 
-    def _choose(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
+    def _choose_best(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
         """Return the best of the assignments `found` that is enough better than the first one.
 
         Return the first one if there is none.
         """
         best, first = found[0], found[0]
         for one in sorted(found[1:], key=lambda one: one.total):
-            if self._convinces(assignment, first, one):
+            if self._is_accepted(assignment, first, one):
                 best = one
                 break
         self._costs = best.costs
         if not self._counted and best is not found[0]:
             self.rewires += 1
             self._counted = True
-        return assignment.assigned(best.slots)
+        return assignment.with_slots(best.slots)

@@ -21,10 +21,10 @@ class StuckSensors:
     `max_excess` nats above the usual, so that their assignment is known.
 
     Args:
-        count: the number N of slots.
-        values: the readings of contacts and constants that do not change.
-        max_excess: excess nats of the moving slots, below which a tick counts.
-        settings: the tuned numbers of the estimator.
+        count: The number N of slots.
+        values: The readings of contacts and constants that do not change.
+        max_excess: Excess nats of the moving slots, below which a tick counts.
+        settings: The tuned numbers of the estimator.
     """
 
     def __init__(
@@ -77,17 +77,20 @@ class StuckSensors:
         """(N,) which slots read something else than at the last tick."""
         return ~self.same
 
-    def reassigned(self, slots: np.ndarray) -> None:
+    def restart_counts(self, slots: np.ndarray) -> None:
         """Restart the counts of these slots (N,) bool, which feed other channels than assumed."""
         self._ticks[slots] = 0
         self._excess[slots] = 0.0
 
-    def suspects(self, slots: np.ndarray) -> bool:
-        """Return whether one of these slots (S,) stood still for two ticks; if so call `judge`."""
+    def has_suspect(self, slots: np.ndarray) -> bool:
+        """Return whether one of these slots (S,) stood still for two ticks.
+
+        If so, `find_stuck` must be called.
+        """
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def judge(self, excess: np.ndarray, still: np.ndarray) -> bool:
+    def find_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
         """Return whether a slot is newly found to be stuck.
 
         Args:

@@ -4,6 +4,17 @@ A `Policy` turns readings by channel id into an action. `an_control.load_policy`
 file; `read_model` and `write_model` handle the file itself, a `Model` in memory. Needs numpy, and
 numba where it is installed; imports no ROS. The plain equations are in
 `an_control.policy.reference`.
+
+Example:
+    >>> from an_control.policy import paper_sizes, read_model, write_model
+    >>> from an_control.policy.random_model import random_model
+    >>> sizes = paper_sizes(actions=2, queries=4, hidden_layers=1)
+    >>> write_model("small.safetensors", random_model(sizes))
+    >>> model = read_model("small.safetensors")
+    >>> model.kind, len(model.arrays)
+    ('attention_neuron', 11)
+    >>> model.arrays["attention.queries"].shape
+    (4, 32)
 """
 
 from an_control.policy.attention_neuron import AttentionNeuron
@@ -16,7 +27,15 @@ from an_control.policy.model_file import (
     write_model,
 )
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
-from an_control.policy.sizes import AttentionSizes, MlpSizes, Monitor, Sizes, VisionSizes
+from an_control.policy.sizes import (
+    AttentionSizes,
+    MlpSizes,
+    Monitor,
+    RecurrenceSizes,
+    Sizes,
+    VisionSizes,
+    paper_sizes,
+)
 from an_control.policy.vision.vision_neuron import VisionNeuron
 
 __all__ = [
@@ -30,9 +49,11 @@ __all__ = [
     "Monitor",
     "MonitorReport",
     "Policy",
+    "RecurrenceSizes",
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
+    "paper_sizes",
     "read_header",
     "read_model",
     "write_model",

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING, ORDINARY, round_terms
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, shifter_for_sum
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
 from an_control.policy.sizes import AttentionSizes
 
 JUMP_LIMIT = 0.18
@@ -23,7 +23,7 @@ JUMP_LIMIT = 0.18
 `reference`)."""
 
 
-class Engine(ABC):
+class PolicyEngine(ABC):
     """The computation of one tick, and the state of the sensory neurons.
 
     The state is an array (N, S) with a row for each of the policy's columns: an LSTM's outputs h
@@ -32,9 +32,9 @@ class Engine(ABC):
     usual change. Readings are NaN before the first tick.
 
     Args:
-        sizes: the policy's sizes.
-        evidence: the number of evidence values a row, used only with prediction attention.
-        dtype: the type of the state's numbers.
+        sizes: The policy's sizes.
+        evidence: The number of evidence values a row, used only with prediction attention.
+        dtype: The type of the state's numbers.
     """
 
     name: str
@@ -50,22 +50,22 @@ class Engine(ABC):
         self._evidence = slice(end, end + (evidence if sizes.prediction_attention else 0))
         self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, dtype)
         self._fresh[self._readings] = np.nan
-        self._hold(np.zeros((0, len(self._fresh)), dtype))
+        self._set_state(np.zeros((0, len(self._fresh)), dtype))
 
-    def _hold(self, state: np.ndarray) -> None:
+    def _set_state(self, state: np.ndarray) -> None:
         self._state, self._all = state, np.arange(len(state))
 
     def drop_columns(self) -> None:
         """Drop all columns; the head's memory stays."""
-        self._hold(self._state[:0])
+        self._set_state(self._state[:0])
 
     def grow(self, columns: int) -> None:
         """Append `columns` columns at zero state."""
-        self._hold(np.concatenate([self._state, np.tile(self._fresh, (columns, 1))]))
+        self._set_state(np.concatenate([self._state, np.tile(self._fresh, (columns, 1))]))
 
     def keep(self, columns: np.ndarray) -> None:
         """Keep only the columns with these indices, in this order."""
-        self._hold(self._state[columns])
+        self._set_state(self._state[columns])
 
     def reset_columns(self, columns: np.ndarray) -> None:
         """Reset the columns with these indices to zero state."""
@@ -88,7 +88,7 @@ class Engine(ABC):
         """Drop all columns and reset the memory behind the message."""
 
     @abstractmethod
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
         """Raise the evidence of `columns` (K,) for `queries` (K,) to `least` nats or more.
 
         Each column has one query.
@@ -99,9 +99,9 @@ class Engine(ABC):
         """Advance the neurons of `columns` (K,) by one tick without computing an action.
 
         Args:
-            values: readings (K,) float32.
-            columns: indices (K,) of the neurons.
-            previous: the previous action (A,).
+            values: Readings (K,) float32.
+            columns: Indices (K,) of the neurons.
+            previous: The previous action (A,).
         """
 
     @abstractmethod
@@ -115,10 +115,10 @@ class Engine(ABC):
         """Compute one tick and return the action (A,) float32.
 
         Args:
-            values: readings (N,) float32.
-            columns: the columns (N,) that the readings belong to; None: all, in order.
-            previous: the previous action (A,) float32 in [-1, 1].
-            shift: the shifter by which the message's terms are rounded (see `exact_sums`).
+            values: Readings (N,) float32.
+            columns: The columns (N,) that the readings belong to; None: all, in order.
+            previous: The previous action (A,) float32 in [-1, 1].
+            shift: The shifter by which the message's terms are rounded (see `exact_sums`).
         """
 
     @property
@@ -140,10 +140,10 @@ class AttentionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
     Args:
-        model: a model of kind ``attention_neuron``.
-        engine: computes the ticks; its columns are in the order in which this policy first saw the
+        model: A model of kind ``attention_neuron``.
+        engine: Computes the ticks; its columns are in the order in which this policy first saw the
             ids.
-        keep_ticks: ticks for which a missing channel's state is kept; None: one second of the
+        keep_ticks: Ticks for which a missing channel's state is kept; None: one second of the
             task's steps, or 100 ticks if the model does not say its step.
 
     Raises:
@@ -151,9 +151,9 @@ class AttentionNeuron(PreviousAction, Policy):
     """
 
     _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
-    """The ids of the last `identify_channels`, with the result of `_known` for them."""
+    """The ids of the last `identify_channels`, with the result of `_find_columns` for them."""
 
-    def __init__(self, model: Model, engine: Engine, keep_ticks: int | None = None) -> None:
+    def __init__(self, model: Model, engine: PolicyEngine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
             keep_ticks = round(1.0 / model.task.step_s) if model.task.step_s else 100
         if keep_ticks < 0:
@@ -193,7 +193,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.drop_columns()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
-        self._arrange(())
+        self._map_ids(())
 
     def save_state(self) -> dict[str, np.ndarray]:
         """Return a copy of each channel's neuron state by id, for `restore_state`."""
@@ -214,17 +214,17 @@ class AttentionNeuron(PreviousAction, Policy):
         without it. Unknown ids are ignored.
 
         Args:
-            ids: channel ids (N,).
-            channels: indices (N,) of the nominal channels.
-            least: nats that the evidence is raised to, at least.
+            ids: Channel ids (N,).
+            channels: Indices (N,) of the nominal channels.
+            least: Nats that the evidence is raised to, at least.
         """
         if not self._knows_queries:
             return
         if self._identified is None or self._identified[0] is not ids:
-            self._identified = ids, *self._known(ids)
+            self._identified = ids, *self._find_columns(ids)
         _, places, columns = self._identified
         whole = len(places) == len(ids)
-        self._engine.identify(columns, channels if whole else channels[places], least)
+        self._engine.raise_evidence(columns, channels if whole else channels[places], least)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
@@ -234,14 +234,14 @@ class AttentionNeuron(PreviousAction, Policy):
         Unknown ids are ignored.
 
         Args:
-            ids: channel ids (N,).
-            values: their readings (N,).
-            previous: the action (A,) before these readings.
+            ids: Channel ids (N,).
+            values: Their readings (N,).
+            previous: The action (A,) before these readings.
         """
-        places, columns = self._known(ids)
+        places, columns = self._find_columns(ids)
         self._engine.advance(values[places].astype(np.float32), columns, previous)
 
-    def _known(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _find_columns(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the places in `ids` of the known ids, and their columns."""
         places = [place for place, name in enumerate(ids) if name in self._column]
         columns = [self._column[ids[place]] for place in places]
@@ -253,13 +253,13 @@ class AttentionNeuron(PreviousAction, Policy):
         The renamed ids must together be the same ids as before.
         """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
-        self._arrange(self._ids)
+        self._map_ids(self._ids)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: the reading of each channel by id; one that is not finite counts as missing.
+            readings: The reading of each channel by id; one that is not finite counts as missing.
         """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self._tick(values, tuple(readings))
@@ -270,34 +270,34 @@ class AttentionNeuron(PreviousAction, Policy):
         It is fastest if `ids` stays the same tuple object from tick to tick.
 
         Args:
-            values: readings (N,), float32 or float64; one that is not finite counts as missing.
-            ids: their channel ids (N,), in any order.
+            values: Readings (N,), float32 or float64; one that is not finite counts as missing.
+            ids: Their channel ids (N,), in any order.
 
         Raises:
-            ValueError: the lengths differ, or an id occurs twice.
-            TypeError: the values are not real numbers.
+            ValueError: The lengths differ, or an id occurs twice.
+            TypeError: The values are not real numbers.
         """
-        values = real_numbers(values, len(ids))
+        values = check_readings(values, len(ids))
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
 
     def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
-            values, ids, largest = _finite(values, ids)
+            values, ids, largest = _drop_missing(values, ids)
         if ids is not self._ids and ids != self._ids:
-            self._arrange(ids)
+            self._map_ids(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
-            shift = round_terms(len(ids), largest)
+            shift = shifter_for_sum(len(ids), largest)
         if self._missing is not None:
-            self._wait_for_missing()
+            self._age_missing()
         self._values[:] = values if self._place is None else values[self._place]
         self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
 
-    def _arrange(self, ids: tuple[str, ...]) -> None:
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Map `ids` to columns: where each value goes, and which columns are missing."""
-        ids, column = distinct(ids), self._column
+        ids, column = check_unique(ids), self._column
         fresh = [name for name in ids if name not in column]
         if fresh:
             first = len(column)
@@ -315,9 +315,9 @@ class AttentionNeuron(PreviousAction, Policy):
         self._columns = None if complete else columns
         self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
         self._idle[columns] = 0
-        self._ordinary_shift = round_terms(max(len(ids), 1), ORDINARY)
+        self._ordinary_shift = shifter_for_sum(max(len(ids), 1), ORDINARY)
 
-    def _wait_for_missing(self) -> None:
+    def _age_missing(self) -> None:
         """Count the ticks of missing channels; drop those missing over `keep_ticks` ticks."""
         self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
@@ -327,7 +327,7 @@ class AttentionNeuron(PreviousAction, Policy):
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
-            self._arrange(self._ids)
+            self._map_ids(self._ids)
 
     @property
     def channel_order(self) -> tuple[str, ...]:
@@ -358,11 +358,13 @@ class AttentionNeuron(PreviousAction, Policy):
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
 
-def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
+def _drop_missing(
+    values: np.ndarray, ids: tuple[str, ...]
+) -> tuple[np.ndarray, tuple[str, ...], float]:
     """Return the readings that count as present, their ids, and the largest magnitude."""
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():
-        values, ids = values[present], distinct(ids)
+        values, ids = values[present], check_unique(ids)
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)
     return values, ids, max(ORDINARY, float(np.abs(values).max(initial=0.0)))

@@ -32,7 +32,7 @@ def shifter(grid: Grid) -> Grid:
     """Return the number that, added and subtracted, rounds smaller ones to the `grid`.
 
     Args:
-        grid: a power of two, or an array of them.
+        grid: A power of two, or an array of them.
     """
     return 1.5 * 2.0**52 * grid
 
@@ -42,7 +42,7 @@ ROUND_MASS = shifter(np.float64(2.0**-30))
 """The shifter for attention weights, all within [0, 1], of up to 2**22 channels."""
 
 
-def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round `weights` (R, d) so that their product with neuron outputs (d, N) is exact.
 
     Returns:
@@ -55,7 +55,7 @@ def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
-def round_terms(channels: int, largest: float) -> np.float64:
+def shifter_for_sum(channels: int, largest: float) -> np.float64:
     """Return the shifter that makes the sum of `channels` terms of at most `largest` exact."""
     bits_above = math.frexp(largest * channels)[1] + 1
     return shifter(np.float64(2.0 ** (bits_above - 52)))

@@ -27,7 +27,7 @@ from an_control.policy.sizes import (
     Shapes,
     Sizes,
     VisionSizes,
-    sizes_from,
+    sizes_from_header,
 )
 from an_control.policy.task import Task
 from an_control.system.files import open_regular, write_whole
@@ -75,10 +75,10 @@ class Model:
         """Return the policy with its sums over channels scaled to `channels` of them.
 
         Args:
-            channels: the nominal number of channels; 0: the sums are not scaled.
+            channels: The nominal number of channels; 0: the sums are not scaled.
 
         Raises:
-            ValueError: this kind of policy has no such sums.
+            ValueError: This kind of policy has no such sums.
         """
         if not isinstance(self.sizes, AttentionSizes):
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
@@ -88,7 +88,7 @@ class Model:
         """Return the shapes of the arrays by name.
 
         Raises:
-            ValueError: the parts of the model do not fit each other.
+            ValueError: The parts of the model do not fit each other.
         """
         shapes = self.sizes.shapes()
         if self.forward is None:
@@ -113,12 +113,12 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file atomically: the file is complete or not there.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        model: the model.
+        path: The file to write; an existing one is replaced.
+        model: The model.
 
     Raises:
-        ModelError: the model is invalid; names the file and the reason.
-        WriteError: the file cannot be written.
+        ModelError: The model is invalid; names the file and the reason.
+        WriteError: The file cannot be written.
     """
     path = Path(path)
     try:
@@ -136,7 +136,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         header = json.dumps(described, allow_nan=False)
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
         content = safetensors.numpy.save(arrays, metadata={"an_control": header})
-        _described(BytesIO(content), len(content))  # what cannot be read is not written
+        _read_description(BytesIO(content), len(content))  # what cannot be read is not written
     except INVALID as error:
         raise ModelError(f"{path}: {error}") from error
     write_whole(path, content)
@@ -146,11 +146,13 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     """Read and check a model file.
 
     Raises:
-        ModelError: the file cannot be read or is not a valid model; names the file and the reason.
+        ModelError: The file cannot be read or is not a valid model; names the file and the reason.
     """
-    with _opened(Path(path)) as file:
-        model, places = _described(file, _size(file))
-        arrays = {name: _array(file, name, shape, places) for name, shape in model.shapes().items()}
+    with _open_model_file(Path(path)) as file:
+        model, places = _read_description(file, _file_size(file))
+        arrays = {
+            name: _read_array(file, name, shape, places) for name, shape in model.shapes().items()
+        }
         return replace(model, arrays=arrays)
 
 
@@ -158,38 +160,38 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     """Return the model of a file without its arrays, by its header alone.
 
     Args:
-        path: a ``.safetensors`` model file.
-        largest: the largest header in bytes that is read.
+        path: A ``.safetensors`` model file.
+        largest: The largest header in bytes that is read.
 
     Returns:
         The model, or None if its header is larger than `largest`.
 
     Raises:
-        ModelError: no valid model file of this size has this header.
+        ModelError: No valid model file of this size has this header.
     """
-    with _opened(Path(path)) as file:
+    with _open_model_file(Path(path)) as file:
         if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
-        return _described(file, _size(file))[0]
+        return _read_description(file, _file_size(file))[0]
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[FileIO]:
+def _open_model_file(path: Path) -> Iterator[FileIO]:
     """Open the file unbuffered; raise errors with it as ModelError that names it."""
     try:
         with open_regular(path) as file:
-            if _size(file) > MAX_FILE_BYTES:
+            if _file_size(file) > MAX_FILE_BYTES:
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no model is")
             yield file
     except (OSError, *INVALID) as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _size(file: FileIO) -> int:
+def _file_size(file: FileIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
+def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
     """Return the model without its arrays, and the offset in the file of each array."""
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
@@ -198,7 +200,7 @@ def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]
     if start > 8 + MAX_HEADER_BYTES:
         raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
-    header = _header(tensors)
+    header = _parse_header(tensors)
     kind, sizes, trained = header["kind"], header["sizes"], header["trained"]
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
@@ -208,12 +210,12 @@ def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]
     task = Task.from_header(header["task"])
     forward = None
     if "forward" in header:
-        forward = ForwardSizes.read(header["forward"], task.channels)
-    model = Model(kind, sizes_from(kind, sizes), {}, task, trained, forward)
-    return model, _places(tensors, model.shapes(), start, size)
+        forward = ForwardSizes.from_header(header["forward"], task.channels)
+    model = Model(kind, sizes_from_header(kind, sizes), {}, task, trained, forward)
+    return model, _array_offsets(tensors, model.shapes(), start, size)
 
 
-def _header(tensors: Any) -> dict[str, Any]:
+def _parse_header(tensors: Any) -> dict[str, Any]:
     metadata = tensors.pop("__metadata__", None) if isinstance(tensors, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
@@ -226,7 +228,9 @@ def _header(tensors: Any) -> dict[str, Any]:
     return header
 
 
-def _places(tensors: dict[str, Any], shapes: Shapes, start: int, size: int) -> dict[str, int]:
+def _array_offsets(
+    tensors: dict[str, Any], shapes: Shapes, start: int, size: int
+) -> dict[str, int]:
     """Return each array's offset in the file; together they fill it from `start` to `size`."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, dict) or tensor.get("dtype") != "F32":
@@ -245,7 +249,7 @@ def _places(tensors: dict[str, Any], shapes: Shapes, start: int, size: int) -> d
     return places
 
 
-def _array(
+def _read_array(
     file: FileIO, name: str, shape: tuple[int, ...], places: Mapping[str, int]
 ) -> np.ndarray:
     array = np.empty(shape, "<f4")
@@ -277,4 +281,4 @@ def _check_values(name: str, array: np.ndarray) -> None:
     if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
-        raise ValueError(f"array {name!r} holds a value that is not over 0")
+        raise ValueError(f"array {name!r} holds a value that is not greater than 0")

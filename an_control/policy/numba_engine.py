@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT, Engine
+from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import Form, aligned, pack, pack_memory
+from an_control.policy.packed_weights import KernelOptions, copy_aligned, pack_memory, pack_weights
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.compiled_cache import njit
 
@@ -74,11 +74,11 @@ def advance_lstm(values, columns, drive, hidden, state):
     """Advance LSTM neurons by one tick, in place.
 
     Args:
-        values: readings (N,).
-        columns: the neurons' rows (N,) in `state`.
-        drive: rows (1 + F, 4d): the sum that all channels share, then the weights of each input.
-        hidden: weights (d, 4d) of the neurons' own outputs.
-        state: rows (., 2d + 1): outputs h, cells c, last reading.
+        values: Readings (N,).
+        columns: The neurons' rows (N,) in `state`.
+        drive: Rows (1 + F, 4d): the sum that all channels share, then the weights of each input.
+        hidden: Weights (d, 4d) of the neurons' own outputs.
+        state: Rows (., 2d + 1): outputs h, cells c, last reading.
     """
     gates = drive.shape[1]
     d = gates // 4
@@ -120,10 +120,10 @@ def advance_stack(values, columns, drive, state):
     """Advance neurons on stacked readings by one tick, in place.
 
     Args:
-        values: readings (N,).
-        columns: the neurons' rows (N,) in `state`.
-        drive: rows (1 + k, d): the sum that all channels share, then the weights of each input.
-        state: rows (., d + k): outputs h, the newest readings.
+        values: Readings (N,).
+        columns: The neurons' rows (N,) in `state`.
+        drive: Rows (1 + k, d): the sum that all channels share, then the weights of each input.
+        state: Rows (., d + k): outputs h, the newest readings.
     """
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
@@ -237,7 +237,7 @@ def add_two_products(out, other, rows, x, y):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def expect(memory, previous, memory_rows, expecting_rows):
+def expect_readings(memory, previous, memory_rows, expecting_rows):
     """Advance the head's memory (see `reference`) and return the readings that it expects."""
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
@@ -270,7 +270,7 @@ def update_memory(memory, units, sums, mass, expected, outlier_weight):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def act(message, head, widths, relu, clip):
+def compute_action(message, head, widths, relu, clip):
     """Return the action (A,) for a message.
 
     `head` holds for each layer the bias (out,), then the weights (in, out).
@@ -350,11 +350,11 @@ def update_evidence(prediction, value, expected, evidence, score):
         score[q] += new
 
 
-class NumbaEngine(Engine):
+class NumbaEngine(PolicyEngine):
     """The compiled engine; compiles its code when it is made.
 
     Args:
-        model: a model whose sizes compile (see `AttentionSizes.compiles`).
+        model: A model whose sizes compile (see `AttentionSizes.compiles`).
     """
 
     name = "numba"
@@ -364,7 +364,7 @@ class NumbaEngine(Engine):
         sizes = model.sizes
         self._width = sizes.queries + -sizes.queries % VECTOR
         super().__init__(sizes, self._width, F32)
-        packed = pack(sizes, model.arrays)
+        packed = pack_weights(sizes, model.arrays)
         score_rows = np.pad(packed.score_rows, ((0, 0), (0, self._width - sizes.queries)))
         if sizes.attention == "softmax":
             score_rows[0, sizes.queries :] = NO_SCORE
@@ -374,10 +374,10 @@ class NumbaEngine(Engine):
         # The head's input behind a memory is float32; float64 would gain nothing there.
         head_type = F32 if sizes.memory else np.float64
         self._weights = (
-            aligned(packed.gate_rows, F32),
-            aligned(score_rows, F32),
+            copy_aligned(packed.gate_rows, F32),
+            copy_aligned(score_rows, F32),
             *memory,
-            aligned(packed.head, head_type),
+            copy_aligned(packed.head, head_type),
             packed.widths,
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
@@ -393,7 +393,7 @@ class NumbaEngine(Engine):
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
         self.advance(np.zeros(2, F32), np.array([1, 0]), previous)
-        self.identify(np.array([], np.int64), np.array([], np.int64), 0.0)
+        self.raise_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
     def reset(self) -> None:
@@ -407,12 +407,12 @@ class NumbaEngine(Engine):
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Raise the evidence of columns for queries, see `Engine.identify`."""
-        _raise_to(self._state, columns, self._evidence.start, queries, F32(least))
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Raise the evidence of columns for queries, see `PolicyEngine.raise_evidence`."""
+        _raise_evidence(self._state, columns, self._evidence.start, queries, F32(least))
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance neurons without computing an action, see `Engine.advance`."""
+        """Advance neurons without computing an action, see `PolicyEngine.advance`."""
         gate_rows, *_, form = self._weights
         _advance(values, columns, previous, self._state, gate_rows, form)
 
@@ -423,7 +423,7 @@ class NumbaEngine(Engine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick and return the action, see `Engine.step`."""
+        """Compute one tick and return the action, see `PolicyEngine.step`."""
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
         return _tick(
@@ -440,7 +440,7 @@ class NumbaEngine(Engine):
 
 
 @njit(inline="always", error_model="numpy")
-def _drive(form, previous, gate_rows):
+def _input_weights(form, previous, gate_rows):
     """Return rows (1 + F, U): the sum that all channels share, then the weights of each input."""
     inputs, actions = form.inputs, len(previous)
     drive = gate_rows[: 1 + inputs].copy()
@@ -518,7 +518,7 @@ def _close_message(form, channels, sums, mass, message):
 
 @njit(inline="always", error_model="numpy")
 def _advance_neurons(form, values, columns, previous, gate_rows, state):
-    drive = _drive(form, previous, gate_rows)
+    drive = _input_weights(form, previous, gate_rows)
     if form.recurrent:
         first = 1 + form.inputs + len(previous)
         advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
@@ -527,7 +527,7 @@ def _advance_neurons(form, values, columns, previous, gate_rows, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _raise_to(state, columns, first, queries, least):
+def _raise_evidence(state, columns, first, queries, least):
     """Raise state[column, first + query] to `least` or more, for pairs of columns and queries."""
     for i in range(len(columns)):
         place = first + queries[i]
@@ -537,7 +537,7 @@ def _raise_to(state, columns, first, queries, least):
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance(values, columns, previous, state, gate_rows, plain_form):
     """Advance neurons without computing an action; arguments as in `_tick`."""
-    _advance_neurons(Form(*plain_form), values, columns, previous, gate_rows, state)
+    _advance_neurons(KernelOptions(*plain_form), values, columns, previous, gate_rows, state)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -564,14 +564,14 @@ def _tick(
     with reset on jump, twice a reading's usual change. `memory`: shares (n,) and readings (n,) that
     were seen last, units (H,).
     """
-    form = Form(*plain_form)
+    form = KernelOptions(*plain_form)
     inputs, d = form.inputs, score_rows.shape[0] - 1
     if form.reset_on_jump:
         reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
     _advance_neurons(form, values, columns, previous, gate_rows, state)
     expected = score_rows[0]  # without a memory nothing is expected, and this is not read
     if form.memory:
-        expected = expect(memory, previous, memory_rows, expecting_rows)
+        expected = expect_readings(memory, previous, memory_rows, expecting_rows)
     _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention)
     sums, mass = _sum_message(values, attention, shift)
     _close_message(form, len(values), sums, mass, message)
@@ -579,5 +579,5 @@ def _tick(
         weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
         update_memory(memory, form.memory, sums, mass, expected, weight)
         known = memory[len(message) // 2 :].astype(head.dtype)
-        return act(known, head, widths, form.relu, form.clip)
-    return act(message.astype(head.dtype), head, widths, form.relu, form.clip)
+        return compute_action(known, head, widths, form.relu, form.clip)
+    return compute_action(message.astype(head.dtype), head, widths, form.relu, form.clip)

@@ -23,12 +23,12 @@ def logistic(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
 
 
-def lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute an LSTM's step.
 
     Args:
-        sums: the gates' sums (..., 4U) in the order input, forget, candidate, output.
-        cells: the cells (..., U) before the step.
+        sums: The gates' sums (..., 4U) in the order input, forget, candidate, output.
+        cells: The cells (..., U) before the step.
 
     Returns:
         The outputs (..., U) and the cells (..., U) after the step.
@@ -41,17 +41,17 @@ def lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logistic(leave) * np.tanh(cells), cells
 
 
-def gru(
+def gru_step(
     weight: Mapping[str, np.ndarray], name: str, inputs: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
     """Return the units (U,) of the GRU `name` after a step.
 
     Args:
-        weight: arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
+        weight: Arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
             used, with rows in the order of the gates reset, update, new.
-        name: the prefix of these arrays' names.
-        inputs: the inputs (inputs,).
-        units: the units (U,) before the step.
+        name: The prefix of these arrays' names.
+        inputs: The inputs (inputs,).
+        units: The units (U,) before the step.
     """
     entering = weight[f"{name}.input"] @ inputs + weight[f"{name}.bias"]
     x_reset, x_update, x_new = entering.reshape(3, -1)
@@ -65,8 +65,8 @@ class Recurrence:
     """The recurrent layers of a policy, with their state.
 
     Args:
-        sizes: the sizes of the layers.
-        arrays: a model's arrays; those named ``recurrence.*`` are used.
+        sizes: The sizes of the layers.
+        arrays: A model's arrays; those named ``recurrence.*`` are used.
     """
 
     def __init__(self, sizes: RecurrenceSizes, arrays: Mapping[str, np.ndarray]) -> None:
@@ -90,11 +90,11 @@ class Recurrence:
         """Compute one tick and return the output (U,) float64 for the inputs `x` (inputs,)."""
         weight = self._weight
         if self._sizes.kind == "gru":
-            self._output = gru(weight, "recurrence", x, self._output)
+            self._output = gru_step(weight, "recurrence", x, self._output)
             return self._output
         if self._sizes.kind == "lstm":
             sums = weight["recurrence.input"] @ x + weight["recurrence.hidden"] @ self._output
-            self._output, self._cells = lstm(sums + weight["recurrence.bias"], self._cells)
+            self._output, self._cells = lstm_step(sums + weight["recurrence.bias"], self._cells)
             return self._output
         x = weight["recurrence.input.weight"] @ x + weight["recurrence.input.bias"]
         for layer, states in enumerate(self._states):
@@ -111,19 +111,22 @@ class Recurrence:
             x = self._norm(f"{name}.attention", states[-1] + self._attend(name, states))
             return self._norm(f"{name}.network", x + self._network(name, x))
         y = self._attend(name, self._norm(f"{name}.attention", states))
-        x = self.add(f"{name}.attention", states[-1], np.maximum(y, 0.0))
+        x = self.add_residual(f"{name}.attention", states[-1], np.maximum(y, 0.0))
         y = self._network(name, self._norm(f"{name}.network", x))
-        return self.add(f"{name}.network", x, np.maximum(y, 0.0))
+        return self.add_residual(f"{name}.network", x, np.maximum(y, 0.0))
 
     def _attend(self, name: str, states: np.ndarray) -> np.ndarray:
         """Return what the newest of the states (n, U) gets by attending to all of them (U,)."""
         heads, width = self._sizes.heads, self._sizes.units // self._sizes.heads
 
-        def by_head(part: str, rows: np.ndarray) -> np.ndarray:
+        def split_heads(part: str, rows: np.ndarray) -> np.ndarray:
             return (rows @ self._weight[f"{name}.{part}"].T).reshape(-1, heads, width)
 
-        query, keys = by_head("query", states[-1:]), by_head("key", states)
-        values, ages = by_head("value", states), by_head("relative", self._ages[-len(states) :])
+        query, keys = split_heads("query", states[-1:]), split_heads("key", states)
+        values, ages = (
+            split_heads("value", states),
+            split_heads("relative", self._ages[-len(states) :]),
+        )
         scores = ((query + self._weight[f"{name}.content_bias"]) * keys).sum(axis=2)
         scores += ((query + self._weight[f"{name}.position_bias"]) * ages).sum(axis=2)
         shares = np.exp((scores - scores.max(axis=0)) / np.sqrt(width))
@@ -142,7 +145,7 @@ class Recurrence:
         weight = self._weight
         return layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
-    def add(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the residual sum x + y (U,), or for ``gtrxl`` the GRU gate g(x, y)."""
         if self._sizes.kind == "trxl-i":
             return x + y

@@ -52,12 +52,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT, Engine
-from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, exact_weights
+from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
+from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights
 from an_control.policy.mlp import Head, head_layers
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import MAX_LOG
-from an_control.policy.recurrence import Recurrence, gru, logistic, lstm
+from an_control.policy.recurrence import Recurrence, gru_step, logistic, lstm_step
 from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.blas import one_blas_thread
@@ -65,11 +65,11 @@ from an_control.system.blas import one_blas_thread
 F32 = np.float32
 
 
-class Reference(Engine):
+class Reference(PolicyEngine):
     """The engine in plain numpy, which computes every kind of AttentionNeuron for scalar channels.
 
     Args:
-        model: a model of kind ``attention_neuron``.
+        model: A model of kind ``attention_neuron``.
     """
 
     name = "numpy"
@@ -80,12 +80,12 @@ class Reference(Engine):
         super().__init__(sizes, sizes.queries - 1, F32)
         self.weight = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         if not sizes.stack:
-            self._hidden = exact_weights(self.weight["neuron.hidden"])[0].T
+            self._hidden = round_weights(self.weight["neuron.hidden"])[0].T
         queries, bias = np.zeros((0, sizes.neuron)), np.zeros(0)
         if sizes.attention != "pma":  # the file holds Q W_q / sqrt(k) (M, k), W_k (k, d)
             queries = self.weight["attention.queries"] @ self.weight["attention.key"]
             bias = self.weight["attention.queries"] @ self.weight["attention.key_bias"]
-        self._queries, self._queries_bias = exact_weights(queries)[0].T, bias.astype(F32)
+        self._queries, self._queries_bias = round_weights(queries)[0].T, bias.astype(F32)
         self._set = SetTransformer(sizes, self.weight, queries, bias) if sizes.compares else None
         self._recurrence = None
         if sizes.recurrence is not None:
@@ -117,7 +117,7 @@ class Reference(Engine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick and return the action, see `Engine.step`."""
+        """Compute one tick and return the action, see `PolicyEngine.step`."""
         previous = previous.astype(np.float64)
         columns = self._all if columns is None else columns
         if self._sizes.reset_on_jump:
@@ -140,7 +140,7 @@ class Reference(Engine):
 
     @one_blas_thread
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance neurons without computing an action, see `Engine.advance`."""
+        """Advance neurons without computing an action, see `PolicyEngine.advance`."""
         self._advance_neurons(values, columns, previous.astype(np.float64))
 
     def _advance_neurons(
@@ -155,28 +155,28 @@ class Reference(Engine):
         if self._sizes.stack:  # a layer of tanh units on the newest readings, the newest first
             before = np.where(np.isnan(readings[:, :1]), values[:, None], readings)[:, :-1]
             readings = np.column_stack([values, before])
-            outputs = np.tanh(self._drive(readings, previous))
+            outputs = np.tanh(self._sum_inputs(readings, previous))
         else:  # an LSTM
             change = values - readings[:, 0]
             inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
             recurrent = state[:, :d].astype(np.float64) @ self._hidden
-            gates = self._drive(inputs[:, : self._sizes.features], previous, recurrent)
-            outputs, state[:, d : 2 * d] = lstm(gates, state[:, d : 2 * d])
+            gates = self._sum_inputs(inputs[:, : self._sizes.features], previous, recurrent)
+            outputs, state[:, d : 2 * d] = lstm_step(gates, state[:, d : 2 * d])
             readings = values[:, None]
         outputs = (outputs + ROUND_OUTPUT) - ROUND_OUTPUT
         state[:, :d], state[:, self._readings] = outputs, readings
         self._state[columns] = state
         return outputs
 
-    def _drive(
+    def _sum_inputs(
         self, inputs: np.ndarray, previous: np.ndarray, recurrent: np.ndarray | float = 0.0
     ) -> np.ndarray:
         """Return the neurons' input sums (N, U) float32.
 
         Args:
-            inputs: the inputs (N, F) of each channel.
-            previous: the previous action (A,).
-            recurrent: the sums (N, U) from the neurons' own outputs.
+            inputs: The inputs (N, F) of each channel.
+            previous: The previous action (A,).
+            recurrent: The sums (N, U) from the neurons' own outputs.
         """
         weight = self.weight["neuron.input"]
         if self._sizes.products:
@@ -238,7 +238,7 @@ class Reference(Engine):
     def _expect(self, previous: np.ndarray) -> None:
         """Advance the memory's units (H,), and compute the readings (n,) that it expects now."""
         lately = np.concatenate([self.seen, self.share, previous])
-        self.units = gru(self.weight, "memory", lately, self.units)
+        self.units = gru_step(self.weight, "memory", lately, self.units)
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
 
@@ -264,8 +264,8 @@ class Reference(Engine):
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])
 
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Raise the evidence of columns for queries, see `Engine.identify`."""
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Raise the evidence of columns for queries, see `PolicyEngine.raise_evidence`."""
         places = columns, self._evidence.start + queries
         self._state[places] = np.maximum(self._state[places], least)
 

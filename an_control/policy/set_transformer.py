@@ -19,13 +19,13 @@ NORM_EPSILON = 1e-5
 """Added to a variance; for image patches to the variance of pixels scaled to [0, 1]."""
 
 
-class Block:
+class SetTransformerBlock:
     """A multihead attention block of width d, MAB(X, Y) (section 3.1, equations 6 and 7).
 
     Args:
-        arrays: a model's arrays, float64.
-        name: the prefix of the block's arrays.
-        heads: the number of heads, which divides d.
+        arrays: A model's arrays, float64.
+        name: The prefix of the block's arrays.
+        heads: The number of heads, which divides d.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str, heads: int) -> None:
@@ -64,7 +64,7 @@ class SelfAttention:
     """A set attention block, SAB(X) = MAB(X, X) (equation 8): its cost grows with N^2."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
-        self._block = Block(arrays, "encoder", heads)
+        self._block = SetTransformerBlock(arrays, "encoder", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the encoded rows (N, d) of `x` (N, d)."""
@@ -79,8 +79,8 @@ class InducedSelfAttention:
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
         self._points = arrays["encoder.inducing"]
-        self._gather = Block(arrays, "encoder.gather", heads)
-        self._spread = Block(arrays, "encoder.spread", heads)
+        self._gather = SetTransformerBlock(arrays, "encoder.gather", heads)
+        self._spread = SetTransformerBlock(arrays, "encoder.spread", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the encoded rows (N, d) of `x` (N, d)."""
@@ -103,7 +103,7 @@ class Pooling:
         self._seeds = arrays["pooling.seeds"]
         self._input = arrays["pooling.input.weight"].T.copy()
         self._input_bias = arrays["pooling.input.bias"]
-        self._block = Block(arrays, "pooling", heads)
+        self._block = SetTransformerBlock(arrays, "pooling", heads)
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the pooled rows (M, d), and the attention (M, N)."""
@@ -112,14 +112,14 @@ class Pooling:
 
 
 @dataclass(frozen=True)
-class Order:
+class ChannelOrder:
     """An order of N channels that their outputs alone decide, and the way back."""
 
     sorted: np.ndarray  # (N,) the channels, in this order
     places: np.ndarray  # (N,) each channel's place; the first one's for those with equal outputs
 
     @classmethod
-    def of(cls, outputs: np.ndarray) -> Order:
+    def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
         """Return the order that the neurons' outputs (N, d) decide."""
         ordered = np.lexsort(outputs.T[::-1])
         rows = outputs[ordered]
@@ -134,10 +134,10 @@ class SetTransformer:
     """The encoder and the pooling of a policy, over all its channels.
 
     Args:
-        sizes: sizes with an encoder, attention ``pma``, or both.
-        arrays: a model's arrays, of which those of encoder and pooling are used.
-        queries: the matrix (M, d) from an encoded output to its scores; not used with ``pma``.
-        bias: the bias (M,) of the scores.
+        sizes: Sizes with an encoder, attention ``pma``, or both.
+        arrays: A model's arrays, of which those of encoder and pooling are used.
+        queries: The matrix (M, d) from an encoded output to its scores; not used with ``pma``.
+        bias: The bias (M,) of the scores.
     """
 
     def __init__(
@@ -166,8 +166,8 @@ class SetTransformer:
         pooled, attention = self._pooling(encoded)
         return pooled, attention[:, order.places]
 
-    def _encoded(self, outputs: np.ndarray) -> tuple[Order, np.ndarray]:
-        order = Order.of(outputs)
+    def _encoded(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+        order = ChannelOrder.from_outputs(outputs)
         rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
 

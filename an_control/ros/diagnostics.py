@@ -24,17 +24,17 @@ from rclpy.node import Node
 
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
-from an_control.control.wiring_fit import listed, unread_sources
+from an_control.control.wiring_fit import join_names, unread_sources
 from an_control.record.recorder import Recorder
 from an_control.ros.graph import (
-    elsewhere,
-    of_type,
-    owner,
-    same_name_count,
-    unheard_commands,
-    wrong_types,
+    count_nodes_of_same_name,
+    describe_similar_topic,
+    describe_unheard_commands,
+    describe_wrong_types,
+    owner_name,
+    select_type,
 )
-from an_control.ros.inputs import Inputs, wrong_clock, wrong_rate
+from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.wiring import Notice, Readings, SourceStatus
 
@@ -87,7 +87,7 @@ class TickTimes:
             self.missed += 1
         self._last_s = begin_s
 
-    def resume(self) -> None:
+    def skip_gap(self) -> None:
         """Count no missed deadline for the time before the next tick."""
         self._last_s = np.inf
 
@@ -101,7 +101,7 @@ class TickTimes:
         return _percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
 
 
-class Report:
+class DiagnosticsReport:
     """A maker of the diagnostic statuses of one loop.
 
     Rates are measured over the last RATE_REPORTS reports.
@@ -143,24 +143,24 @@ class Report:
         """Time and number of messages of each source at the newest reports."""
         self._reports = 0
 
-    def make(self, active: bool, now_ns: int) -> DiagnosticArray:
+    def make_message(self, active: bool, now_ns: int) -> DiagnosticArray:
         """Return all statuses in a message without a stamp."""
         self._found = {}
         sources = self._controller.table.status(now_ns)
         statuses = [
-            self._policy(active),
-            self._gate(),
-            *self._monitor(),
-            self._watch(active),
-            self._estop(),
-            self._wiring(sources),
-            *self._recording(),
-            *(self._source(source, now_ns) for source in sources),
+            self._policy_status(active),
+            self._gate_status(),
+            *self._monitor_statuses(),
+            self._watchdog_status(active),
+            self._estop_status(),
+            self._wiring_status(sources),
+            *self._recording_statuses(),
+            *(self._source_status(source, now_ns) for source in sources),
         ]
         self._log_problems()
         return DiagnosticArray(status=statuses)
 
-    def _policy(self, active: bool) -> DiagnosticStatus:
+    def _policy_status(self, active: bool) -> DiagnosticStatus:
         """Return the status of the policy and its ticks."""
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
@@ -183,21 +183,23 @@ class Report:
             values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
             values[f"tick {name} [us]"] = f"{ticks.percentile_us(share):.1f}"
-        return self._status("policy", level, text, values)
+        return self._make_status("policy", level, text, values)
 
-    def _gate(self) -> DiagnosticStatus:
+    def _gate_status(self) -> DiagnosticStatus:
         """Return the status of the safety gate."""
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
-        return self._status("gate", level, "commands that the gate changed", values)
+        return self._make_status("gate", level, "commands that the gate changed", values)
 
-    def _monitor(self) -> list[DiagnosticStatus]:
+    def _monitor_statuses(self) -> list[DiagnosticStatus]:
         """Return the status of the identity monitor, if there is one."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             warning = self._controller.monitor_warning()
-            return [self._status("monitor", WARN, warning, {"setting": "off"})] if warning else []
+            return (
+                [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
+            )
         level, text = OK, "all signals are where they are wired"
         if report.misfit:
             level, text = WARN, f"does not fit: {report.misfit}; no further signal is moved"
@@ -212,9 +214,9 @@ class Report:
             "readings late [ticks]": report.late_ticks,
         }
         carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
-        return [self._status("monitor", level, text, values | carries)]
+        return [self._make_status("monitor", level, text, values | carries)]
 
-    def _watch(self, active: bool) -> DiagnosticStatus:
+    def _watchdog_status(self, active: bool) -> DiagnosticStatus:
         """Return the status of the watchdog."""
         watchdog = self._watchdog
         level, text = OK, "commands go out" if active else "inactive"
@@ -225,7 +227,7 @@ class Report:
         elif watchdog.tripped:
             level, text = ERROR, "no command in time: safe command"
         elif active and not watchdog.begun:
-            level, text = WARN, f"no command since the activation: {self._why_none()}"
+            level, text = WARN, f"no command since the activation: {self._why_no_command()}"
             self._found["watchdog", text] = ERROR, text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
@@ -233,9 +235,9 @@ class Report:
             "longest time without a command [s]": f"{watchdog.longest_s:.3f}",
             "safe commands": watchdog.sent,
         }
-        return self._status("watchdog", level, text, values)
+        return self._make_status("watchdog", level, text, values)
 
-    def _why_none(self) -> str:
+    def _why_no_command(self) -> str:
         """Return why no command has been sent yet, and what to do."""
         if self._controller.safe_reason:
             return self._controller.safe_reason
@@ -243,36 +245,38 @@ class Report:
             return "no tick has been made; is /clock published? (parameter use_sim_time)"
         return "no tick has been made: the executor is busy, or the machine is"
 
-    def _estop(self) -> DiagnosticStatus:
+    def _estop_status(self) -> DiagnosticStatus:
         """Return the status of the e-stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
-        deaf = wrong_types(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
+        deaf = describe_wrong_types(
+            self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic
+        )
         if deaf:
             deaf = f"publisher of {deaf}"
             self._found["e-stop", deaf] = ERROR, deaf
         text = reason or deaf
-        return self._status("e-stop", ERROR if text else OK, text or "clear", {})
+        return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
-    def _recording(self) -> list[DiagnosticStatus]:
+    def _recording_statuses(self) -> list[DiagnosticStatus]:
         """How recording is doing, where there is any."""
         if self._recorder is None:
             return []
         text, fine, values = self._recorder.status()
-        return [self._status("recording", OK if fine else WARN, text, values)]
+        return [self._make_status("recording", OK if fine else WARN, text, values)]
 
-    def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
+    def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """Return the wiring's status; a second commander or node of one name is an error."""
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._commanding(message.topic, message.type)
+            one, wrong, unheard = self._check_commanders(message.topic, message.type)
             commanding = max(commanding, one)
             errors += wrong
             warnings += unheard
-        name, named = node.get_fully_qualified_name(), same_name_count(node)
+        name, named = node.get_fully_qualified_name(), count_nodes_of_same_name(node)
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
-        complete = sum(_complete(source) for source in sources)
+        complete = sum(_is_complete(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
             text = "; ".join(errors + warnings)
@@ -280,9 +284,9 @@ class Report:
         level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
         topics = ", ".join(wiring.command.topics)
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
-        return self._status("wiring", level, text, values)
+        return self._make_status("wiring", level, text, values)
 
-    def _commanding(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
+    def _check_commanders(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
         """Return the number of publishers that command a topic, errors, and warnings.
 
         Warnings name who uses another type or another quality of service.
@@ -290,43 +294,47 @@ class Report:
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
         subscriptions = [
-            one for one in self._node.get_subscriptions_info_by_topic(topic) if owner(one) != name
+            one
+            for one in self._node.get_subscriptions_info_by_topic(topic)
+            if owner_name(one) != name
         ]
-        commanding, errors, warnings = len(of_type(publishers, type_)), [], []
+        commanding, errors, warnings = len(select_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
-            who = ", ".join(sorted(owner(one) for one in of_type(publishers, type_)))
+            who = ", ".join(sorted(owner_name(one) for one in select_type(publishers, type_)))
             errors.append(
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
             )
-        if other := wrong_types(publishers, type_, topic):
+        if other := describe_wrong_types(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
-        if other := wrong_types(subscriptions, type_, topic):
+        if other := describe_wrong_types(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
         if not self._output.shadow:
-            warnings += filter(None, [unheard_commands(subscriptions, topic, type_, COMMAND_QOS)])
+            warnings += filter(
+                None, [describe_unheard_commands(subscriptions, topic, type_, COMMAND_QOS)]
+            )
         return commanding, errors, warnings
 
-    def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
+    def _source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
         """Return the status of one source."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
-        publishers = len(of_type(infos, config.type))
-        rates_hz = self._rates_hz(source, now_ns)
+        publishers = len(select_type(infos, config.type))
+        rates_hz = self._measure_rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
             text = "no fresh message"
             if self._real_time:
                 text = self._controller.table.why_late(source.name, now_ns)
             if not publishers:
-                text = f"no publisher{elsewhere(self._node, topic, config.type)}"
+                text = f"no publisher{describe_similar_topic(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}
-        if other := wrong_types(infos, config.type, topic):
+        if other := describe_wrong_types(infos, config.type, topic):
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            wrong = self._wrong(source, rates_hz if publishers == 1 else [])
+            wrong = self._find_problems(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
             if unread := unread_sources(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
@@ -345,10 +353,10 @@ class Report:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _complete(source) and not (other or wrong) else WARN
-        return self._status(part, level, text, values)
+        level = OK if _is_complete(source) and not (other or wrong) else WARN
+        return self._make_status(part, level, text, values)
 
-    def _rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
+    def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
         """Return the rates of a source between its newest reports; [] at the first report."""
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -359,23 +367,25 @@ class Report:
             for (then_ns, before), (at_ns, messages) in pairwise(counts)
         ]
 
-    def _wrong(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
+    def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
         """Return the problems of a source although its messages come, by kind of problem.
 
         Args:
             source: State of the source.
             rates_hz: Newest rates, if the source has one publisher, else [].
         """
-        rivals = self._inputs.rivals(source.name)
+        rivals = self._inputs.describe_rivals(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
         if wrong or not self._real_time:
             return wrong
         config = self._controller.wiring.source(source.name)
         if len(rates_hz) == RATE_REPORTS and min(rates_hz) > 0.0:
-            wrong["rate"] = wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
+            wrong["rate"] = describe_wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
         if source.fresh and source.stamp_ns is not None and source.age_s is not None:
             now_s = self._node.get_clock().now().nanoseconds / 1e9
-            wrong["clock"] = wrong_clock(config, source.stamp_ns / 1e9 - (now_s - source.age_s))
+            wrong["clock"] = describe_wrong_clock(
+                config, source.stamp_ns / 1e9 - (now_s - source.age_s)
+            )
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
@@ -396,7 +406,7 @@ class Report:
         self._logged &= self._found.keys() | self._problems
         self._problems = set(self._found)
 
-    def _status(
+    def _make_status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]
     ) -> DiagnosticStatus:
         """Return a diagnostic status of a part of this node."""
@@ -414,7 +424,7 @@ def _percentile(values: np.ndarray, share: float) -> float:
     return float(np.percentile(values, share)) if len(values) else 0.0
 
 
-def _complete(source: SourceStatus) -> bool:
+def _is_complete(source: SourceStatus) -> bool:
     """Return whether a source is fresh, readable, and has all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
@@ -440,14 +450,14 @@ class Throttle:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
-    def lets(self, subject: str, now_s: float) -> bool:
+    def allow(self, subject: str, now_s: float) -> bool:
         """Return whether a line of the subject may be logged now, and count it."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
-    def ended(self, now_s: float) -> Iterator[tuple[str, int]]:
+    def take_ended(self, now_s: float) -> Iterator[tuple[str, int]]:
         """Yield each subject whose window has ended, with its number of suppressed lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
@@ -470,12 +480,12 @@ class EventLog:
         self._moved: dict[str, str] = {}
         """Signal that each input slot carries, for moved signals only, as logged last."""
         self._misfit = False
-        self.begin(0.0)
+        self.reset(0.0)
         self._log_names(0.0)
 
-    def begin(self, now_s: float) -> None:
+    def reset(self, now_s: float) -> None:
         """Reset the log when the loop starts to act, at a time of the steady clock."""
-        self._controller.table.notice_anew()
+        self._controller.table.reset_notices()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}
@@ -490,22 +500,22 @@ class EventLog:
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what a tick changed."""
-        for subject, count in self._throttle.ended(now_s):
+        for subject, count in self._throttle.take_ended(now_s):
             if count:
-                self._log_left_out(subject, count)
+                self._log_suppressed(subject, count)
         self._log_names(now_s)
-        for notice in self._controller.table.notices():
+        for notice in self._controller.table.take_notices():
             self._log_source(notice, now_s)
         if self._waiting:
             self._log_waiting(now_s)
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
-                if self._throttle.lets("", now_s):
+                if self._throttle.allow("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
         elif not self._acted or self._logged_cause:
-            if self._throttle.lets("", now_s):
+            if self._throttle.allow("", now_s):
                 self._log_acting(readings, shadow)
             self._acted, self._logged_cause = True, ""
         self._log_monitor(now_s)
@@ -517,7 +527,7 @@ class EventLog:
             return
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
-            if self._misfit and self._throttle.lets(MONITOR, now_s):
+            if self._misfit and self._throttle.allow(MONITOR, now_s):
                 self._logger.warning(
                     f"the monitor's model does not fit this robot: {report.misfit}; no further"
                     " signal is moved"
@@ -531,8 +541,8 @@ class EventLog:
             if moved.get(slot) != self._moved.get(slot)
         }
         self._moved = moved
-        if self._throttle.lets(MONITOR, now_s):
-            where = listed(
+        if self._throttle.allow(MONITOR, now_s):
+            where = join_names(
                 f"{signal} is read where {'it' if signal == slot else slot} is wired"
                 for slot, signal in changed.items()
             )
@@ -548,7 +558,7 @@ class EventLog:
         self._named = named
         self._noted = controller.notes()
         for note in self._noted:
-            if note not in before and self._throttle.lets(NAMES, now_s):
+            if note not in before and self._throttle.allow(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
@@ -558,7 +568,7 @@ class EventLog:
             self._waiting[name] = now_s, notice
         elif notice.kind == "recovered" and not notice.channels and name in self._waiting:
             del self._waiting[name]
-        elif self._flaps(notice, now_s) or not self._throttle.lets(name, now_s):
+        elif self._is_flapping(notice, now_s) or not self._throttle.allow(name, now_s):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))
@@ -576,7 +586,7 @@ class EventLog:
                 self._logger.warning(str(notice))
                 del self._waiting[name]
 
-    def _flaps(self, notice: Notice, now_s: float) -> bool:
+    def _is_flapping(self, notice: Notice, now_s: float) -> bool:
         """Return whether a source is lost repeatedly; log that once, in place of its losses."""
         name = notice.source
         if notice.channels:
@@ -586,7 +596,7 @@ class EventLog:
         if notice.kind != "lost":
             return False
         losses = self._losses.setdefault(name, deque(maxlen=FLAPS))
-        losses.append((now_s, self._messages(name)))
+        losses.append((now_s, self._count_messages(name)))
         (then_s, before), (_, messages) = losses[0], losses[-1]
         if len(losses) < FLAPS or not 0.0 < now_s - then_s < WINDOW_S:
             return False
@@ -599,7 +609,7 @@ class EventLog:
         )
         return True
 
-    def _messages(self, source: str) -> int:
+    def _count_messages(self, source: str) -> int:
         """Return the number of messages that a source has sent."""
         statuses = self._controller.table.status(0)
         return next((one.messages for one in statuses if one.name == source), 0)
@@ -611,7 +621,7 @@ class EventLog:
         how = "proposing (shadow)" if shadow else "acting"
         self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
 
-    def _log_left_out(self, subject: str, count: int) -> None:
+    def _log_suppressed(self, subject: str, count: int) -> None:
         """Log the number of changes of a subject that were not logged, and its present state."""
         if subject == NAMES:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")

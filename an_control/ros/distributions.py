@@ -50,10 +50,10 @@ __all__ = [
     "MessageInfo",
     "SteadyLifecycleNode",
     "TopicEndpointInfo",
-    "create_patient_service",
+    "create_deferred_service",
     "distribution_name",
     "events_executor",
-    "tells_senders",
+    "has_publisher_ids",
 ]
 
 
@@ -82,7 +82,7 @@ def events_executor(context: Context) -> Executor | None:
     return EventsExecutor(context=context)
 
 
-def create_patient_service(
+def create_deferred_service(
     node: Node, type_: Any, name: str, callback: Callable[[Any, Any], Any | Future[Any]]
 ) -> None:
     """Create a service that may reply later.
@@ -121,7 +121,7 @@ def distribution_name() -> str:
     return names.get(next(iter(rclpy_version()), 0), "unknown")
 
 
-def tells_senders() -> bool:
+def has_publisher_ids() -> bool:
     """Return whether rclpy tells callbacks who published their message."""
     return rclpy_version() >= (9, 1, 1)
 

@@ -27,8 +27,8 @@ from rclpy.subscription import Subscription
 from an_control.ros.distributions import TopicEndpointInfo
 from an_control.ros.shared_memory import without_shared_memory
 
-_OF_PUBLISHERS = PublisherEventCallbacks(use_default_callbacks=False)
-_OF_SUBSCRIPTIONS = SubscriptionEventCallbacks(use_default_callbacks=False)
+_NO_PUBLISHER_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)
+_NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
 
 
 class QuietNode(Node):
@@ -36,12 +36,12 @@ class QuietNode(Node):
 
     def create_publisher(self, *args: Any, **options: Any) -> Publisher:
         """Create a publisher as Node does, but without event callbacks unless they are given."""
-        options["event_callbacks"] = options.get("event_callbacks") or _OF_PUBLISHERS
+        options["event_callbacks"] = options.get("event_callbacks") or _NO_PUBLISHER_EVENTS
         return super().create_publisher(*args, **options)
 
     def create_subscription(self, *args: Any, **options: Any) -> Subscription:
         """Create a subscription as Node does, but without event callbacks unless they are given."""
-        options["event_callbacks"] = options.get("event_callbacks") or _OF_SUBSCRIPTIONS
+        options["event_callbacks"] = options.get("event_callbacks") or _NO_SUBSCRIPTION_EVENTS
         return super().create_subscription(*args, **options)
 
 
@@ -51,7 +51,7 @@ UNKNOWN = "a node whose name is not known yet"
 """Name of the owner of a topic whose node has not been discovered yet."""
 
 
-def owner(info: TopicEndpointInfo) -> str:
+def owner_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
 
     A participant's topics can be discovered before its nodes.
@@ -61,30 +61,30 @@ def owner(info: TopicEndpointInfo) -> str:
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 
-def of_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
+def select_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
     """Return the publishers or subscriptions of this message type."""
     return [one for one in infos if one.topic_type == type_]
 
 
-def wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
+def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
     """Return the types in `infos` that differ from `type_`, as text for a log line, or ""."""
     others = sorted(
-        {f"{one.topic_type} ({owner(one)})" for one in infos if one.topic_type != type_}
+        {f"{one.topic_type} ({owner_name(one)})" for one in infos if one.topic_type != type_}
     )
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
 
-def unheard_commands(
+def describe_unheard_commands(
     subscriptions: Sequence[TopicEndpointInfo], topic: str, type_: str, qos: QoSProfile
 ) -> str:
     """Return which nodes cannot receive commands sent with `qos`, why, and what to do, or ""."""
-    listeners = of_type(subscriptions, type_)
+    listeners = select_type(subscriptions, type_)
     deaf = []
     for one in listeners:
         compatible, reason = qos_check_compatible(qos, one.qos_profile)
         if compatible == QoSCompatibility.ERROR:
             why = reason.replace("ERROR: ", "").strip(";").replace(";", ", ")
-            deaf.append(f"{owner(one)} asks for another quality of service ({why})")
+            deaf.append(f"{owner_name(one)} asks for another quality of service ({why})")
     if not listeners:
         return f"nobody hears commands on {topic}: there is no subscription"
     if not deaf:
@@ -93,13 +93,13 @@ def unheard_commands(
     return f"{who} commands on {topic}: {', '.join(deaf)}: let it subscribe with the default one"
 
 
-def same_name_count(node: Node) -> int:
+def count_nodes_of_same_name(node: Node) -> int:
     """Return the number of nodes with this node's full name, including itself."""
     own = (node.get_name(), node.get_namespace())
     return node.get_node_names_and_namespaces().count(own)
 
 
-def elsewhere(node: Node, topic: str, type_: str) -> str:
+def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
     """Return another topic that is published with this type, as text after "no publisher", or "".
 
     Args:

@@ -32,8 +32,8 @@ from rclpy.subscription import Subscription
 
 from an_control.record.recorder import Recorder
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
-from an_control.ros.graph import owner
-from an_control.ros.senders import Senders
+from an_control.ros.graph import owner_name
+from an_control.ros.senders import TopicSenders
 from an_control.wiring import (
     ChannelTable,
     SourceConfig,
@@ -58,7 +58,7 @@ def sends_at_a_rate(config: SourceConfig) -> bool:
     return 0.0 < config.max_age_s <= NEWS_S
 
 
-def wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
+def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
     """Return a warning about a source that sends at another rate than expected, else "".
 
     A source that starts or changes its rate is not reported.
@@ -88,7 +88,7 @@ def wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: floa
     )
 
 
-def wrong_clock(config: SourceConfig, ahead_s: float) -> str:
+def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
     """Return a warning about stamps that are ahead of or behind the arrival of messages, else "".
 
     Stamps of latched messages may be behind by any time.
@@ -102,7 +102,7 @@ def wrong_clock(config: SourceConfig, ahead_s: float) -> str:
     )
 
 
-def rival_senders(one: str, other: str, channels: Sequence[str]) -> str:
+def describe_rivals(one: str, other: str, channels: Sequence[str]) -> str:
     """Return a warning about two nodes that send the same channels."""
     shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
     who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
@@ -116,7 +116,7 @@ GAP_PERIODS = 2
 NEVER_NS = 1 << 62
 
 
-class Lateness:
+class MessageDelay:
     """The delay of one publisher's messages, relative to its fastest message."""
 
     def __init__(self) -> None:
@@ -149,32 +149,32 @@ class Arrivals:
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
-        self._lateness: dict[bytes, Lateness] = {}
+        self._lateness: dict[bytes, MessageDelay] = {}
         self._alive_ns: int | None = None
         self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
 
-    def ticked(self, now_ns: int) -> None:
+    def record_tick(self, now_ns: int) -> None:
         """Record the time of a tick."""
         last_ns, self._alive_ns = self._alive_ns, now_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
-    def of(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
+    def corrected_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
         """Return the corrected arrival of a message with this MessageInfo, received now."""
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
             if publisher not in self._lateness:
                 if len(self._lateness) >= MAX_PUBLISHERS:
                     self._lateness.clear()
-                self._lateness[publisher] = Lateness()
-            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_ns())
+                self._lateness[publisher] = MessageDelay()
+            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_clock_ns())
         last_ns = self._alive_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             return last_ns
         return self._gap_ns if now_ns <= self._gap_end_ns + self._period_ns else now_ns
 
 
-def wall_ns() -> int:
+def wall_clock_ns() -> int:
     """Return the time of the clock by which publishers stamp their messages."""
     return time.time_ns()
 
@@ -184,7 +184,7 @@ FETCH_LOOKS = 10
 """Number of looks at the graph for which the subscription to latched messages is kept."""
 PARTS_DEPTH = 10
 """Queue depth of a topic that has several publishers or whose messages name their elements."""
-Stored = Callable[[str, int | None], None]
+OnStored = Callable[[str, int | None], None]
 """A function that is called with the source and the stamp of each stored message."""
 
 
@@ -212,7 +212,7 @@ class Inputs:
         node: Node,
         table: ChannelTable,
         now_ns: Callable[[], int],
-        stored: Stored,
+        stored: OnStored,
         depth: int,
         arrivals: Arrivals | None = None,
         *,
@@ -234,7 +234,7 @@ class Inputs:
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
         self._publishers: dict[str, list[TopicEndpointInfo]] = {}
         """Publishers of each topic, as of the last look at the graph."""
-        self._senders: dict[str, Senders] = {}
+        self._senders: dict[str, TopicSenders] = {}
         """Senders of the messages of each topic that has several publishers."""
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
         """Subscription to latched messages of a topic, and the number of looks until it ends."""
@@ -270,10 +270,10 @@ class Inputs:
         before = tuple(self._subscriptions)
         try:
             for source, topic in topics.items():
-                self._open(source, topic, table.message_classes[source])
+                self._ensure_subscribed(source, topic, table.message_classes[source])
         except ValueError:
             for topic in self._subscriptions.keys() - before:
-                self._drop(topic)
+                self._unsubscribe(topic)
             raise
         moved = {source for source in topics if topics[source] != self.topics.get(source)}
         self._table = table
@@ -286,7 +286,9 @@ class Inputs:
         self._unread.difference_update(topics.values())
         return moved
 
-    def deliver(self, sources: Iterable[str], awaited: Callable[[int | None], bool]) -> None:
+    def deliver_earlier(
+        self, sources: Iterable[str], awaited: Callable[[int | None], bool]
+    ) -> None:
         """Store messages that came before these sources read their topic, if still awaited."""
         for source in sources:
             newest = self._newest.get(self.topics[source])
@@ -297,7 +299,7 @@ class Inputs:
                 self._table.store(source, *newest)
                 self._stored(source, newest[1])
 
-    def rivals(self, source: str) -> list[str]:
+    def describe_rivals(self, source: str) -> list[str]:
         """Return a warning for each pair of nodes that send the same channels of a source.
 
         Empty if the executor does not tell who sent a message.
@@ -305,26 +307,28 @@ class Inputs:
         topic = self.topics[source]
         if topic not in self._senders:
             return []
-        nodes = {bytes(one.endpoint_gid): owner(one) for one in self._publishers.get(topic, ())}
+        nodes = {
+            bytes(one.endpoint_gid): owner_name(one) for one in self._publishers.get(topic, ())
+        }
         return [
-            rival_senders(nodes[pair.first], nodes[pair.second], channels)
-            for pair in self._senders[topic].rivals(self._now_ns())
+            describe_rivals(nodes[pair.first], nodes[pair.second], channels)
+            for pair in self._senders[topic].find_rivals(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
-            and (channels := self._table.ids_named(source, pair.names))
+            and (channels := self._table.ids_with_names(source, pair.names))
         ]
 
     def close(self) -> None:
         """Destroy all subscriptions."""
         self._node.destroy_timer(self._watch)
         for topic in tuple(self._subscriptions):
-            self._drop(topic)
+            self._unsubscribe(topic)
 
-    def _open(self, source: str, topic: str, cls: Any) -> None:
+    def _ensure_subscribed(self, source: str, topic: str, cls: Any) -> None:
         """Subscribe to a source's topic, unless it is subscribed already."""
         try:
             held = self._subscriptions.get(topic)
             if held and held[-1].msg_type is not cls and topic not in self._readers:
-                self._drop(topic)
+                self._unsubscribe(topic)
             if topic not in self._subscriptions:
                 self._subscribe(topic, cls)
             elif (type_ := self._subscriptions[topic][-1].msg_type) is not cls:
@@ -334,7 +338,7 @@ class Inputs:
 
     def _subscribe(self, topic: str, cls: Any) -> None:
         """Subscribe to a topic; an older subscription stays until the new one hears a message."""
-        qos = publishers_qos(self._node, topic, self._depth_of(topic, cls))
+        qos = find_publishers_qos(self._node, topic, self._depth_of(topic, cls))
         stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
         recorder, name, type_ = self._recorder, self._node.resolve_topic_name(topic), type_name(cls)
 
@@ -342,11 +346,11 @@ class Inputs:
             """Store a message in the table of each source that reads the topic."""
             if info is not None and topic in self._senders and names_of is not None:
                 publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
-                self._senders[topic].note(publisher, names_of(message), self._now_ns())
+                self._senders[topic].record(publisher, names_of(message), self._now_ns())
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
-            arrival_ns = now_ns if arrivals is None else arrivals.of(info, now_ns)
+            arrival_ns = now_ns if arrivals is None else arrivals.corrected_ns(info, now_ns)
             self._newest[topic] = message, stamp_ns, arrival_ns
             readers = self._readers.get(topic, ())
             if recorder is not None and not readers:
@@ -375,21 +379,21 @@ class Inputs:
         """
         unread = self._subscriptions.keys() - self._readers.keys()
         for topic in unread & self._unread:
-            self._drop(topic)
+            self._unsubscribe(topic)
         self._unread = unread
         for topic, mine in self._subscriptions.items():
             cls = mine[-1].msg_type
-            before, infos = self._publishers.get(topic, []), publishers_of(self._node, topic)
+            before, infos = self._publishers.get(topic, []), find_publishers(self._node, topic)
             self._publishers[topic] = infos
             if len(infos) > 1:
-                self._senders.setdefault(topic, Senders())
+                self._senders.setdefault(topic, TopicSenders())
             else:
                 self._senders.pop(topic, None)
-            if offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
+            if strongest_offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
                 self._subscribe(topic, cls)
-            self._fetch(topic, mine[-1], before, infos)
+            self._fetch_latched(topic, mine[-1], before, infos)
 
-    def _fetch(
+    def _fetch_latched(
         self,
         topic: str,
         mine: Subscription[Any],
@@ -442,7 +446,7 @@ class Inputs:
         several = topic in self._senders or lists_names(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
-    def _drop(self, topic: str) -> None:
+    def _unsubscribe(self, topic: str) -> None:
         """Destroy the subscriptions of a topic."""
         self._newest.pop(topic, None)
         self._publishers.pop(topic, None)
@@ -459,7 +463,7 @@ def type_name(cls: Any) -> str:
     return f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}"
 
 
-def publishers_of(node: Node, topic: str) -> list[TopicEndpointInfo]:
+def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
     """Return the publishers of a topic."""
     return list(node.get_publishers_info_by_topic(topic))
 
@@ -469,12 +473,12 @@ def is_latched(one: TopicEndpointInfo | Subscription[Any]) -> bool:
     return bool(one.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
-def publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
+def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
     """Return the strongest profile that every present publisher of `topic` offers."""
-    return offered_qos(publishers_of(node, topic), depth)
+    return strongest_offered_qos(find_publishers(node, topic), depth)
 
 
-def offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
+def strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
     """Return the strongest profile that all these publishers offer.
 
     Without publishers it is the ROS default, reliable and volatile.

@@ -40,7 +40,7 @@ class Lockstep:
         self._have.difference_update(moved)
         return self._ready_ns()
 
-    def arrived(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
+    def record_message(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
         """Record a message of a source; return the stamp to act on if all have it, else None."""
         if stamp_ns is None:
             self._unstamped.add(source)
@@ -51,23 +51,23 @@ class Lockstep:
             self._have.add(source)
         return self._ready_ns()
 
-    def awaits(self, stamp_ns: int | None) -> bool:
+    def is_awaited(self, stamp_ns: int | None) -> bool:
         """Return whether a message with this stamp, which came earlier, is still to be acted on."""
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
-    def repeated(self, stamp_ns: int | None) -> bool:
+    def is_repeated(self, stamp_ns: int | None) -> bool:
         """Return whether this stamp has been acted on, so that its command is asked for again."""
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
-    def overdue(self, now_ns: int) -> int | None:
+    def overdue_stamp_ns(self, now_ns: int) -> int | None:
         """Return the pending stamp if it has waited too long for missing sources, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
-    def acted(self) -> None:
+    def record_action(self) -> None:
         """Record that the pending stamp has its command."""
         self._acted = True
         self._unstamped.clear()

@@ -7,7 +7,7 @@ but its policy still ticks, with the commands that another node really sends.
 
 A tick that takes a few periods longer than usual makes the watchdog send the safe command, and
 delays the messages that arrive meanwhile. So everything that is slow at its first use is used once
-when the node is configured (`get_ready`).
+when the node is configured (`prepare_first_ticks`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import ramp_warning
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import Recorder
-from an_control.ros.diagnostics import EventLog, Report, Throttle, TickTimes
+from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
 from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.outputs import CommandOutput, Inside, set_stamp
-from an_control.ros.pace import Pace
+from an_control.ros.outputs import CommandOutput, InsightOutput, set_stamp
+from an_control.ros.pace import TickSchedule
 from an_control.ros.settings import Trigger
 from an_control.system.priority import (
     RealTimePriority,
@@ -44,8 +44,8 @@ from an_control.system.priority import (
     take_real_time_priority,
 )
 from an_control.wiring import ChannelTable, Wiring, WiringError
-from an_control.wiring.checked_yaml import Shown
-from an_control.wiring.messages import stamp_of
+from an_control.wiring.checked_yaml import Description
+from an_control.wiring.messages import stamp_field
 
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
@@ -89,7 +89,7 @@ class Loop:
         recorder: Recorder | None = None,
     ) -> None:
         if lockstep_wait_s is not None:
-            _check_stamps(controller.table)
+            _check_has_stamps(controller.table)
         self.controller = controller
         self._recorder = recorder
         self._decided_ns: int | None = None
@@ -98,7 +98,7 @@ class Loop:
         self._broken = self._noted = False
         self._stamp: int | None = None
         """In lockstep, the stamp of the last tick."""
-        self._began_s: float | None = None
+        self._tick_began_s: float | None = None
         self._node = node
         self._failed = failed
         self._simulated = bool(node.get_parameter("use_sim_time").value)
@@ -107,7 +107,9 @@ class Loop:
         names = [source.name for source in controller.wiring.sources]
         self._wait_s = lockstep_wait_s
         self._lockstep = Lockstep(names, int((lockstep_wait_s or 0.0) * 1e9))
-        self._pace = None if lockstep or trigger == "timer" else Pace(names, int(step_s * 1e9))
+        self._pace = (
+            None if lockstep or trigger == "timer" else TickSchedule(names, int(step_s * 1e9))
+        )
         steady = not (lockstep or self._simulated)
         self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
         self._priority = RealTimePriority(thread_priority if steady else 0)
@@ -137,17 +139,17 @@ class Loop:
             opened.callback(self._output.close)
             if recorder is not None:
                 self._output.on_command = self._record_command
-            self._inside = Inside(node, sees=bool(controller.wiring.images))
-            opened.callback(self._inside.close)
+            self._insight = InsightOutput(node, sees=bool(controller.wiring.images))
+            opened.callback(self._insight.close)
             self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
             opened.callback(node.destroy_publisher, self._publisher)
-            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=_own_clock())
+            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=_make_steady_clock())
             opened.callback(node.destroy_timer, diagnoser)
             self._inputs = Inputs(
                 node,
                 controller.table,
                 self._now_ns,
-                self._follow if lockstep else self._gather,
+                self._on_stamp if lockstep else self._on_message,
                 LOCKSTEP_DEPTH if lockstep else 1,
                 self._arrivals,
                 informed=informed and not lockstep,
@@ -156,7 +158,7 @@ class Loop:
             opened.callback(self._inputs.close)
             self._ticker = self._make_ticker()
             opened.callback(node.destroy_timer, self._ticker)
-            self._report = Report(
+            self._report = DiagnosticsReport(
                 node,
                 controller,
                 self._ticks,
@@ -172,9 +174,9 @@ class Loop:
         """Return the timer that ticks at the rate, or when messages have not come in time."""
         if self._wait_s is not None:
             return self._node.create_timer(
-                self._wait_s / 2, self._act_if_overdue, clock=_own_clock()
+                self._wait_s / 2, self._act_if_overdue, clock=_make_steady_clock()
             )
-        clock = self._node.get_clock() if self._simulated else _own_clock()
+        clock = self._node.get_clock() if self._simulated else _make_steady_clock()
         return self._node.create_timer(self.controller.step_s, self._act_in_time, clock=clock)
 
     @property
@@ -187,25 +189,25 @@ class Loop:
         self._event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._lockstep.reset()
-        self._ticks.resume()
+        self._ticks.skip_gap()
         self._log_settings()
-        self._events.begin(time.monotonic())
+        self._events.reset(time.monotonic())
         self.active, self._broken = True, False
-        self._open(shadow=self._output.shadow)
+        self._publish_from_now(shadow=self._output.shadow)
         self._priority.want()
 
-    def stand_down(self) -> None:
+    def deactivate(self) -> None:
         """Stop acting, with the safe command as the last one."""
         self.active = False
         self._event("deactivate")
         try:
             self._watchdog.stop()
             self._output.publish(self.controller.stop, self._stamp_ns(), CommandKind.STOP)
-            self._output.shut()
+            self._output.stop()
         finally:
             self._priority.give_back()
 
-    def shadow(self, shadow: bool) -> None:
+    def set_shadow(self, shadow: bool) -> None:
         """Switch to proposing, or back to commanding; the policy continues with its state."""
         if shadow == self._output.shadow:
             return
@@ -218,10 +220,10 @@ class Loop:
             self._output.publish(self.controller.stop, self._stamp_ns(), CommandKind.STOP)
         else:
             self.controller.start(bring_up=False)
-        self._open(shadow=shadow)
-        self._events.begin(time.monotonic())
+        self._publish_from_now(shadow=shadow)
+        self._events.reset(time.monotonic())
 
-    def _open(self, *, shadow: bool) -> None:
+    def _publish_from_now(self, *, shadow: bool) -> None:
         """Publish from now on; start the watchdog unless in shadow, where nothing is sent."""
         self._output.open(shadow=shadow)
         if not shadow:
@@ -236,12 +238,12 @@ class Loop:
             self._output.forget()
             self.controller.gate.reset()
 
-    def halt(self) -> None:
+    def send_safe_now(self) -> None:
         """Send the safe command at once, because the e-stop was latched."""
         if self.active:
             self._send_safe(self.controller.gate.safe, CommandKind.HALT)
 
-    def rewired(self, wiring: Wiring) -> ChannelTable:
+    def make_table(self, wiring: Wiring) -> ChannelTable:
         """Return the table of this wiring for `rewire`.
 
         Raises:
@@ -249,7 +251,7 @@ class Loop:
         """
         table = self.controller.rewired(wiring)
         if self._wait_s is not None:
-            _check_stamps(table)
+            _check_has_stamps(table)
         self._inputs.check(table)
         return table
 
@@ -271,35 +273,35 @@ class Loop:
         ready_ns = self._lockstep.rewire(names, moved)
         if ready_ns is not None:
             self._act(ready_ns)
-        self._inputs.deliver(moved, self._lockstep.awaits)
+        self._inputs.deliver_earlier(moved, self._lockstep.is_awaited)
 
     def close(self) -> None:
         """Disconnect; if the node was acting, the safe command is the last one."""
         if self.active:
-            self.stand_down()
+            self.deactivate()
         self._opened.close()
 
-    def _follow(self, source: str, stamp_ns: int | None) -> None:
+    def _on_stamp(self, source: str, stamp_ns: int | None) -> None:
         """Act as soon as every source has the message's stamp (lockstep)."""
-        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
+        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._act(ready_ns)
-        elif self._lockstep.repeated(stamp_ns):
+        elif self._lockstep.is_repeated(stamp_ns):
             self._output.repeat()
 
-    def _gather(self, source: str, stamp_ns: int | None) -> None:
+    def _on_message(self, source: str, stamp_ns: int | None) -> None:
         """Act as soon as a set of messages is complete (real time)."""
         if self._pace is None:
             return
         now_ns = self._now_ns()
-        if self._pace.arrived(source, now_ns):
+        if self._pace.record_message(source, now_ns):
             self._act(None)
         else:
-            self._plan(self._pace.next_ns(now_ns))
+            self._plan(self._pace.next_tick_ns(now_ns))
 
     def _act_if_overdue(self) -> None:
         """Act on the messages that are there, if the wait has run out (lockstep)."""
-        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._act(overdue_ns)
 
@@ -316,27 +318,27 @@ class Loop:
         if self._broken:
             return
         refusal = self._priority.take()
-        self._began_s = time.perf_counter()
+        self._tick_began_s = time.perf_counter()
         try:
-            self._tick(stamp_ns, self._began_s)
+            self._tick(stamp_ns, self._tick_began_s)
         except Exception as error:
             self._fail(error)
         finally:
-            self._began_s = None
+            self._tick_began_s = None
         if refusal:
-            self._log_ordinary(refusal)
+            self._log_no_priority(refusal)
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
         """Read, decide and publish once, and record the times."""
         self._ticked_ns = now_ns = self._now_ns()
         self._stamp = stamp_ns
         if self._arrivals is not None:
-            self._arrivals.ticked(now_ns)
+            self._arrivals.record_tick(now_ns)
         if self._pace is not None:
-            self._pace.ticked(now_ns)
-            self._plan(self._pace.next_ns(now_ns))
+            self._pace.record_tick(now_ns)
+            self._plan(self._pace.next_tick_ns(now_ns))
         if stamp_ns is not None:
-            self._lockstep.acted()
+            self._lockstep.record_action()
         sent_ns, recorder = 0, self._recorder
         self._noted = False
 
@@ -361,7 +363,7 @@ class Loop:
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
         policy, table = self.controller.acting.policy, self.controller.table
-        self._inside.publish(readings, policy, table, sent_ns)
+        self._insight.publish(readings, policy, table, sent_ns)
         self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
     def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
@@ -381,8 +383,8 @@ class Loop:
 
         kind = CommandKind.TOO_LATE if too_late else CommandKind.POLICY
         if self._output.publish(safe if too_late else decide_now, sent_ns, kind):
-            self._watchdog.fed(time.monotonic())
-        self._log_blocked(time.perf_counter() - decided_s)
+            self._watchdog.command_sent(time.monotonic())
+        self._log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
 
     def _fail(self, error: Exception) -> None:
@@ -428,14 +430,14 @@ class Loop:
             with suppress(PermissionError):  # the ticks' refusal is logged
                 take_real_time_priority(self._priority.priority + 1)
 
-    def _log_ordinary(self, refusal: str) -> None:
+    def _log_no_priority(self, refusal: str) -> None:
         """Log once why ticks have no real-time priority."""
         wanted = self._priority.priority
         self._node.get_logger().info(
             f"ticks run at ordinary priority, not at thread_priority {wanted}: {refusal}", once=True
         )
 
-    def _log_blocked(self, send_s: float) -> None:
+    def _log_slow_sending(self, send_s: float) -> None:
         """Log that sending a command took too long, during which rclpy blocked the watchdog too."""
         if 0.0 < self._watchdog.timeout_s < send_s:
             self._node.get_logger().error(
@@ -446,9 +448,9 @@ class Loop:
     def _log_trip(self, sent: bool) -> None:
         """Log a trip of the watchdog, on its thread, after the safe command was sent."""
         limit_s, now_s = self._watchdog.timeout_s, time.monotonic()
-        before = sum(count for _, count in self._trips.ended(now_s))
+        before = sum(count for _, count in self._trips.take_ended(now_s))
         more = f"; {before} more trips since the line before" if before else ""
-        if not self._trips.lets("", now_s):
+        if not self._trips.allow("", now_s):
             return
         done = "safe command" if sent else "no safe command either: a position to hold is unknown"
         self._node.get_logger().error(
@@ -458,7 +460,7 @@ class Loop:
 
     def _why_silent(self) -> str:
         """Return why no command was sent for longer than the watchdog allows."""
-        began_s, limit_s = self._began_s, self._watchdog.timeout_s
+        began_s, limit_s = self._tick_began_s, self._watchdog.timeout_s
         if began_s is None:
             if self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
                 return (
@@ -518,7 +520,7 @@ class Loop:
 
     def _diagnose(self) -> None:
         """Publish the diagnostics."""
-        message = self._report.make(self.active, self._now_ns())
+        message = self._report.make_message(self.active, self._now_ns())
         set_stamp(message.header.stamp, self._stamp_ns())
         self._publisher.publish(message)
 
@@ -531,19 +533,19 @@ class Loop:
         return int(self._node.get_clock().now().nanoseconds)
 
 
-def _check_stamps(table: ChannelTable) -> None:
+def _check_has_stamps(table: ChannelTable) -> None:
     """Check that at least one source has stamps, without which lockstep would wait for ever.
 
     Raises:
         WiringError: If none has.
     """
-    if all(stamp_of(cls()) is None for cls in table.message_classes.values()):
-        types = Shown(", ".join({one.type: None for one in table.wiring.sources}))
+    if all(stamp_field(cls()) is None for cls in table.message_classes.values()):
+        types = Description(", ".join({one.type: None for one in table.wiring.sources}))
         allowed = "at least one type with a stamp, for mode lockstep"
         raise WiringError(table.wiring.file, "sources", types, allowed)
 
 
-def _own_clock() -> Clock:
+def _make_steady_clock() -> Clock:
     """Return a steady clock for one timer alone.
 
     If a timer is reset while another timer of its clock is due but not yet called, the events
@@ -552,7 +554,7 @@ def _own_clock() -> Clock:
     return Clock(clock_type=ClockType.STEADY_TIME)
 
 
-def get_ready(logger: RcutilsLogger, controller: Controller) -> None:
+def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
     """Log the configuration, and do once what would otherwise delay the first ticks."""
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.

@@ -4,7 +4,7 @@ The safe command is the last one on the wire after deactivation, an error, shutd
 the executable handles signals itself: rclpy's own handler would close the context before the
 command is sent.
 
-A new model is swapped in while the controller runs (`Swap`). The file's size and header are checked
+A new model is swapped in while the controller runs (`ModelSwap`). Its size and header are checked
 on the executor's thread, between two ticks. Reading and building the rest can take seconds, and
 happens on a thread of its own.
 """
@@ -37,14 +37,14 @@ from std_srvs.srv import Trigger
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
 from an_control.control.wiring_fit import rate_refusal
-from an_control.load import EngineName, dry_run, make_policy, monitor_of
-from an_control.monitor.recovery import recovery_of
+from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import Recorder
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
-from an_control.ros.graph import QuietNode, elsewhere
-from an_control.ros.loop import Loop, get_ready
+from an_control.ros.graph import QuietNode, describe_similar_topic
+from an_control.ros.loop import Loop, prepare_first_ticks
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
 from an_control.ros.settings import Settings
@@ -57,7 +57,7 @@ QUICK_HEADER = 2**16
 """Maximum length of a header that is checked at once, as it is parsed in less than 2 ms."""
 
 
-class Swap:
+class ModelSwap:
     """A background thread that builds new models and lets them replace a controller's policy.
 
     Args:
@@ -90,7 +90,7 @@ class Swap:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def refusal(self, path: str) -> str:
+    def why_refused(self, path: str) -> str:
         """Return why the model's header rules out that it takes over, or ""."""
         try:
             model = read_header(path, QUICK_HEADER)
@@ -123,8 +123,8 @@ class Swap:
             ValueError: If it cannot; the text says why.
         """
         self._controller.check(path, model)
-        monitor_of(model, self._monitor)
-        recovery_of(model, self._recovery)
+        resolve_monitor(model, self._monitor)
+        resolve_recovery(model, self._recovery)
         if self._check_rate and (reason := rate_refusal(self._controller.wiring, model)):
             raise ValueError(reason)
 
@@ -177,7 +177,7 @@ ROS arguments, after --ros-args:
   --enclave NAME      the node's SROS2 enclave"""
 
 
-class Declarations:
+class RecordedDeclarations:
     """A stand-in for a node that records the parameters declared on it."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Declarations:
         """Return a parameter with its default value."""
         return SimpleNamespace(name=name, value=self.declared[name][0])
 
-    def lines(self) -> list[str]:
+    def help_lines(self) -> list[str]:
         """Return the help text of each parameter: default, allowed values, and meaning."""
         lines = []
         for name, (value, descriptor) in self.declared.items():
@@ -207,7 +207,7 @@ class Declarations:
         return lines
 
 
-def answers_help(
+def print_help_if_asked(
     program: str,
     about: str,
     declare: Callable[[Any], object],
@@ -223,12 +223,12 @@ def answers_help(
     """
     if not {"-h", "--help"} & set(sys.argv[1:] if arguments is None else arguments):
         return False
-    node = Declarations()
+    node = RecordedDeclarations()
     declare(node)
     parts = [
         f"usage: {program} [--ros-args -p NAME:=VALUE ... -r __ns:=/ROBOT ...]",
         textwrap.fill(about, WIDTH),
-        "\n".join(["parameters, with their defaults:", *node.lines()]),
+        "\n".join(["parameters, with their defaults:", *node.help_lines()]),
         ROS_ARGUMENTS,
     ]
     try:
@@ -259,15 +259,15 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     """
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
-    _swap: Swap | None = None
+    _swap: ModelSwap | None = None
     _recorder: Recorder | None = None
     _checked: ChannelTable | None = None
     """Table of the wiring with the parameters that are being set."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
-        self._wired = WiringParameters(self)
-        parameters.declare(self)
+        self._wiring_parameters = WiringParameters(self)
+        parameters.declare_parameters(self)
         self._estop = EStop()
         self._settings = Settings()
         self.add_on_set_parameters_callback(self._check_parameters)
@@ -283,7 +283,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load wiring and model and connect; on bad input log why and stay unconfigured."""
         try:
-            self._settings = parameters.settings(self)
+            self._settings = parameters.read_settings(self)
             with told_compilation(self.get_logger().warning):
                 self._loop = self._make_loop(self._settings)
         except Exception as error:
@@ -291,7 +291,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
-        get_ready(self.get_logger(), self._loop.controller)
+        prepare_first_ticks(self.get_logger(), self._loop.controller)
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
@@ -310,12 +310,12 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        declared = self._wired.declare(controller.wiring)
+        declared = self._wiring_parameters.declare(controller.wiring)
         self._recorder = make_recorder(self, settings, controller)
         if self._recorder is not None:
             self._recorder.event("rewire", values=declared.replaced(controller.wiring))
         controller.rewire(controller.rewired(declared))
-        self._swap = Swap(
+        self._swap = ModelSwap(
             controller,
             settings.policy_engine,
             settings.policy_monitor,
@@ -332,12 +332,12 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             watchdog_s,
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
-            informed=self._informed(settings),
+            informed=self._has_message_info(settings),
             thread_priority=settings.thread_priority,
             recorder=self._recorder,
         )
 
-    def _informed(self, settings: Settings) -> bool:
+    def _has_message_info(self, settings: Settings) -> bool:
         """Return whether callbacks get a MessageInfo, which rclpy's events executor cannot give."""
         return settings.executor != "events" and (
             self.executor is None or isinstance(self.executor, Executor)
@@ -345,7 +345,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the wiring's rate differs from the rate of the model's training."""
-        loop = self._configured()
+        loop = self._configured_loop()
         if self._settings.check_rate and (refusal := loop.controller.rate_refusal()):
             self.get_logger().error(refusal)
             return TransitionCallbackReturn.FAILURE
@@ -354,7 +354,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop acting, with the safe command as the last one."""
-        self._configured().stand_down()
+        self._configured_loop().deactivate()
         collect_new_garbage()
         return super().on_deactivate(state)
 
@@ -378,7 +378,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """The last command (A,) in physical units; None if none is known."""
         return None if self._loop is None else self._loop.sent
 
-    def _configured(self) -> Loop:
+    def _configured_loop(self) -> Loop:
         """Return the loop of a configured node."""
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
@@ -397,7 +397,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if self._recorder is not None:
             self._recorder.close()
         self._loop = self._swap = self._recorder = None
-        self._wired.undeclare()
+        self._wiring_parameters.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
         """Start a new episode; this succeeds only while active."""
@@ -426,7 +426,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._recorder is not None:
                 self._recorder.event("estop", reason=self._estop.reason)
             if self._loop is not None:
-                self._loop.halt()
+                self._loop.send_safe_now()
                 where = self._loop.save(self._estop.reason) if self._loop.active else ""
             self.get_logger().error(f"{self._estop.reason}{where}")
 
@@ -450,9 +450,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         for change in changes:
             if change.name != "model" and self._has_value(change):
                 continue  # the file of an unchanged model parameter may have changed
-            reason = parameters.refusal(change, configured=self._loop is not None)
+            reason = parameters.why_refused(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
-                reason = self._swap.refusal(change.value)
+                reason = self._swap.why_refused(change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:
@@ -474,7 +474,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if change.name == "model" and self._swap is not None:
                 self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
-                self._loop.shadow(bool(change.value))
+                self._loop.set_shadow(bool(change.value))
         table, self._checked = self._checked, None
         if table is not None:
             try:
@@ -486,20 +486,20 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """Return the table of the wiring with these changes, or None if they do not concern it."""
         if self._loop is None:
             return None
-        wiring = self._wired.changed(self._loop.controller.wiring, changes)
-        return None if wiring is None else self._loop.rewired(wiring)
+        wiring = self._wiring_parameters.wiring_with(self._loop.controller.wiring, changes)
+        return None if wiring is None else self._loop.make_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
         """Read from this table from now on, and log what changed."""
-        before = self._configured().controller.wiring
-        self._configured().rewire(table)
-        changes = table.wiring.changes(before)
+        before = self._configured_loop().controller.wiring
+        self._configured_loop().rewire(table)
+        changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
         read = {one.topic for one in before.sources}
         for topic, type_ in sorted({(one.topic, one.type) for one in table.wiring.sources}):
             if topic not in read and not self.count_publishers(topic):
-                near = elsewhere(self, topic, type_)
+                near = describe_similar_topic(self, topic, type_)
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
@@ -513,14 +513,14 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            table = self._loop.rewired(self._wired.declare(wiring))
+            table = self._loop.make_table(self._wiring_parameters.declare(wiring))
             if self._recorder is not None:
                 text = read_regular(wiring.file).decode()
                 self._recorder.event("wiring", file=wiring.file, text=text)
             self._rewire(table)
             response.success = True
         except ValueError as error:
-            self._wired.declare(before, overridden=False)
+            self._wiring_parameters.declare(before, overridden=False)
             return self._refuse_rewiring(error, response)
         return response
 
@@ -546,7 +546,7 @@ def make_executor(name: str, context: Any) -> Executor:
 
 def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
     """Run the node until `stopped()` or until rclpy is shut down; the safe command comes last."""
-    executor = make_executor(parameters.settings(node).executor, node.context)
+    executor = make_executor(parameters.read_settings(node).executor, node.context)
     executor.add_node(node)
     try:
         while node.context.ok() and not stopped():
@@ -565,7 +565,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Status 0 means stopped or --help, 2 means bad input or that autostart failed.
     """
-    if answers_help("policy_node", ABOUT, parameters.declare, arguments):
+    if print_help_if_asked("policy_node", ABOUT, parameters.declare_parameters, arguments):
         return 0
     came: list[int] = []
 
@@ -573,7 +573,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         """Return whether a signal has come."""
         return bool(came)
 
-    _end_in_time()
+    _limit_shutdown_time()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
@@ -590,7 +590,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         freeze_garbage()
-        if parameters.settings(node).autostart and not _start(node, stopped):
+        if parameters.read_settings(node).autostart and not _configure_and_activate(node, stopped):
             return 2
         spin(node, stopped)
     except ValueError as error:
@@ -603,7 +603,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _end_in_time() -> None:
+def _limit_shutdown_time() -> None:
     """Make sure that the process ends within END_S after the first signal.
 
     This holds even if its main thread hangs: Python runs signal handlers on the main thread, but
@@ -624,7 +624,7 @@ def _end_in_time() -> None:
     threading.Thread(target=wait, name="end", daemon=True).start()
 
 
-def _start(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
+def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
     """Configure and activate unless `stopped()`; return whether that succeeded."""
     success = TransitionCallbackReturn.SUCCESS
     steps = (node.trigger_configure, node.trigger_activate)

@@ -21,7 +21,7 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.control.attention_view import attended_frame, attention_of, keys_of
+from an_control.control.attention_view import attended_frame, attention_columns, key_rows
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
 from an_control.record.layout import CommandKind
@@ -36,7 +36,7 @@ COMMAND_QOS = QoSProfile(
     liveliness_lease_duration=Infinite,
 )
 """The default profile, written out so that it can be compared with those of subscriptions."""
-EAR_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+LISTENING_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Profile of subscriptions to commands; it also receives from reliable publishers."""
 ARRIVAL_S = 0.5
 """Maximum time to wait for the last command to arrive, as a subscriber may hang."""
@@ -47,7 +47,7 @@ OnCommand = Callable[..., object]
 from then on."""
 
 
-def doubles(values: np.ndarray) -> array[float]:
+def to_float64_array(values: np.ndarray) -> array[float]:
     """Return `values` as a message's float64 array."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
@@ -61,7 +61,7 @@ class CommandOutput:
     """The publishers of commands (A,) in physical units on the wiring's topics, for any thread.
 
     With several topics, all messages of a command are sent together, in the wiring's order. In
-    shadow they are sent to `proposed_topics` instead, and this node has no publisher that could
+    shadow they are sent to `shadow_topics` instead, and this node has no publisher that could
     command. While it does not command, it records the commands of other nodes.
 
     Args:
@@ -90,13 +90,13 @@ class CommandOutput:
         self._lock = threading.Lock()
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
-            for one, topic in zip(self._messages, proposed_topics(command), strict=True)
+            for one, topic in zip(self._messages, shadow_topics(command), strict=True)
         ]
         self._publishers: list[Any] = []
         self._retiring: list[tuple[Any, float]] = []
         """Publishers that no longer command, with the time until which they are kept."""
         self._targets: list[Any] = []
-        self._ears: list[Any] = []
+        self._listening: list[Any] = []
         self._heard = np.full(len(command.actuators), np.nan)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
@@ -105,7 +105,7 @@ class CommandOutput:
         self.on_command: OnCommand = lambda *about: None
         """Called with each command, under the lock by which one goes out at a time."""
         if not shadow:
-            self._create()
+            self._create_publishers()
         self._listen()
 
     def open(self, *, shadow: bool) -> None:
@@ -114,14 +114,14 @@ class CommandOutput:
         if shadow:
             self._listen()
         else:
-            self._create()
-            self._close_ears()
+            self._create_publishers()
+            self._stop_listening()
         with self._lock:
             self._targets = self._proposed if shadow else self._publishers
         if shadow:
-            self._retire()
+            self._retire_publishers()
 
-    def shut(self) -> None:
+    def stop(self) -> None:
         """Stop publishing."""
         with self._lock:
             self._targets = []
@@ -165,10 +165,10 @@ class CommandOutput:
             counts = bool(whole and self._targets and self._targets is self._publishers)
             self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
             if counts:
-                self._last.record(values if self._exact else self._filled(), now_ns)
+                self._last.record(values if self._exact else self._carried_values(), now_ns)
         return True
 
-    def _filled(self) -> np.ndarray:
+    def _carried_values(self) -> np.ndarray:
         """Return the values (A,) that the messages hold, which may be rounded."""
         return np.concatenate([one.read(one.message) for one in self._messages])
 
@@ -192,10 +192,10 @@ class CommandOutput:
 
     def close(self) -> None:
         """Destroy the publishers, after the last command has arrived if possible."""
-        self._close_ears()
+        self._stop_listening()
         with self._lock:
             self._targets = []
-        self._retire()
+        self._retire_publishers()
         self._retirer.cancel()
         for publisher, until_s in self._retiring:
             with suppress(RuntimeError):  # rclpy was shut down already
@@ -207,7 +207,7 @@ class CommandOutput:
         for publisher in self._proposed:
             self._node.destroy_publisher(publisher)
 
-    def _create(self) -> None:
+    def _create_publishers(self) -> None:
         """Create the publishers of commands."""
         if not self._publishers:
             self._publishers = [
@@ -215,7 +215,7 @@ class CommandOutput:
                 for one in self._messages
             ]
 
-    def _retire(self) -> None:
+    def _retire_publishers(self) -> None:
         """Give up the publishers of commands when the last command has arrived.
 
         A timer checks that, so that the executor does not wait.
@@ -229,7 +229,7 @@ class CommandOutput:
         """Destroy the publishers whose last command has arrived, or has had its time."""
         kept = []
         for publisher, until_s in self._retiring:
-            if time.monotonic() >= until_s or _arrived(publisher):
+            if time.monotonic() >= until_s or _has_arrived(publisher):
                 self._node.destroy_publisher(publisher)
             else:
                 kept.append((publisher, until_s))
@@ -241,23 +241,23 @@ class CommandOutput:
 
     def _listen(self) -> None:
         """Subscribe to the commands of other nodes."""
-        if self._ears:
+        if self._listening:
             return
         for message, span in zip(self._messages, self._slices, strict=True):
-            self._ears.append(
+            self._listening.append(
                 self._node.create_subscription(
                     type(message.message),
                     message.topic,
                     partial(self._receive, message, span),
-                    EAR_QOS,
+                    LISTENING_QOS,
                 )
             )
 
-    def _close_ears(self) -> None:
+    def _stop_listening(self) -> None:
         """Unsubscribe from the commands of other nodes."""
-        for ear in self._ears:
+        for ear in self._listening:
             self._node.destroy_subscription(ear)
-        self._ears = []
+        self._listening = []
 
     def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
         """Record the command of another node; ignore one that does not fit the actuators."""
@@ -269,7 +269,7 @@ class CommandOutput:
                 self._last.record(heard, now_ns)
 
 
-def _arrived(publisher: Any) -> bool:
+def _has_arrived(publisher: Any) -> bool:
     """Return whether everything that was published has arrived, as far as the middleware knows."""
     try:
         return bool(publisher.wait_for_all_acked(Duration()))
@@ -277,14 +277,14 @@ def _arrived(publisher: Any) -> bool:
         return True
 
 
-def proposed_topics(command: CommandConfig) -> tuple[str, ...]:
+def shadow_topics(command: CommandConfig) -> tuple[str, ...]:
     """Return each message's topic in shadow: `~/proposed`, or below it if there are several."""
     if len(command.messages) == 1:
         return ("~/proposed",)
     return tuple(f"~/proposed/{one.topic.lstrip('~/')}" for one in command.messages)
 
 
-class Inside:
+class InsightOutput:
     """The publishers of the policy's insides, which send only while somebody subscribes.
 
     `~/attention` is (M, N), `~/keys` (N, k), and `~/channels` has ids and readings; the reading of
@@ -312,21 +312,23 @@ class Inside:
     ) -> None:
         """Send a tick's readings, keys and attention (as numbers and image), if there are any."""
         if self._channels.get_subscription_count():
-            channels = JointState(name=list(readings.ids), position=doubles(_scalars(readings)))
+            channels = JointState(
+                name=list(readings.ids), position=to_float64_array(_to_scalars(readings))
+            )
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         for publisher, values, labels in (
-            (self._attention, attention_of, ("query", "channel")),
-            (self._keys, keys_of, ("channel", "key")),
+            (self._attention, attention_columns, ("query", "channel")),
+            (self._keys, key_rows, ("channel", "key")),
         ):
             if publisher.get_subscription_count():
                 matrix = values(policy, readings.ids)
                 if matrix is not None:
-                    publisher.publish(_matrix(matrix, labels, readings.ids, stamp_ns))
+                    publisher.publish(_make_matrix(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
             picture = attended_frame(policy, table)
             if picture is not None:
-                image = _image(picture)
+                image = _make_image(picture)
                 set_stamp(image.header.stamp, stamp_ns)
                 self._attended.publish(image)
 
@@ -339,20 +341,20 @@ class Inside:
         self._node.destroy_publisher(self._channels)
 
 
-def _scalars(readings: Readings) -> np.ndarray:
+def _to_scalars(readings: Readings) -> np.ndarray:
     """Return the readings (N,), or the mean brightness of each patch's newest frame."""
     values = readings.values
     return values if values.ndim == 1 else values[:, -1].mean(axis=(1, 2))
 
 
-def _image(picture: np.ndarray) -> Image:
+def _make_image(picture: np.ndarray) -> Image:
     """Return an rgb8 message of uint8 pixels (H, W, 3)."""
     height, width, _ = picture.shape
     data = array("B", np.ascontiguousarray(picture, np.uint8).tobytes())
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
-def _matrix(
+def _make_matrix(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
     """Return a message of a matrix that has channels on one side.
@@ -364,7 +366,7 @@ def _matrix(
     words = [
         " ".join([label, *ids]) if label == "channel" else f"{label} {stamp_ns}" for label in labels
     ]
-    message = Float64MultiArray(data=doubles(values))
+    message = Float64MultiArray(data=to_float64_array(values))
     message.layout.dim = [
         MultiArrayDimension(label=words[0], size=rows, stride=rows * columns),
         MultiArrayDimension(label=words[1], size=columns, stride=columns),

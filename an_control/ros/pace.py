@@ -45,7 +45,7 @@ The maximum lets ticks wait again for a source as soon as it comes again."""
 NEVER_NS = 1 << 62
 
 
-class Pace:
+class TickSchedule:
     """The schedule of ticks, from the arrivals of messages; all times are of one clock, in ns.
 
     Args:
@@ -83,7 +83,7 @@ class Pace:
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
-    def arrived(self, source: str, now_ns: int) -> bool:
+    def record_message(self, source: str, now_ns: int) -> bool:
         """Record a message; return whether to tick now with what is there."""
         if now_ns < self._newest_ns:  # the clock was set back
             self.reset()
@@ -93,7 +93,7 @@ class Pace:
             self._interval_ns[source] += FORGET * (interval_ns - self._interval_ns[source])
         self._last_ns[source] = now_ns
         self._fresh.add(source)
-        if not self._complete(now_ns):
+        if not self._is_set_complete(now_ns):
             return False
         self._set_ns = now_ns
         on_time = now_ns >= self._earliest_ns()
@@ -101,7 +101,7 @@ class Pace:
             self._due_ns = now_ns + self._period_ns
         return on_time
 
-    def next_ns(self, now_ns: int) -> int:
+    def next_tick_ns(self, now_ns: int) -> int:
         """Return the time of the next tick, now or later, if no further message comes."""
         earliest_ns = max(self._earliest_ns(), now_ns)
         if self._due_ns is None:
@@ -112,11 +112,11 @@ class Pace:
         newer_ns = self._set_ns + self._set_interval_ns()
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
-    def ticked(self, now_ns: int) -> None:
+    def record_tick(self, now_ns: int) -> None:
         """Record a tick."""
         due_ns, period_ns = self._due_ns, self._period_ns
         if self._set_ns is not None:
-            due_ns = self._followed_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
+            due_ns = self._shifted_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
         if due_ns is not None:
             stalled = now_ns - due_ns > STALL * period_ns
             if stalled:
@@ -127,7 +127,7 @@ class Pace:
         self._ticked_ns, self._set_ns = now_ns, None
         self._fresh.clear()
 
-    def _followed_ns(self, due_ns: int, set_ns: int) -> int:
+    def _shifted_due_ns(self, due_ns: int, set_ns: int) -> int:
         """Return when the tick should have been due for a set complete at `set_ns`."""
         if self._set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
@@ -138,14 +138,15 @@ class Pace:
         shift = FOLLOW * (late - round(late))  # modulo a period
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
-    def _complete(self, now_ns: int) -> bool:
+    def _is_set_complete(self, now_ns: int) -> bool:
         """Return whether every source that ticks wait for has come since the last tick."""
         since_ns = now_ns - self._period_ns // 2
         return all(
-            name in self._fresh and self._last_ns[name] >= since_ns for name in self._paced(now_ns)
+            name in self._fresh and self._last_ns[name] >= since_ns
+            for name in self._awaited_sources(now_ns)
         )
 
-    def _paced(self, now_ns: int) -> list[str]:
+    def _awaited_sources(self, now_ns: int) -> list[str]:
         """Return the sources that ticks wait for: those that keep the pace and are not silent."""
         heard_ns = now_ns - int(SILENT * self._period_ns)
         return [
@@ -157,7 +158,7 @@ class Pace:
 
     def _set_interval_ns(self) -> float:
         """Return the mean interval between two sets: that of the slowest awaited source."""
-        paced = [self._interval_ns[name] for name in self._paced(self._newest_ns)]
+        paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 
     def _earliest_ns(self) -> int:

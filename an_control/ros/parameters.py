@@ -26,14 +26,14 @@ from rclpy.validate_full_topic_name import validate_full_topic_name
 from std_srvs import srv
 
 from an_control.ros.graph import temporary_node
-from an_control.ros.outputs import proposed_topics
+from an_control.ros.outputs import shadow_topics
 from an_control.ros.settings import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import without_middle
-from an_control.wiring.config import check_loops
+from an_control.wiring.checked_yaml import shorten_error
+from an_control.wiring.config import check_no_loops
 
 
-def declare(node: Node) -> None:
+def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
     Raises:
@@ -50,10 +50,10 @@ def declare(node: Node) -> None:
             else:
                 bounds = FloatingPointRange(from_value=low, to_value=high)
                 descriptor.floating_point_range = [bounds]
-        _declare(node, one.name, one.default, descriptor)
+        _declare_one(node, one.name, one.default, descriptor)
 
 
-def settings(node: Node) -> Settings:
+def read_settings(node: Node) -> Settings:
     """Return the current parameters.
 
     Raises:
@@ -61,7 +61,7 @@ def settings(node: Node) -> Settings:
     """
     values = {name: node.get_parameter(name).value for name in PARAMETERS}
     for name, value in values.items():
-        if reason := _choice_refusal(name, value):
+        if reason := _why_not_a_choice(name, value):
             raise ValueError(reason)
     for name in ("wiring", "model", "record", "black_box"):
         if "\0" in values[name]:
@@ -69,9 +69,9 @@ def settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def refusal(change: Parameter, *, configured: bool) -> str:
+def why_refused(change: Parameter, *, configured: bool) -> str:
     """Return why a parameter cannot be changed like this now, or ""."""
-    if reason := _choice_refusal(change.name, change.value):
+    if reason := _why_not_a_choice(change.name, change.value):
         return reason
     about = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}.get(change.name)
     when = "always" if about is None else about.when
@@ -82,16 +82,16 @@ def refusal(change: Parameter, *, configured: bool) -> str:
     return ""
 
 
-def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
+def _declare_one(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
     """Declare one parameter, and return its value, which a launch may have set."""
     try:
         return node.declare_parameter(name, default, descriptor).value
     except ParameterException as error:
-        reason = without_middle(error).removesuffix(f": {name}")
+        reason = shorten_error(error).removesuffix(f": {name}")
         raise ValueError(f"parameter {name}: {reason}") from None
 
 
-def _choice_refusal(name: str, value: Any) -> str:
+def _why_not_a_choice(name: str, value: Any) -> str:
     """Return why a value is not among a parameter's choices, or ""."""
     choices = PARAMETERS[name].choices if name in PARAMETERS else ()
     if choices and value not in choices:
@@ -131,24 +131,28 @@ class WiringParameters:
             declared = self._node.declare_parameters(
                 "",
                 [
-                    (key, value, ParameterDescriptor(description=f"{_what(key)}; set it to rewire"))
+                    (
+                        key,
+                        value,
+                        ParameterDescriptor(description=f"{_describe_key(key)}; set it to rewire"),
+                    )
                     for key, value in wiring.rewirable.items()
                 ],
                 ignore_override=not overridden,
             )
         except ParameterException as error:
-            raise ValueError(f"a parameter of the wiring: {without_middle(error)}") from None
+            raise ValueError(f"a parameter of the wiring: {shorten_error(error)}") from None
         finally:
             self._declaring = False
-        return self.changed(wiring, declared) or wiring
+        return self.wiring_with(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Undo `declare`, also if it was only half done."""
+        """Undo `declare_parameters`, also if it was only half done."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
-    def changed(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
+    def wiring_with(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
         """Return the wiring with these parameters, or None if none of them is the wiring's.
 
         Raises:
@@ -175,13 +179,13 @@ class WiringParameters:
             replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))
             for one in wiring.sources
         ]
-        own = (*proposed_topics(wiring.command), *OUTPUTS)
+        own = (*shadow_topics(wiring.command), *OUTPUTS)
         outputs = {self._node.resolve_topic_name(topic): topic for topic in own}
         for topic, key in commands.items():
             if topic in outputs:
                 allowed = f"a topic other than {outputs[topic]}, which this node publishes itself"
                 raise WiringError(wiring.file, key, topic, allowed)
-        check_loops(wiring.file, sources, {**outputs, **commands})
+        check_no_loops(wiring.file, sources, {**outputs, **commands})
 
     def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
         """Return a topic's name after expansion and remapping."""
@@ -197,7 +201,7 @@ class WiringParameters:
 _STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
 
 
-def _what(key: str) -> str:
+def _describe_key(key: str) -> str:
     """Return what a parameter of the wiring is, as text."""
     kind, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")
@@ -220,17 +224,21 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
         ValueError: If `node` is not a name.
         TimeoutError: If it does not answer.
     """
-    with _caller(node) as caller:
+    with _calling_node(node) as caller:
         client = AsyncParameterClient(caller, node)
         if not client.wait_for_services(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
         until_s = time.monotonic() + timeout_s
-        listed = _answer(caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s)
+        listed = _call_until_answered(
+            caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s
+        )
         for key in changes:
             if key not in listed.result.names:
-                return f"{node} has no {_unknown(key, listed.result.names)}"
+                return f"{node} has no {_describe_unknown_key(key, listed.result.names)}"
         parameters = [Parameter(key, value=value) for key, value in changes.items()]
-        answer = _answer(caller, lambda: client.set_parameters_atomically(parameters), until_s)
+        answer = _call_until_answered(
+            caller, lambda: client.set_parameters_atomically(parameters), until_s
+        )
         return "" if answer.result.successful else str(answer.result.reason or "refused")
 
 
@@ -245,16 +253,18 @@ def reload_wiring(node: str, timeout_s: float) -> str:
         ValueError: If `node` is not a name.
         TimeoutError: If it does not answer.
     """
-    with _caller(node) as caller:
+    with _calling_node(node) as caller:
         client: Any = caller.create_client(srv.Trigger, f"{node}/reload_wiring")
         if not client.wait_for_service(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
         until_s = time.monotonic() + timeout_s
-        answer = _answer(caller, lambda: client.call_async(srv.Trigger.Request()), until_s)
+        answer = _call_until_answered(
+            caller, lambda: client.call_async(srv.Trigger.Request()), until_s
+        )
         return "" if answer.success else str(answer.message or "refused")
 
 
-def _unknown(key: str, names: list[str]) -> str:
+def _describe_unknown_key(key: str, names: list[str]) -> str:
     """Return a description of a key that does not exist, with the existing names of its kind."""
     kind, _, rest = key.partition(".")
     name = rest.rpartition(".")[0]
@@ -264,7 +274,7 @@ def _unknown(key: str, names: list[str]) -> str:
 
 
 @contextmanager
-def _caller(node: str) -> Iterator[Node]:
+def _calling_node(node: str) -> Iterator[Node]:
     """Yield a temporary node for calls to `node`.
 
     Raises:
@@ -277,7 +287,7 @@ def _caller(node: str) -> Iterator[Node]:
         raise ValueError(f"{node!r} is not the name of a node") from error
 
 
-def _answer(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
+def _call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
     """Return the answer to `call`, which may be made more than once.
 
     Raises:

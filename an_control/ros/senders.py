@@ -15,7 +15,7 @@ TURN_NS = 5_000_000_000
 MAX_PUBLISHERS = 20
 
 
-class Rivals(NamedTuple):
+class RivalPair(NamedTuple):
     """Two publishers, by id, that send the same readings.
 
     `names` are the elements that both send; empty if their messages have no names.
@@ -26,7 +26,7 @@ class Rivals(NamedTuple):
     names: tuple[str, ...]
 
 
-class Senders:
+class TopicSenders:
     """The publishers of one topic, with their newest messages."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Senders:
         self._between_ns: dict[tuple[bytes, bytes], int] = {}
         """Time when a message of one publisher last came between two of another one."""
 
-    def note(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
+    def record(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
         """Record a message: its publisher, and the names in it, empty if it has none."""
         if publisher not in self._last and len(self._last) >= MAX_PUBLISHERS:
             self._last.clear()
@@ -48,12 +48,12 @@ class Senders:
                     self._between_ns[min(publisher, other), max(publisher, other)] = now_ns
         self._last[publisher] = self._count, tuple(names)
 
-    def rivals(self, now_ns: int) -> list[Rivals]:
+    def find_rivals(self, now_ns: int) -> list[RivalPair]:
         """Return the pairs of publishers that lately sent the same readings in turn."""
         found = []
         for (one, other), at_ns in self._between_ns.items():
             names, theirs = self._last[one][1], self._last[other][1]
             shared = tuple(name for name in names if name in theirs)
             if now_ns - at_ns < TURN_NS and (shared or not (names or theirs)):
-                found.append(Rivals(one, other, shared))
+                found.append(RivalPair(one, other, shared))
         return found

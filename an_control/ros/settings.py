@@ -14,7 +14,7 @@ from an_control.load import EngineName
 from an_control.policy import Monitor
 
 Trigger = Literal["sources", "timer"]
-When = Literal["start", "unconfigured", "always"]
+SettableWhen = Literal["start", "unconfigured", "always"]
 UNSET = -1.0
 """The value of a numeric parameter that means its default."""
 
@@ -39,25 +39,25 @@ class Parameter:
     choices: Mapping[str, str]
     bounds: tuple[Any, Any] | None
     unset: str
-    when: When
+    when: SettableWhen
 
     @property
     def description(self) -> str:
         """Description with the meaning of the values, for ROS and the launch files."""
         if self.choices or not self.unset:
-            return self.text + _listed(self.choices)
+            return self.text + _format_choices(self.choices)
         return f"{self.text}; {self.default:g} = {self.unset}"
 
     @property
     def option(self) -> str:
         """Description for a command-line option that may be left out."""
         if not self.unset:
-            return self.text + _listed(self.choices)
+            return self.text + _format_choices(self.choices)
         plain = {value: one for value, one in self.choices.items() if value != self.default}
-        return f"{self.text}{_listed(plain)}; by default {self.unset}"
+        return f"{self.text}{_format_choices(plain)}; by default {self.unset}"
 
 
-def _listed(choices: Mapping[str, str]) -> str:
+def _format_choices(choices: Mapping[str, str]) -> str:
     """Return choices and their meanings as text."""
     listed = [f"{value} ({meaning})" for value, meaning in choices.items()]
     return f": {', '.join(listed[:-1])} or {listed[-1]}" if listed else ""
@@ -70,7 +70,7 @@ def _parameter(
     choices: Mapping[str, str] | None = None,
     bounds: tuple[Any, Any] | None = None,
     unset: str = "",
-    when: When = "unconfigured",
+    when: SettableWhen = "unconfigured",
 ) -> Any:
     """Return the dataclass field of a parameter."""
     about = {"text": text, "choices": choices or {}, "bounds": bounds, "unset": unset, "when": when}
@@ -248,7 +248,7 @@ USE_SIM_TIME = Parameter(
 """The parameter that rclpy declares on every node."""
 
 
-def values_of(**options: Any) -> dict[str, Any]:
+def parameter_values(**options: Any) -> dict[str, Any]:
     """Return the parameters' values for these options; None stands for the default.
 
     Raises:

@@ -31,7 +31,7 @@ def without_shared_memory() -> Iterator[None]:
     They must be the first of the process. Nothing is changed if the user has chosen how to
     communicate, or uses another middleware.
     """
-    changes = _changes()
+    changes = _find_changes()
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -44,7 +44,7 @@ def without_shared_memory() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _changes() -> dict[str, str]:
+def _find_changes() -> dict[str, str]:
     """Return the variables that restrict Fast DDS to UDP, with the same range of discovery."""
     fast_dds = rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps")
     if not fast_dds or any(os.environ.get(name) for name in CHOSEN):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from an_control.disturbance.cables import NOISE, NOTHING
+from an_control.disturbance.signal_routing import NOISE, NOTHING
 from an_control.view.schema import Wire
 
 KEPT = 200

@@ -12,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
-from an_control.ros.graph import UNKNOWN, owner
+from an_control.ros.graph import UNKNOWN, owner_name
 from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
 
 TRIGGER = "std_srvs/srv/Trigger"
@@ -137,7 +137,7 @@ def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
 
 def _publishers(node: Node, topic: str) -> set[str]:
     """Return the names of the nodes that publish a topic."""
-    return {owner(one) for one in node.get_publishers_info_by_topic(topic)}
+    return {owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
 def _space(node: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.image import ImageConfig, cut
+from an_control.wiring.image import ImageConfig, cut_patches
 from an_control.wiring.messages import ALL
 from an_control.wiring.readers import Reader, Row
 
@@ -36,7 +36,7 @@ def is_image(fields: Any) -> bool:
     return set(fields) >= _IMAGE or set(fields) >= _COMPRESSED
 
 
-def needs_opencv() -> bool:
+def is_opencv_missing() -> bool:
     """Return whether OpenCV, which is needed to read images, is missing."""
     return importlib.util.find_spec("cv2") is None
 
@@ -58,12 +58,12 @@ class CameraReader(Reader):
         os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))
         image = self.image = config.image
         super().__init__([(config.id.replace(ALL, label), config) for label in image.labels()])
-        self._gray = _gray if set(fields) >= _IMAGE else _unpacked
+        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed
         self._limit_ns = limit_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
         """(stack, height, width) newest frames, newest last."""
-        self.patches = cut(self.frames, image.patch)
+        self.patches = cut_patches(self.frames, image.patch)
         """(N, stack, patch, patch) patches, in the order of `ids`."""
         self.reset()
 
@@ -71,7 +71,7 @@ class CameraReader(Reader):
         """Fill the stack with the next frame, because a new episode starts."""
         self._stamp_ns: int | None = None
 
-    def take_over(self, old: Reader) -> None:
+    def copy_state(self, old: Reader) -> None:
         """Copy the frames of another reader with the same settings."""
         if isinstance(old, CameraReader) and old.image == self.image:
             self.frames, self.patches = old.frames.copy(), old.patches.copy()
@@ -81,18 +81,18 @@ class CameraReader(Reader):
         """Add the message's image to the frames; write 0 for visible and NaN for hidden patches."""
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         if not stamp_ns or stamp_ns != self._stamp_ns:
-            self._see(message, stamp_ns)
+            self._add_frame(message, stamp_ns)
         row[:] = 0.0
         if self._hidden is not None:
             row[self._hidden] = np.nan
 
-    def _see(self, message: Any, stamp_ns: int) -> None:
+    def _add_frame(self, message: Any, stamp_ns: int) -> None:
         """Add a new frame; on an error the next frame fills the stack."""
         before_ns, self._stamp_ns = self._stamp_ns, None
         gray, alpha = self._gray(message, self.image)
         if gray.max() < BLACK:
             raise ValueError("a black image")
-        gray = _resized(gray, self.image.size)
+        gray = _resize(gray, self.image.size)
         for top, left, height, width in self.image.black:
             gray[top : top + height, left : left + width] = 0
         pause_ns = stamp_ns - before_ns if before_ns and stamp_ns else 1
@@ -101,15 +101,15 @@ class CameraReader(Reader):
         else:
             self.frames[:-1] = self.frames[1:]
             self.frames[-1] = gray
-        self.patches = cut(self.frames, self.image.patch)
-        self._hide(alpha)
+        self.patches = cut_patches(self.frames, self.image.patch)
+        self._update_hidden(alpha)
         self._stamp_ns = stamp_ns
 
-    def _hide(self, alpha: Gray | None) -> None:
+    def _update_hidden(self, alpha: Gray | None) -> None:
         """Update which patches are missing; fill the stack of patches that are visible again."""
         before, self._hidden = self._hidden, None
         if alpha is not None:
-            seen = cut(_resized(alpha, self.image.size)[None], self.image.patch)
+            seen = cut_patches(_resize(alpha, self.image.size)[None], self.image.patch)
             self._hidden = seen.reshape(len(seen), -1).max(axis=1) == 0
         if before is None:
             return
@@ -120,10 +120,10 @@ class CameraReader(Reader):
             whole = self.frames[:, : rows * part, : columns * part]
             spread = np.repeat(np.repeat(back.reshape(rows, columns), part, 0), part, 1)
             whole[:, spread] = whole[-1, spread]
-            self.patches = cut(self.frames, part)
+            self.patches = cut_patches(self.frames, part)
 
 
-def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the used part of an Image in gray (H, W), and its alpha if it has one."""
     encoding = str(message.encoding)
     if encoding not in PIXEL_BYTES:
@@ -138,15 +138,15 @@ def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     pixels = data.reshape(message.height, step)[:, : message.width * depth]
     if encoding == "mono16":
         high = 0 if message.is_bigendian else 1  # of each pixel's two bytes
-        return _cropped(pixels[:, high::2], image).copy(), None
-    picture = _cropped(pixels.reshape(message.height, message.width, depth), image)
+        return _crop(pixels[:, high::2], image).copy(), None
+    picture = _crop(pixels.reshape(message.height, message.width, depth), image)
     if depth == 1:
         return picture[:, :, 0].copy(), None
-    gray = _convert(f"{encoding[:-1].upper()}2GRAY")(picture)
+    gray = _make_colour_conversion(f"{encoding[:-1].upper()}2GRAY")(picture)
     return gray, np.ascontiguousarray(picture[:, :, 3]) if depth == 4 else None
 
 
-def _unpacked(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the used part of a CompressedImage in gray (H, W)."""
     import cv2
 
@@ -160,7 +160,7 @@ def _unpacked(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
             f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
-    return _convert("BGR2GRAY")(_cropped(np.asarray(picture, np.uint8), image)), None
+    return _make_colour_conversion("BGR2GRAY")(_crop(np.asarray(picture, np.uint8), image)), None
 
 
 def _check_size(height: int, width: int, image: ImageConfig) -> None:
@@ -170,7 +170,7 @@ def _check_size(height: int, width: int, image: ImageConfig) -> None:
         raise ValueError(f"{height} x {width} pixels, not {expected[0]} x {expected[1]}")
 
 
-def _cropped(picture: Gray, image: ImageConfig) -> Gray:
+def _crop(picture: Gray, image: ImageConfig) -> Gray:
     """Return the part of the picture that is used."""
     if image.crop is None:
         return picture
@@ -178,7 +178,7 @@ def _cropped(picture: Gray, image: ImageConfig) -> Gray:
     return picture[top : top + height, left : left + width]
 
 
-def _resized(gray: Gray, size: tuple[int, int]) -> Gray:
+def _resize(gray: Gray, size: tuple[int, int]) -> Gray:
     """Return the picture in this size, each pixel the mean of the area it covers."""
     if gray.shape == size:
         return gray
@@ -188,7 +188,7 @@ def _resized(gray: Gray, size: tuple[int, int]) -> Gray:
     return np.asarray(resized, np.uint8)
 
 
-def _convert(name: str) -> Callable[[Gray], Gray]:
+def _make_colour_conversion(name: str) -> Callable[[Gray], Gray]:
     """Return OpenCV's colour conversion of this name."""
     import cv2
 

@@ -18,14 +18,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.camera import CameraReader, is_image, needs_opencv
-from an_control.wiring.checked_yaml import Shown, WiringError
+from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
+from an_control.wiring.checked_yaml import Description, WiringError
 from an_control.wiring.command import CommandConfig
-from an_control.wiring.compile import Leaf, compile_source, follow
-from an_control.wiring.config import ChannelConfig, Names, SourceConfig, Wiring
+from an_control.wiring.compile import Leaf, compile_source, follow_field
+from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
-from an_control.wiring.messages import Resolver, element, message_class
-from an_control.wiring.readers import PROVEN_NS, Growing, Reader
+from an_control.wiring.messages import Resolver, element_path, message_class
+from an_control.wiring.readers import PROVEN_NS, GrowingReader, Reader
 
 
 class _Group(NamedTuple):
@@ -44,7 +44,7 @@ class _Group(NamedTuple):
         return self.fixed + sum(reader.expected for reader in self.readers)
 
 
-class Weights:
+class ChannelWeights:
     """The weights of a table's channels, in the table's layout.
 
     A source's weight is shared by its channels, the weight of an entry with a `*` by its elements.
@@ -53,7 +53,7 @@ class Weights:
     def __init__(self, feeds: Iterable[Feed]) -> None:
         self._groups: list[_Group] = []
         for feed in feeds:
-            if feed.config.weight is not None or not _weighs(feed):
+            if feed.config.weight is not None or not _has_own_weights(feed):
                 places = np.arange(feed.start, feed.stop)
                 self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
             else:
@@ -66,7 +66,7 @@ class Weights:
         readers: dict[int, list[Reader]] = {}
         start = feed.start
         for reader in feed.readers:
-            if isinstance(reader, Growing) and reader.wildcard:
+            if isinstance(reader, GrowingReader) and reader.wildcard:
                 config = reader.wildcard.config
                 weights[id(config)] = config.weight
                 readers.setdefault(id(config), []).append(reader)
@@ -94,19 +94,19 @@ class Weights:
         return there, of
 
 
-def weighs(feeds: Iterable[Feed]) -> bool:
+def has_weights(feeds: Iterable[Feed]) -> bool:
     """Return whether any source or channel of these feeds has a weight."""
-    return any(feed.config.weight is not None or _weighs(feed) for feed in feeds)
+    return any(feed.config.weight is not None or _has_own_weights(feed) for feed in feeds)
 
 
-def _weighs(feed: Feed) -> bool:
+def _has_own_weights(feed: Feed) -> bool:
     """Return whether any channel of a source has a weight of its own."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
 
 
-class Measured:
+class MeasuredPositions:
     """The positions of the actuators, read from the messages of the sources that the command names.
 
     Only actuators that hold their position or are moved to a start pose are read.
@@ -131,7 +131,7 @@ class Measured:
         """
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
         """(A,) whether the position of each actuator is needed."""
-        self._readers: dict[str, list[_Positions]] = {}
+        self._readers: dict[str, list[_PositionReader]] = {}
         for number, (message, span) in enumerate(
             zip(command.messages, command.slices, strict=True)
         ):
@@ -140,16 +140,18 @@ class Measured:
                 continue
             places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
             channels = [
-                ChannelConfig(name, measured.source, _named(measured.field, name))
+                ChannelConfig(name, measured.source, _with_actuator_name(measured.field, name))
                 for name in places
             ]
             cls = classes[measured.source]
             try:
-                leaves = [leaf for one in channels for leaf in follow(one, cls, resolve, file)]
+                leaves = [
+                    leaf for one in channels for leaf in follow_field(one, cls, resolve, file)
+                ]
             except WiringError as error:
                 key = f"{command.key(number)}.measured.field"
                 raise WiringError(file, key, measured.field, error.allowed) from None
-            positions = _Positions(*compile_source(leaves, set()), places)
+            positions = _PositionReader(*compile_source(leaves, set()), places)
             self._readers.setdefault(measured.source, []).append(positions)
 
     @property
@@ -158,7 +160,7 @@ class Measured:
         return tuple(self._readers)
 
     @property
-    def known(self) -> bool:
+    def all_measured(self) -> bool:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
 
@@ -168,20 +170,20 @@ class Measured:
             self.values = positions.read(message, self.values)
 
 
-def _named(field: str, name: str) -> str:
+def _with_actuator_name(field: str, name: str) -> str:
     """Return a field path with the actuator's name for the `*`, in quotes where it needs them."""
     before, starred, after = field.partition("[*]")
-    return element(before, name) + after if starred else field.replace("*", name)
+    return element_path(before, name) + after if starred else field.replace("*", name)
 
 
-class _Positions:
+class _PositionReader:
     """A reader of the positions in one message of a source.
 
     `places` gives the index in the command for each actuator's name.
     """
 
     def __init__(
-        self, readers: list[Reader], names: list[Names], places: Mapping[str, int]
+        self, readers: list[Reader], names: list[MessageNames], places: Mapping[str, int]
     ) -> None:
         self._readers, self._names = readers, names
         found = [name for reader in readers for name in reader.ids]
@@ -240,7 +242,7 @@ class Readings(NamedTuple):
         there, of = self.weights or (len(self.ids), self.expected)
         return there / of if of else 1.0
 
-    def enough(self, share: float) -> bool:
+    def has_share(self, share: float) -> bool:
         """Return whether any channel and at least `share` (0..1) of the expected are present."""
         there, of = self.weights or (len(self.ids), self.expected)
         return bool(self.ids) and there >= (share - _ROUNDING) * of
@@ -311,18 +313,20 @@ class ChannelTable:
         self._leaves: dict[int, tuple[ChannelConfig, Any, list[Leaf]]] = {}
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._open = len(taken) < len(wiring.channels)
-        self._feeds = {one.name: self._feed(one, taken, like) for one in wiring.sources}
+        self._feeds = {one.name: self._make_feed(one, taken, like) for one in wiring.sources}
         self._required = [feed for feed in self._feeds.values() if feed.config.required]
-        self.measured: Measured | None = None
+        self.measured: MeasuredPositions | None = None
         """Positions of the actuators, if the wiring says where they are measured."""
         if wiring.command.measured:
-            self.measured = Measured(wiring.command, self.message_classes, resolve, wiring.file)
+            self.measured = MeasuredPositions(
+                wiring.command, self.message_classes, resolve, wiring.file
+            )
         self._of_images = bool(wiring.images)
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
 
-    def _feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
+    def _make_feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
         """Return the feed of a source, taken from `like` with its state if the source is unchanged.
 
         With wildcards, feeds depend on each other, and every feed is made again.
@@ -341,27 +345,29 @@ class ChannelTable:
                 before = like._channels[source.name]
                 if len(before) == len(channels) and all(map(is_, before, channels)):
                     self._leaves |= {id(one): like._leaves[id(one)] for one in channels}
-                    return old.renewed(source)
+                    return old.with_config(source)
         if self.wiring.images:
-            return Feed(source, [self._camera(c, cls, source) for c in channels], ())
+            return Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
         for one in channels:
             known = None if like is None else like._leaves.get(id(one))
             if known is None or known[1] is not cls:
-                known = one, cls, follow(one, cls, self._resolve, file)
+                known = one, cls, follow_field(one, cls, self._resolve, file)
             self._leaves[id(one)] = known
         leaves = [leaf for one in channels for leaf in self._leaves[id(one)][2]]
         return Feed(source, *compile_source(leaves, taken))
 
-    def _camera(self, channel: ChannelConfig, cls: Any, source: SourceConfig) -> CameraReader:
+    def _make_camera_reader(
+        self, channel: ChannelConfig, cls: Any, source: SourceConfig
+    ) -> CameraReader:
         """Return the reader of a camera channel; raise WiringError if it cannot be read."""
         key = f"channels.{channel.id}.image"
         fields = cls.get_fields_and_field_types()
         if not is_image(fields):
             allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
             raise WiringError(self.wiring.file, key, source.type, allowed)
-        if needs_opencv():
+        if is_opencv_missing():
             allowed = "an installed OpenCV (pip install 'an_control[camera]')"
-            raise WiringError(self.wiring.file, key, Shown("an image"), allowed)
+            raise WiringError(self.wiring.file, key, Description("an image"), allowed)
         return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
 
     def _lay_out(self) -> None:
@@ -373,7 +379,7 @@ class ChannelTable:
         self._ids = tuple(id_ for reader in readers for id_ in reader.ids)
         self._raw = np.full(len(self._ids), np.nan)
         self._values = np.empty(len(self._ids))
-        self._curves = _curves(configs)
+        self._curves = _find_curves(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
         self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
@@ -385,7 +391,9 @@ class ChannelTable:
         stop = 0
         for feed in self._feeds.values():
             stop = feed.lay_out(stop, self._raw)
-        self._weights = Weights(self._feeds.values()) if weighs(self._feeds.values()) else None
+        self._weights = (
+            ChannelWeights(self._feeds.values()) if has_weights(self._feeds.values()) else None
+        )
 
     def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
         """Keep a source's newest message. This is cheap and never fails on a message's content.
@@ -404,9 +412,9 @@ class ChannelTable:
         """
         self._feeds[source].store(message, stamp_ns, arrival_ns)
 
-    def complete(self, stamp_ns: int) -> bool:
+    def has_step(self, stamp_ns: int) -> bool:
         """Return whether every source has its message of the step with this stamp (lockstep)."""
-        return all([feed.in_time(0, stamp_ns) for feed in self._feeds.values()])
+        return all([feed.is_in_time(0, stamp_ns) for feed in self._feeds.values()])
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
         """Return the readings of this tick.
@@ -424,7 +432,7 @@ class ChannelTable:
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.unread and feed.scan(lockstep) for feed in feeds]):
                 self._lay_out()
-                self._notice_new()
+                self._add_new_notices()
             if self.measured is not None:
                 for source in self.measured.sources:
                     for message, _, _ in self._feeds[source].unread:
@@ -434,7 +442,7 @@ class ChannelTable:
                     feed.extract(lockstep)
             ok = self._convert()
         new, since_ns = False, NEVER_NS
-        fresh = [not feed.error and feed.in_time(now_ns, stamp_ns) for feed in feeds]
+        fresh = [not feed.error and feed.is_in_time(now_ns, stamp_ns) for feed in feeds]
         for feed, in_time in zip(feeds, fresh, strict=True):
             if not in_time:
                 ok[feed.start : feed.stop] = False
@@ -452,8 +460,8 @@ class ChannelTable:
         if (pattern, fresh) != self._last:
             self._last = pattern, fresh
             self._ok = ok
-            self._notice(fresh, now_ns, stamp_ns)
-        ids = self._ids_of(pattern, ok)
+            self._add_notices(fresh, now_ns, stamp_ns)
+        ids = self._present_ids(pattern, ok)
         if self._of_images:
             values = np.concatenate([camera.patches for camera in self.cameras])[ok]
         elif len(ids) == len(self._ids):
@@ -501,7 +509,7 @@ class ChannelTable:
         np.minimum(values, self._high, out=values)
         return ok
 
-    def _ids_of(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+    def _present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
         """Return the ids of the channels that are `ok` (N,); `pattern` holds the same as bytes."""
         ids = self._present.get(pattern)
         if ids is None:
@@ -530,13 +538,13 @@ class ChannelTable:
         """Number of channels that should be present."""
         return sum([feed.expected for feed in self._feeds.values()])
 
-    def ids_named(self, source: str, names: Collection[str]) -> list[str]:
+    def ids_with_names(self, source: str, names: Collection[str]) -> list[str]:
         """Return the ids of a source's channels that messages with these names hold.
 
         All channels of the source are returned if `names` is empty.
         """
         readers = self._feeds[source].readers
-        return [id_ for reader in readers for id_ in reader.ids_named(names)]
+        return [id_ for reader in readers for id_ in reader.ids_with_names(names)]
 
     def why_missing(self, now_ns: int) -> dict[str, list[str]]:
         """Return the ids of the channels that were missing at the last read, by reason."""
@@ -544,11 +552,11 @@ class ChannelTable:
         for feed in self._feeds.values():
             late = "" if feed.fresh and feed.messages else feed.why_late(now_ns, None)
             first: dict[str, str] = {}
-            wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+            wanted = feed.reported_channels() & ~self._ok[feed.start : feed.stop]
             for place in np.flatnonzero(wanted).tolist():
                 reason = late or feed.error or feed.why_missing(place, now_ns)
                 if reason not in first:
-                    first[reason] = reason if late else _with_detail(reason, feed.detail(place))
+                    first[reason] = reason if late else _join_detail(reason, feed.detail(place))
                 found.setdefault(first[reason], []).append(self._ids[feed.start + place])
         return found
 
@@ -560,13 +568,13 @@ class ChannelTable:
         """Return the names of the required sources that were missing at the last read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
-    def notices(self) -> list[Notice]:
+    def take_notices(self) -> list[Notice]:
         """Return and clear the notices of what was lost and what came back since the last call."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
-    def notice_anew(self) -> None:
+    def reset_notices(self) -> None:
         """Clear all notices, so that the next read reports everything that is lost by then."""
         self._notices.clear()
         self._last = None
@@ -574,7 +582,7 @@ class ChannelTable:
         for feed in self._feeds.values():
             feed.fresh = True
 
-    def _notice(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
+    def _add_notices(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
         """Add notices of the sources and channels whose state differs from the previous read."""
         for feed, in_time in zip(self._feeds.values(), fresh, strict=True):
             name = feed.config.name
@@ -585,9 +593,9 @@ class ChannelTable:
                 self._notices.append(Notice("lost", name, (), reason, not feed.messages))
             feed.fresh = in_time
             if in_time:
-                self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
+                self._add_channel_notices(feed, now_ns if stamp_ns is None else feed.arrival_ns)
 
-    def _notice_new(self) -> None:
+    def _add_new_notices(self) -> None:
         """Add notices of the elements that wildcards added after their first message."""
         for feed in self._feeds.values():
             new = [id_ for reader in feed.growing for id_ in reader.appeared]
@@ -597,13 +605,13 @@ class ChannelTable:
                 reason = f"expected once they have come for {PROVEN_NS / 1e9:g} s"
                 self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
 
-    def _notice_channels(self, feed: Feed, now_ns: int) -> None:
+    def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
         """Add notices of single channels, one notice for all channels with the same reason."""
         span = slice(feed.start, feed.stop)
         ok, fine = self._ok[span], self._fine[span]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.listed()).tolist():
+        for index in np.flatnonzero((ok != fine) & feed.reported_channels()).tolist():
             id_ = self._ids[feed.start + index]
             if ok[index]:
                 groups["recovered", ""].append(id_)
@@ -613,7 +621,7 @@ class ChannelTable:
                 groups["lost", reason].append(id_)
         fine[:] = ok
         for (kind, reason), ids in groups.items():
-            reason = _with_detail(reason, details.get(reason, ""))
+            reason = _join_detail(reason, details.get(reason, ""))
             self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
 
     def status(self, now_ns: int) -> list[SourceStatus]:
@@ -629,8 +637,8 @@ class ChannelTable:
                 repeats=feed.repeats,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
-                missing=self._missing(feed),
-                reasons=self._reasons(feed),
+                missing=self._missing_ids(feed),
+                reasons=self._missing_reasons(feed),
                 unexpected=sum(reader.unexpected for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -638,22 +646,22 @@ class ChannelTable:
             for feed in self._feeds.values()
         ]
 
-    def _missing(self, feed: Feed) -> tuple[str, ...]:
+    def _missing_ids(self, feed: Feed) -> tuple[str, ...]:
         """Return the ids of a source's channels that should be present and are missing."""
-        wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+        wanted = feed.reported_channels() & ~self._ok[feed.start : feed.stop]
         return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))
 
-    def _reasons(self, feed: Feed) -> tuple[str, ...]:
+    def _missing_reasons(self, feed: Feed) -> tuple[str, ...]:
         """Return why the first channels of a source are missing; empty if the source is missing."""
         if not feed.fresh or not feed.messages:
             return ()
         read_ns = feed.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.explained() & ~self._ok[feed.start : feed.stop]
+        missing = feed.explained_channels() & ~self._ok[feed.start : feed.stop]
         found: dict[str, str] = {}
         for place in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.why_missing(place, read_ns)
             if reason not in found:
-                found[reason] = _with_detail(reason, feed.detail(place))
+                found[reason] = _join_detail(reason, feed.detail(place))
         return tuple(found.values())
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
@@ -670,7 +678,7 @@ class ChannelTable:
         for name, feed in table._feeds.items():
             old = self._feeds.get(name)
             if old is not None and old.config.type == feed.config.type and not feed.messages:
-                feed.take_over(old)
+                feed.copy_state(old)
         if table._open:
             table._lay_out()  # for what wildcards had taken up
         if table.measured is not None and self.measured is not None:
@@ -683,22 +691,22 @@ class ChannelTable:
         return table
 
 
-def _with_detail(reason: str, detail: str) -> str:
+def _join_detail(reason: str, detail: str) -> str:
     return f"{reason}: {detail}" if detail else reason
 
 
-def _wrapped(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return angles (n,) brought into -pi..pi; angles in that range keep every bit."""
     wrapped: NDArray[np.float64] = angles - math.tau * np.round(angles / math.tau)
     return wrapped
 
 
 Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-_CURVES: dict[str, Curve] = {"wrap": _wrapped, "sin": np.sin, "cos": np.cos}
+_CURVES: dict[str, Curve] = {"wrap": _wrap_angles, "sin": np.sin, "cos": np.cos}
 """Functions of an angle (rad) that an entry of the wiring may ask for; applied before scale."""
 
 
-def _curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
+def _find_curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
     """Return the functions to apply to readings, each with the places (n,) of its readings."""
     names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []

@@ -33,43 +33,43 @@ class WiringError(ValueError):
     Args:
         file: File of the wiring.
         key: Place in the file, dotted (`channels.height.scale`); "" for the whole file.
-        value: The value that is not allowed; it is shortened. `Shown` for a description of it.
+        value: The value that is not allowed, or a `Description` of it; it is shortened.
         allowed: What is allowed there, as text.
     """
 
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
         self.file, self.key, self.allowed = str(file), key, allowed
-        self.value = shown(value)
-        place = f"{self.file}: {_short(key)}" if key else self.file
+        self.value = quote_value(value)
+        place = f"{self.file}: {_shorten(key)}" if key else self.file
         problem = f"{self.value} is not allowed; allowed"
-        if isinstance(value, Missing):
+        if isinstance(value, MissingItem):
             problem = f"{self.value} is missing; needed"
         super().__init__(f"{place}: {problem}: {allowed}")
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return a value as text for an error: on one line, and short."""
-    return _short(value if isinstance(value, Shown) else repr(value))
+    return _shorten(value if isinstance(value, Description) else repr(value))
 
 
-def without_middle(error: Exception) -> str:
+def shorten_error(error: Exception) -> str:
     """Return the text of an error; of a long text only its two ends."""
     text = str(error)
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text, cut to `_SHOWN` characters."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-class Shown(str):
+class Description(str):
     """A description of a value, which errors print without quotes."""
 
     __slots__ = ()
 
 
-class Missing(Shown):
+class MissingItem(Description):
     """The name or description of something that is missing but needed."""
 
     __slots__ = ()
@@ -95,40 +95,40 @@ def read_yaml(path: str | Path) -> Entry:
         data = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise WiringError(
-            path, "", Shown(f"a file that cannot be read ({error})"), "a YAML file"
+            path, "", Description(f"a file that cannot be read ({error})"), "a YAML file"
         ) from None
     if len(data) > MAX_BYTES:
-        raise WiringError(path, "", Shown("a larger file"), f"at most {MAX_BYTES} bytes")
+        raise WiringError(path, "", Description("a larger file"), f"at most {MAX_BYTES} bytes")
     try:
-        return Entry(str(path), "", _build(yaml.parse(data.decode(), Loader=_PARSER)))
+        return Entry(str(path), "", _build_document(yaml.parse(data.decode(), Loader=_PARSER)))
     except UnicodeDecodeError as error:
-        raise WiringError(path, "", Shown(f"byte {error.start}"), "text in UTF-8") from None
-    except _Refused as refused:
-        raise WiringError(path, refused.key, Shown(refused), refused.allowed) from None
+        raise WiringError(path, "", Description(f"byte {error.start}"), "text in UTF-8") from None
+    except _RefusedYamlError as refused:
+        raise WiringError(path, refused.key, Description(refused), refused.allowed) from None
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         line = f"line {where.line + 1}: " if where else ""
         what = " ".join(filter(None, (error.context, error.problem)))
-        raise WiringError(path, "", Shown(line + what), _PLAIN) from None
+        raise WiringError(path, "", Description(line + what), _PLAIN) from None
     except yaml.YAMLError as error:
-        raise WiringError(path, "", Shown(f"unreadable text ({error})"), _PLAIN) from None
+        raise WiringError(path, "", Description(f"unreadable text ({error})"), _PLAIN) from None
 
 
-def _build(events: Iterable[yaml.Event]) -> object:
+def _build_document(events: Iterable[yaml.Event]) -> object:
     """Return the one document of a stream of YAML events."""
     document: list[object] = []
     open_nodes: list[_Sequence | _Mapping] = []
     sink: _Sequence | _Mapping = _Sequence(document)
     for event in events:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _Refused(event, "an alias or anchor", _PLAIN)
+            raise _RefusedYamlError(event, "an alias or anchor", _PLAIN)
         if getattr(event, "tag", None):
-            raise _Refused(event, "a tag", _PLAIN)
+            raise _RefusedYamlError(event, "a tag", _PLAIN)
         if isinstance(event, yaml.ScalarEvent):
-            sink.add(event, _scalar(event) if event.implicit[0] else event.value)
+            sink.add(event, _read_scalar(event) if event.implicit[0] else event.value)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(open_nodes) >= MAX_DEPTH:
-                raise _Refused(event, "one level more", f"{MAX_DEPTH} levels")
+                raise _RefusedYamlError(event, "one level more", f"{MAX_DEPTH} levels")
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             node = _Mapping(sink.key) if is_mapping else _Sequence([], sink.key)
             sink.add(event, node.value)
@@ -137,7 +137,7 @@ def _build(events: Iterable[yaml.Event]) -> object:
         elif isinstance(event, yaml.CollectionEndEvent):
             sink = open_nodes.pop()
         elif isinstance(event, yaml.DocumentStartEvent) and document:
-            raise _Refused(event, "a second document", "one document")
+            raise _RefusedYamlError(event, "a second document", "one document")
     return document[0] if document else None
 
 
@@ -163,22 +163,22 @@ class _Mapping:
     @property
     def key(self) -> str:
         """Place in the file of the value that comes next."""
-        return dotted(self._parent, self._key or "")
+        return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
         """Take the next key or the value that belongs to it."""
         if self._key is not None:
             self.value[self._key], self._key = value, None
         elif not isinstance(event, yaml.ScalarEvent):
-            raise _Refused(event, "a key that is no name", "a name", self.key)
+            raise _RefusedYamlError(event, "a key that is no name", "a name", self.key)
         elif event.value in self.value:
-            key = dotted(self._parent, event.value)
-            raise _Refused(event, f"a second {event.value!r}", "each name once", key)
+            key = join_keys(self._parent, event.value)
+            raise _RefusedYamlError(event, f"a second {event.value!r}", "each name once", key)
         else:
             self._key = event.value
 
 
-def _scalar(event: yaml.ScalarEvent) -> object:
+def _read_scalar(event: yaml.ScalarEvent) -> object:
     """Return a plain scalar's value by YAML 1.2's core schema."""
     text = event.value
     if text in _WORDS:
@@ -190,7 +190,7 @@ def _scalar(event: yaml.ScalarEvent) -> object:
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
-class _Refused(Exception):
+class _RefusedYamlError(Exception):
     """An error for YAML that is well-formed, but is more than plain data."""
 
     def __init__(self, event: Any, what: str, allowed: str, key: str = "") -> None:
@@ -198,7 +198,7 @@ class _Refused(Exception):
         self.allowed, self.key = allowed, key
 
 
-def dotted(parent: str, name: str) -> str:
+def join_keys(parent: str, name: str) -> str:
     """Return the dotted key of an entry below another one."""
     return f"{parent}.{name}" if parent and name else parent or name
 
@@ -219,7 +219,7 @@ class Entry:
         """Return the WiringError for this value."""
         empty = self.value is None and not self.key
         return WiringError(
-            self.file, self.key, Shown("an empty file") if empty else self.value, allowed
+            self.file, self.key, Description("an empty file") if empty else self.value, allowed
         )
 
     def items(self, what: str) -> Iterator[tuple[str, Entry]]:
@@ -227,7 +227,7 @@ class Entry:
         if not isinstance(self.value, dict) or not self.value:
             raise self.error(what)
         for name, value in self.value.items():
-            yield name, Entry(self.file, dotted(self.key, name), value)
+            yield name, Entry(self.file, join_keys(self.key, name), value)
 
     def fields(
         self,
@@ -252,13 +252,15 @@ class Entry:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
                 hint = f" ({unneeded[name]})" if name in unneeded else hint
-                raise WiringError(self.file, entry.key, Shown("this key"), ", ".join(known) + hint)
+                raise WiringError(
+                    self.file, entry.key, Description("this key"), ", ".join(known) + hint
+                )
         for name in required:
             if name not in found:
                 raise WiringError(
                     self.file,
                     self.key,
-                    Missing(repr(name)),
+                    MissingItem(repr(name)),
                     ", ".join(required),
                 )
         return found
@@ -295,17 +297,17 @@ _TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
 _TEXT = re.compile(r".{1,200}", re.DOTALL)
 
 
-def topic(entry: Entry) -> str:
+def read_topic(entry: Entry) -> str:
     """Return a topic name."""
     return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
-def max_age(entry: Entry) -> float:
+def read_max_age(entry: Entry) -> float:
     """Return a maximum age in seconds."""
     return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
-def number(
+def read_number(
     entry: Entry | None, default: float, what: str, *, low: float = -LARGEST, zero: bool = True
 ) -> float:
     """Return an optional number; `what` describes it in the error."""
@@ -317,14 +319,14 @@ def number(
     return value
 
 
-def source_name(entry: Entry, sources: tuple[str, ...]) -> str:
+def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
     """Return the name of one of the wiring's sources."""
     if entry.value not in sources:
         raise entry.error(f"one of the sources {', '.join(sources)}")
     return str(entry.value)
 
 
-def field_path(entry: Entry, *, many: bool) -> str:
+def read_field_path(entry: Entry, *, many: bool) -> str:
     """Return a field path that names one number, or with `many` several."""
     text = entry.text(SYNTAX, _TEXT)
     try:

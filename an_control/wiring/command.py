@@ -21,12 +21,12 @@ from an_control.wiring.checked_yaml import (
     LIMIT_S,
     LIMITS,
     Entry,
-    Missing,
+    MissingItem,
     WiringError,
-    field_path,
-    number,
-    source_name,
-    topic,
+    read_field_path,
+    read_number,
+    read_source_name,
+    read_topic,
 )
 from an_control.wiring.messages import ALL, MESSAGE_TYPE, parse_field
 
@@ -157,7 +157,7 @@ M = TypeVar("M", bound=MessageFields)
 
 
 @dataclass(frozen=True)
-class Messages(Generic[M]):
+class CommandMessageList(Generic[M]):
     """The messages of a command, in the order in which they are sent at every tick.
 
     Their actuators, one message after the other, are in the action's order.
@@ -185,7 +185,7 @@ class Messages(Generic[M]):
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
-    def check_once(self, file: str) -> None:
+    def check_unique(self, file: str) -> None:
         """Check that each topic and each actuator occurs once.
 
         Raises:
@@ -205,7 +205,7 @@ class Messages(Generic[M]):
 
 
 @dataclass(frozen=True)
-class CommandConfig(Messages[MessageConfig]):
+class CommandConfig(CommandMessageList[MessageConfig]):
     """The actuators in physical units, and the messages that carry their values to the robot."""
 
     @cached_property
@@ -270,9 +270,9 @@ def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> Comm
     Raises:
         WiringError: If a key or value is not allowed.
     """
-    messages = (_message(one, sources, 1.0 / rate_hz) for one in message_entries(entry))
+    messages = (_read_message(one, sources, 1.0 / rate_hz) for one in message_entries(entry))
     command = CommandConfig(tuple(messages))
-    command.check_once(entry.file)
+    command.check_unique(entry.file)
     return command
 
 
@@ -285,33 +285,33 @@ def message_entries(entry: Entry) -> list[Entry]:
     return [Entry(entry.file, f"{entry.key}[{i}]", one) for i, one in enumerate(entry.value)]
 
 
-def _message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
+def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
     """Return the configuration of one message."""
     fields = entry.fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
-    shared = shared_field(fields["field"]) if "field" in fields else None
+    shared = read_shared_field(fields["field"]) if "field" in fields else None
     actuators = fields["actuators"].items("at least one actuator")
     constants: dict[str, Constant] = {}
     type_ = fields["type"].text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
     if type_ == _TRAJECTORY:
         constants[_TIME_FROM_START] = step_s
     if "constants" in fields:
-        constants |= _constants(fields["constants"])
+        constants |= _read_constants(fields["constants"])
     config = MessageConfig(
-        topic=topic(fields["topic"]),
+        topic=read_topic(fields["topic"]),
         type=type_,
         field=shared,
-        actuators=tuple(_actuator(name, one, shared) for name, one in actuators),
-        measured=_measured(fields["measured"], sources) if "measured" in fields else None,
-        bring_up=_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
+        actuators=tuple(_read_actuator(name, one, shared) for name, one in actuators),
+        measured=_read_measured(fields["measured"], sources) if "measured" in fields else None,
+        bring_up=_read_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
         constants=constants,
     )
     _check_measured(entry, config)
     return config
 
 
-def shared_field(entry: Entry) -> str:
+def read_shared_field(entry: Entry) -> str:
     """Return a field path for several actuators, with at most one `*`, in brackets."""
     text = entry.value
     try:
@@ -325,7 +325,7 @@ def shared_field(entry: Entry) -> str:
     return str(text)
 
 
-def _constants(entry: Entry) -> dict[str, Constant]:
+def _read_constants(entry: Entry) -> dict[str, Constant]:
     """Return the values of other fields by field path."""
     constants: dict[str, Constant] = {}
     for path, one in entry.items("at least one field path and its value"):
@@ -335,7 +335,7 @@ def _constants(entry: Entry) -> dict[str, Constant]:
     return constants
 
 
-def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
+def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
     """Return the configuration of one actuator."""
     if not (_WORD.fullmatch(name) and name.isprintable()):
         allowed = "a name of visible characters without blanks"
@@ -346,21 +346,23 @@ def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
     safe = fields["safe"]
     return ActuatorConfig(
         name=name,
-        scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=number(fields.get("offset"), 0.0, "a finite number"),
+        scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
         limits=limits,
-        max_rate=number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
+        max_rate=read_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
         safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
         start=fields["start"].number(within, *limits) if "start" in fields else None,
-        field=own_field(entry, fields.get("field"), shared),
+        field=read_own_field(entry, fields.get("field"), shared),
     )
 
 
-def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
+def read_own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
     """Return the field path of one actuator's value, or None if it is given for all actuators."""
     if entry is None:
         if shared is None:
-            raise WiringError(actuator.file, actuator.key, Missing("'field'"), f"a field, {_PATH}")
+            raise WiringError(
+                actuator.file, actuator.key, MissingItem("'field'"), f"a field, {_PATH}"
+            )
         return None
     try:
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
@@ -371,18 +373,18 @@ def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str |
     return str(entry.value)
 
 
-def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
+def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
     """Return where positions are measured."""
     fields = entry.fields(("source", "field"))
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
         raise field.error("a field path with one *, for the actuator's name: position[*]")
-    if parse_field(field_path(field, many=True)).computed:
+    if parse_field(read_field_path(field, many=True)).computed:
         raise field.error("a field of positions, without a function")
-    return MeasuredConfig(source_name(fields["source"], sources), field.value)
+    return MeasuredConfig(read_source_name(fields["source"], sources), field.value)
 
 
-def _bring_up(entry: Entry) -> BringUpConfig:
+def _read_bring_up(entry: Entry) -> BringUpConfig:
     """Return how the robot is moved to its start pose."""
     fields = entry.fields(("max_rate", "tolerance", "timeout_s"))
     return BringUpConfig(
@@ -398,13 +400,16 @@ def _check_measured(entry: Entry, config: MessageConfig) -> None:
     without = next((one.name for one in config.actuators if one.start is None), None)
     if config.bring_up is not None and without is not None:
         key = f"{entry.key}.actuators.{without}"
-        raise WiringError(entry.file, key, Missing("'start'"), "a start for bring_up")
+        raise WiringError(entry.file, key, MissingItem("'start'"), "a start for bring_up")
     if config.bring_up is None and any(one.start is not None for one in config.actuators):
-        raise WiringError(entry.file, entry.key, Missing("'bring_up'"), "bring_up, for start")
+        raise WiringError(entry.file, entry.key, MissingItem("'bring_up'"), "bring_up, for start")
     if config.measured is None and (holding or config.bring_up is not None):
         why = "safe: hold" if holding else "bring_up"
         raise WiringError(
-            entry.file, entry.key, Missing("'measured'"), f"measured: {{source, field}}, for {why}"
+            entry.file,
+            entry.key,
+            MissingItem("'measured'"),
+            f"measured: {{source, field}}, for {why}",
         )
     moved = config.actuators if config.bring_up is not None else holding
     for actuator in moved:

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.checked_yaml import Missing, WiringError
+from an_control.wiring.checked_yaml import MissingItem, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
-from an_control.wiring.compile import follow, name_list
+from an_control.wiring.compile import find_name_list, follow_field
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.messages import (
     ALL,
@@ -24,13 +24,13 @@ from an_control.wiring.messages import (
     CASTS,
     DURATION,
     TIME,
-    Field,
+    FieldPath,
     FieldType,
     Resolver,
     field_types,
     message_class,
     parse_field,
-    stamp_of,
+    stamp_field,
 )
 from an_control.wiring.readers import Hop
 
@@ -98,18 +98,18 @@ class CommandMessage:
         self._places: list[int] = []
         self._arrays: dict[tuple[int, str], _Array] = {}
         for number, actuator in enumerate(config.actuators):
-            self._add(number, actuator, config)
+            self._add_actuator(number, actuator, config)
         for one in self._arrays.values():
-            self._complete(one)
+            self._check_complete(one)
         for path, value in config.constants.items():
             self._write_constant(path, value)
-        self._stamp = None if config.type in STARTS_NOW else stamp_of(self.message)
+        self._stamp = None if config.type in STARTS_NOW else stamp_field(self.message)
 
     def fill(self, values: Values, stamp_ns: int | None) -> None:
         """Write finite values (A,) and the stamp, if the type has one; None keeps the last."""
         for one in self._arrays.values():
             ordered = values if one.order is None else values[one.order]
-            setattr(one.parent, one.hops[-1].name, _elements(ordered, one.kind))
+            setattr(one.parent, one.hops[-1].name, _to_field_array(ordered, one.kind))
         if self._scalars:
             numbers = values.tolist()
             for place, (parent, name, cast, _) in zip(self._places, self._scalars, strict=True):
@@ -127,12 +127,12 @@ class CommandMessage:
         """
         values = np.empty(self._count)
         for place, (_, name, _, hops) in zip(self._places, self._scalars, strict=True):
-            values[place] = getattr(_reach(message, hops)[0], name)
+            values[place] = getattr(_find_parent(message, hops)[0], name)
         for one in self._arrays.values():
-            parent, names = _reach(message, one.hops)
+            parent, names = _find_parent(message, one.hops)
             data = np.asarray(getattr(parent, one.hops[-1].name), np.float64)
             order = slice(None) if one.order is None else one.order
-            values[order] = data[self._find(one, names, len(data))]
+            values[order] = data[self._element_indices(one, names, len(data))]
         if not np.isfinite(values).all():
             raise ValueError("a value that is not finite")
         return values
@@ -145,7 +145,7 @@ class CommandMessage:
     @property
     def exact(self) -> bool:
         """Whether its fields hold every float64 exactly."""
-        return all(kind.base == "double" for _, kind in self._kinds())
+        return all(kind.base == "double" for _, kind in self._value_types())
 
     def sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
         """Return the lowest and highest value (A,) within the limits that each field can hold.
@@ -159,11 +159,11 @@ class CommandMessage:
         """
         (message,) = [one for one in command.messages if one.topic == self.topic]
         low, high = np.array([actuator.limits for actuator in message.actuators]).T
-        for number, kind in self._kinds():
+        for number, kind in self._value_types():
             least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
             within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
-            low[number], high[number] = _inwards(actuator.limits, kind.base)
+            low[number], high[number] = _round_inwards(actuator.limits, kind.base)
             if not within or low[number] > high[number]:
                 key = f"{self._key}.actuators.{actuator.name}.limits"
                 allowed = f"limits with a value that its field, a {kind.base}, can hold"
@@ -172,26 +172,26 @@ class CommandMessage:
                 raise WiringError(self._file, key, list(actuator.limits), allowed)
         return low, high
 
-    def _kinds(self) -> list[tuple[int, FieldType]]:
+    def _value_types(self) -> list[tuple[int, FieldType]]:
         """Return the index and the field type of each actuator's value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
         for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
             kinds.append((place, field_types(type(parent))[name]))
         return kinds
 
-    def _add(self, number: int, actuator: Actuator, config: MessageFields) -> None:
+    def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
         """Find an actuator's field, and create the lists and names on the way to it."""
         own = actuator.field is not None
         key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
         text = actuator.field or config.field or ""
-        path = parse_field(text) if own else self._shared(text, number, actuator.name)
+        path = parse_field(text) if own else self._actuator_path(text, number, actuator.name)
         try:
             channel = ChannelConfig(actuator.name, "", text)
-            (leaf,) = follow(channel, type(self.message), self._resolve, self._file, path)
+            (leaf,) = follow_field(channel, type(self.message), self._resolve, self._file, path)
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._make_way(leaf.hops)
+            parent, names = self._create_path(leaf.hops)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = leaf.hops[-1]
@@ -202,36 +202,36 @@ class CommandMessage:
         if last.key is None:
             if any(one is parent and name == last.name for one, name, _, _ in self._scalars):
                 raise twice
-            self._scalars.append((parent, last.name, _cast(kind.base), leaf.hops))
+            self._scalars.append((parent, last.name, _make_cast(kind.base), leaf.hops))
             self._places.append(number)
             return
         one = self._arrays.setdefault((id(parent), last.name), _Array(leaf.hops, parent, kind, {}))
-        place = last.key if isinstance(last.key, int) else _place(names, last.key)
+        place = last.key if isinstance(last.key, int) else _index_of_name(names, last.key)
         if place in one.elements:
             raise twice
         one.elements[place] = number
         if isinstance(last.key, str):
             one.names = names
 
-    def _shared(self, text: str, number: int, name: str) -> Field:
+    def _actuator_path(self, text: str, number: int, name: str) -> FieldPath:
         """Return the field path of one actuator, from the path that the message has for all."""
         field = parse_field(text)
         steps = tuple(replace(s, key=name) if s.key == ALL else s for s in field.steps)
         cls, named = type(self.message), False
         for step in steps[:-1]:
             types = field_types(cls)
-            named |= name_list(types) is not None
+            named |= find_name_list(types) is not None
             kind = types.get(step.name)
             if kind is None or not kind.message:
-                return Field(steps)
+                return FieldPath(steps)
             cls = self._resolve(kind.message)
         types, last = field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
-            named |= name_list(types) is not None
+            named |= find_name_list(types) is not None
             steps = (*steps[:-1], replace(last, key=name if named else number))
-        return Field(steps)
+        return FieldPath(steps)
 
-    def _make_way(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
+    def _create_path(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
         """Return the part of the message with the last field, and the list of its elements' names.
 
         Names and messages on the way are appended to their lists.
@@ -250,7 +250,7 @@ class CommandMessage:
                 break
             inner = getattr(node, hop.name)
             if hop.key is not None:
-                place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
+                place = hop.key if isinstance(hop.key, int) else _index_of_name(names, hop.key)
                 kind = field_types(type(node))[hop.name]
                 if place > len(inner):
                     raise IndexError(f"{hop.name}[0] to {hop.name}[{len(inner)}]")
@@ -260,13 +260,13 @@ class CommandMessage:
             node = inner
         return node, names
 
-    def _complete(self, one: _Array) -> None:
+    def _check_complete(self, one: _Array) -> None:
         """Check that every element of an array is commanded; spare ones of a fixed size stay 0."""
         count = len(one.names) or 1 + max(one.elements)
         missing = next((place for place in range(count) if place not in one.elements), None)
         if missing is not None:
             element = one.names[missing] if one.names else missing
-            what = Missing(f"the actuator for {one.hops[-1].name}[{element}]")
+            what = MissingItem(f"the actuator for {one.hops[-1].name}[{element}]")
             allowed = "an actuator for each element, or none; other ones on another topic"
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
         order = np.array([one.elements[place] for place in range(count)], np.intp)
@@ -310,12 +310,12 @@ class CommandMessage:
             kind.base != "boolean" and isinstance(value, bool)
         ):
             fail(f"a {kind.base}")
-        elif number is not None and (problem := _misfit(number, kind.base)):
+        elif number is not None and (problem := _describe_misfit(number, kind.base)):
             fail(problem)
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
 
-    def _find(self, one: _Array, names: Any, count: int) -> Any:
+    def _element_indices(self, one: _Array, names: Any, count: int) -> Any:
         """Return the indices of the elements in an array of `count` elements beside these names."""
         if not one.names:
             if count != len(one.elements) and not one.kind.fixed:
@@ -369,7 +369,7 @@ def sendable_limits(
     return np.concatenate(low), np.concatenate(high)
 
 
-def _inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
+def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
     """Return limits rounded inwards to values of this field type."""
     low, high = limits
     if base == "double":
@@ -384,7 +384,7 @@ def _inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
     return float(lowest), float(highest)
 
 
-def _misfit(number: float, base: str) -> str:
+def _describe_misfit(number: float, base: str) -> str:
     """Return what a field of this type can hold if it cannot hold `number` exactly, else ""."""
     whole = _WHOLE.get(ARRAY_CODES[base])
     low, high = (whole.min, whole.max) if whole else _RANGES.get(base, (-LARGEST, LARGEST))
@@ -393,25 +393,25 @@ def _misfit(number: float, base: str) -> str:
     return "a whole number" if whole and number != int(number) else ""
 
 
-def _elements(values: Values, kind: FieldType) -> Any:
+def _to_field_array(values: Values, kind: FieldType) -> Any:
     """Return values as the array type that the field takes."""
     if kind.base == "double" and not kind.fixed:
         return array.array("d", np.ascontiguousarray(values).tobytes())
     if kind.base == "boolean":
-        return [*(values >= 0.5).tolist(), *[False] * _spare(len(values), kind)]
+        return [*(values >= 0.5).tolist(), *[False] * _count_spare(len(values), kind)]
     code = ARRAY_CODES[kind.base]
     cast = (values if code in "df" else np.rint(values)).astype(code)
     if not kind.fixed:
         return array.array(code, cast.tobytes())
-    return np.concatenate([cast, np.zeros(_spare(len(cast), kind), code)])
+    return np.concatenate([cast, np.zeros(_count_spare(len(cast), kind), code)])
 
 
-def _spare(count: int, kind: FieldType) -> int:
+def _count_spare(count: int, kind: FieldType) -> int:
     """Return the number of elements of a fixed-size array that are not commanded and stay 0."""
     return (kind.size or count) - count if kind.fixed else 0
 
 
-def _cast(base: str) -> Callable[[float], Any]:
+def _make_cast(base: str) -> Callable[[float], Any]:
     """Return the function from a float to the type of a single field."""
     if base == "boolean":
         return lambda value: value >= 0.5
@@ -420,7 +420,7 @@ def _cast(base: str) -> Callable[[float], Any]:
     return float if base == "double" else round
 
 
-def _place(names: Any, name: str) -> int:
+def _index_of_name(names: Any, name: str) -> int:
     """Return the index of a name among the names beside an element.
 
     Raises:
@@ -432,14 +432,14 @@ def _place(names: Any, name: str) -> int:
     return listed.index(name)
 
 
-def _reach(message: Any, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
+def _find_parent(message: Any, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
     """Return the part of a message with the last field, and the list of its elements' names."""
     node, names = message, None
     for hop in hops[:-1]:
         names = getattr(node, hop.names) if hop.names else names
         inner = getattr(node, hop.name)
         if hop.key is not None:
-            place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
+            place = hop.key if isinstance(hop.key, int) else _index_of_name(names, hop.key)
             if place >= len(inner):
                 raise ValueError(f"no {hop.name}[{hop.key}]")
             inner = inner[place]

@@ -14,32 +14,32 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.config import ChannelConfig, Names
+from an_control.wiring.config import ChannelConfig, MessageNames
 from an_control.wiring.messages import (
     ALL,
     DURATION,
     TIME,
-    Field,
+    FieldPath,
     FieldType,
     Mark,
     Resolver,
     Step,
     field_types,
-    mark_of,
+    find_mark,
     parse_field,
 )
 from an_control.wiring.readers import (
-    Angles,
+    AngleReader,
     Channel,
-    Elements,
+    ElementReader,
     Hop,
-    Marked,
+    MarkedReader,
+    NestedReader,
     Reader,
-    Scalars,
-    Walk,
+    ScalarReader,
     Wildcard,
-    array_getter,
-    pooled,
+    make_array_getter,
+    make_pooled_getter,
 )
 
 NAME_LISTS = ("name", "names", "joint_names")
@@ -72,7 +72,7 @@ class Leaf:
 
     @cached_property
     def nested(self) -> bool:
-        """Whether it needs the slow reader `Walk`: for lists of messages, and single octets."""
+        """Whether it needs `NestedReader`, for lists of messages and single octets."""
         lists = any(hop.key is not None for hop in self.hops[:-1])
         on_list = self.function is not None and self.hops[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.hops[-1].key is None)
@@ -95,8 +95,8 @@ class Leaf:
         return ".".join(part for hop in self.hops for part in hop.labels(hop.key) if part != ALL)
 
 
-def follow(
-    config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: Field | None = None
+def follow_field(
+    config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[Leaf]:
     """Return the numbers that a channel's field path leads to.
 
@@ -112,8 +112,8 @@ def follow(
     """
     field = field or parse_field(config.field)
     leaves = [
-        replace(leaf, mark=_mark_on(leaf.hops, cls, resolve))
-        for leaf in _Follower(config, field, resolve, file).follow(field.steps, cls, ())
+        replace(leaf, mark=_find_mark_on(leaf.hops, cls, resolve))
+        for leaf in _FieldFollower(config, field, resolve, file).follow(field.steps, cls, ())
     ]
     if config.pool is not None and not all(leaf.pools for leaf in leaves):
         allowed = "a list of numbers known by their places, such as ranges[*]"
@@ -128,11 +128,11 @@ def follow(
     return leaves
 
 
-def _mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
+def _find_mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
     """Return the mark of a field on the way to a number, or None if no field has one."""
     for place, hop in enumerate(hops):
-        if mark := mark_of(cls, hop.name):
-            return mark.inside(".".join(before.name for before in hops[:place]))
+        if mark := find_mark(cls, hop.name):
+            return mark.at_path(".".join(before.name for before in hops[:place]))
         type_ = field_types(cls)[hop.name]
         if type_.array or type_.message is None:
             return None
@@ -140,7 +140,9 @@ def _mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
     return None
 
 
-def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader], list[Names]]:
+def compile_source(
+    leaves: Sequence[Leaf], taken: set[str]
+) -> tuple[list[Reader], list[MessageNames]]:
     """Return the readers for a source's leaves, and the lists of names that they use.
 
     Args:
@@ -153,21 +155,21 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader
     angles: dict[tuple[Mark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
     arrays: dict[_Array, list[tuple[Channel, int | str]]] = defaultdict(list)
     rest: list[Reader] = []
-    names: dict[str, Names] = {}
+    names: dict[str, MessageNames] = {}
     for leaf in leaves:
         last = leaf.hops[-1]
         by_name = isinstance(last.key, str) and leaf.names is not None
         listed = leaf.names if by_name and not leaf.nested else None
         if listed is not None and listed not in names:
-            names[listed] = Names(listed)
+            names[listed] = MessageNames(listed)
         if leaf.open:
-            rest.append(_open_reader(leaf, names.get(listed or ""), taken))
+            rest.append(_make_wildcard_reader(leaf, names.get(listed or ""), taken))
             continue
-        channel = _take(leaf, taken)
+        channel = _reserve_channel(leaf, taken)
         if channel is None:
             continue
         if leaf.nested:
-            rest.append(Walk(leaf.hops, leaf.function, [channel]))
+            rest.append(NestedReader(leaf.hops, leaf.function, [channel]))
         elif leaf.function:
             angles[leaf.mark, leaf.path].append((channel, leaf.function))
         elif last.key is None:
@@ -176,23 +178,23 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader
             arrays[leaf.path, leaf.base == "octet", listed].append((channel, last.key))
     readers: list[Reader] = []
     for mark, numbers in scalars.items():
-        readers.append(_marked(Scalars(*zip(*numbers, strict=True)), mark))
+        readers.append(_with_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
     for (mark, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_marked(Angles(channels, path, functions), mark))
+        readers.append(_with_mark(AngleReader(channels, path, functions), mark))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
-        readers.append(Elements(path, array_getter(path, octets), channels, keys, beside))
+        readers.append(ElementReader(path, make_array_getter(path, octets), channels, keys, beside))
     return readers + rest, list(names.values())
 
 
-def _marked(reader: Reader, mark: Mark | None) -> Reader:
+def _with_mark(reader: Reader, mark: Mark | None) -> Reader:
     """Return the reader, with the mark if there is one."""
-    return reader if mark is None else Marked(reader, mark)
+    return reader if mark is None else MarkedReader(reader, mark)
 
 
-def _take(leaf: Leaf, taken: set[str]) -> Channel | None:
+def _reserve_channel(leaf: Leaf, taken: set[str]) -> Channel | None:
     """Return the channel of a leaf and reserve its id, or None if another channel has it."""
     if ALL not in leaf.config.id:
         return leaf.config.id, leaf.config
@@ -203,25 +205,27 @@ def _take(leaf: Leaf, taken: set[str]) -> Channel | None:
     return id_, leaf.config
 
 
-def _open_reader(leaf: Leaf, names: Names | None, taken: set[str]) -> Reader:
+def _make_wildcard_reader(leaf: Leaf, names: MessageNames | None, taken: set[str]) -> Reader:
     """Return the reader of a leaf with a wildcard."""
     if leaf.nested:
         wildcard = Wildcard(leaf.config, "", taken, by_name=leaf.names is not None)
-        return Walk(leaf.hops, leaf.function, wildcard=wildcard)
+        return NestedReader(leaf.hops, leaf.function, wildcard=wildcard)
     prefix = leaf.label()
     wildcard = Wildcard(
         leaf.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
     )
-    get = array_getter(leaf.path, leaf.base == "octet")
+    get = make_array_getter(leaf.path, leaf.base == "octet")
     if leaf.config.pool is not None:
-        get = pooled(get, leaf.config)
-    return Elements(leaf.path, get, names=names, wildcard=wildcard)
+        get = make_pooled_getter(get, leaf.config)
+    return ElementReader(leaf.path, get, names=names, wildcard=wildcard)
 
 
-class _Follower:
+class _FieldFollower:
     """A walk along one field path through the types of a message."""
 
-    def __init__(self, config: ChannelConfig, field: Field, resolve: Resolver, file: str) -> None:
+    def __init__(
+        self, config: ChannelConfig, field: FieldPath, resolve: Resolver, file: str
+    ) -> None:
         self._config, self._function = config, field.function
         self._resolve, self._file = resolve, file
 
@@ -237,12 +241,12 @@ class _Follower:
             named: Whether a message on the way has a list of names.
         """
         types = field_types(cls)
-        names = name_list(types)
+        names = find_name_list(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
             if self._function:
                 self._fail("an angle of one quaternion")
-            yield from self._everything(cls, hops)
+            yield from self._follow_all(cls, hops)
             return
         if step.name not in types:
             near = difflib.get_close_matches(step.name, types, 1)
@@ -253,14 +257,14 @@ class _Follower:
         for key in self._keys(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*hops, Hop(step.name, key, names, shown))
-            yield from self._after(rest, type_, new, named or names is not None)
+            yield from self._follow_rest(rest, type_, new, named or names is not None)
 
-    def _after(
+    def _follow_rest(
         self, rest: tuple[Step, ...], type_: FieldType, hops: tuple[Hop, ...], named: bool
     ) -> Iterator[Leaf]:
         """Yield the leaves of the rest of a path behind a field of this type."""
         if type_.message:
-            cls = self._class(type_.message)
+            cls = self._resolve_class(type_.message)
             if rest:
                 yield from self.follow(rest, cls, hops, named)
             elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
@@ -277,12 +281,12 @@ class _Follower:
         else:
             yield Leaf(self._config, hops, type_.base)
 
-    def _everything(self, cls: Any, hops: tuple[Hop, ...]) -> Iterator[Leaf]:
+    def _follow_all(self, cls: Any, hops: tuple[Hop, ...]) -> Iterator[Leaf]:
         """Yield every number of a message except stamps."""
         if len(hops) > _MAX_DEPTH:
             self._fail(f"a message of at most {_MAX_DEPTH} levels")
         types = field_types(cls)
-        names = name_list(types)
+        names = find_name_list(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
@@ -290,7 +294,7 @@ class _Follower:
                 shown = (True, type_.array)
                 new = (*hops, Hop(name, key, names, shown))
                 if type_.message:
-                    yield from self._everything(self._class(type_.message), new)
+                    yield from self._follow_all(self._resolve_class(type_.message), new)
                 elif type_.numeric:
                     yield Leaf(self._config, new, type_.base)
 
@@ -312,7 +316,7 @@ class _Follower:
             return range(type_.size)
         return (key,)
 
-    def _class(self, name: str) -> Any:
+    def _resolve_class(self, name: str) -> Any:
         """Return the message class of a type's name."""
         try:
             return self._resolve(name)
@@ -325,7 +329,7 @@ class _Follower:
         raise WiringError(self._file, key, self._config.field, allowed)
 
 
-def name_list(types: dict[str, FieldType]) -> str | None:
+def find_name_list(types: dict[str, FieldType]) -> str | None:
     """Return the name of the field that lists the names of a message's elements, or None."""
     for name in NAME_LISTS:
         type_ = types.get(name)
@@ -340,7 +344,7 @@ def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
     None is returned for a class with lists of messages, each of which may come from another sender.
     """
     types = field_types(cls)
-    if names := name_list(types):
+    if names := find_name_list(types):
         return attrgetter(names)
     if any(type_.array and type_.message for type_ in types.values()):
         return None
@@ -349,4 +353,4 @@ def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
 
 def lists_names(cls: Any) -> bool:
     """Return whether messages of this class name their elements."""
-    return name_list(field_types(cls)) is not None
+    return find_name_list(field_types(cls)) is not None

@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from an_control.wiring.checked_yaml import (
     LARGEST,
     LIMITS,
+    Description,
     Entry,
-    Shown,
     WiringError,
-    field_path,
-    max_age,
-    number,
+    read_field_path,
+    read_max_age,
+    read_number,
+    read_source_name,
+    read_topic,
     read_yaml,
-    source_name,
-    topic,
 )
 from an_control.wiring.command import CommandConfig, read_command
 from an_control.wiring.image import ImageConfig, read_image
@@ -206,22 +206,24 @@ class Wiring:
             name, _, part = rest.rpartition(".")
             entry = Entry(self.file, key, value)
             if (kind, part) == ("sources", "topic") and name in sources:
-                sources[name] = replace(sources[name], topic=topic(entry))
+                sources[name] = replace(sources[name], topic=read_topic(entry))
             elif (kind, part) == ("channels", "source") and name in channels:
-                source = source_name(entry, tuple(sources))
+                source = read_source_name(entry, tuple(sources))
                 channels[name] = replace(channels[name], source=source)
             elif (
                 (kind, part) == ("channels", "field")
                 and name in channels
                 and not channels[name].image
             ):
-                channels[name] = replace(channels[name], field=field_path(entry, many="*" in name))
+                channels[name] = replace(
+                    channels[name], field=read_field_path(entry, many="*" in name)
+                )
             else:
                 near = difflib.get_close_matches(key, self.rewirable, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
-                raise WiringError(self.file, key, Shown("this key"), allowed)
-        check_loops(self.file, sources.values(), self.command.topics)
+                raise WiringError(self.file, key, Description("this key"), allowed)
+        check_no_loops(self.file, sources.values(), self.command.topics)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def replaced(self, before: Wiring) -> dict[str, str]:
@@ -234,7 +236,7 @@ class Wiring:
         channels = tuple(one for one in self.channels if id(one) not in kept)
         return replace(self, sources=sources, channels=channels).rewirable
 
-    def changes(self, before: Wiring) -> list[str]:
+    def describe_changes(self, before: Wiring) -> list[str]:
         """Return what of `rewirable` was added, changed or removed since `before`, as texts."""
         kept = {*map(id, self.channels)} & {*map(id, before.channels)}
         new, old = (
@@ -264,16 +266,18 @@ def load_wiring(path: str | Path) -> Wiring:
     )
     if top["an_control_wiring"].number("1, the version of the format") != 1:
         raise top["an_control_wiring"].error("1, the version of the format")
-    sources = tuple(_source(name, e) for name, e in top["sources"].items("at least one source"))
+    sources = tuple(
+        _read_source(name, e) for name, e in top["sources"].items("at least one source")
+    )
     names = tuple(source.name for source in sources)
     channels = tuple(
-        _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
+        _read_channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
     )
     _check_images(top["channels"], channels)
     _check_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
-    check_loops(str(path), sources, command.topics)
+    check_no_loops(str(path), sources, command.topics)
     return Wiring(
         file=str(path),
         robot=top["robot"].text(_A_NAME, _NAME),
@@ -285,7 +289,7 @@ def load_wiring(path: str | Path) -> Wiring:
     )
 
 
-def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
+def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
     """Check that no source reads a topic to which the policy itself publishes.
 
     Args:
@@ -302,7 +306,7 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
             raise WiringError(file, f"sources.{source.name}.topic", source.topic, allowed)
 
 
-def _source(name: str, entry: Entry) -> SourceConfig:
+def _read_source(name: str, entry: Entry) -> SourceConfig:
     """Return the source of one entry of `sources`."""
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
@@ -314,16 +318,16 @@ def _source(name: str, entry: Entry) -> SourceConfig:
     rate = fields.get("rate_hz")
     return SourceConfig(
         name=name,
-        topic=topic(fields["topic"]),
+        topic=read_topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
-        max_age_s=max_age(fields["max_age_s"]),
-        required=_flag(fields.get("required")),
-        weight=_weight(fields.get("weight")),
+        max_age_s=read_max_age(fields["max_age_s"]),
+        required=_read_flag(fields.get("required")),
+        weight=_read_weight(fields.get("weight")),
         rate_hz=None if rate is None else rate.number(_RATE, *_RATES),
     )
 
 
-def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
+def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
     """Return the channel of one entry of `channels`."""
     if not (_ID.fullmatch(id_) and id_.isprintable()):
         allowed = "an id of visible characters without blanks, with at most one *"
@@ -333,14 +337,14 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         if "*" not in id_:
             raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
         fields = entry.fields(("source", "image"), ("max_age_s",))
-        max_age_s = max_age(fields["max_age_s"]) if "max_age_s" in fields else None
-        source, image = source_name(fields["source"], sources), read_image(fields["image"])
+        max_age_s = read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None
+        source, image = read_source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
-    path = parse_field(field_path(fields["field"], many="*" in id_))
-    if _flag(fields.get("wrap")) and path.computed:
+    path = parse_field(read_field_path(fields["field"], many="*" in id_))
+    if _read_flag(fields.get("wrap")) and path.computed:
         raise fields["wrap"].error("no wrap beside a function: sin, cos and angles need none")
     if "outside" in fields and "valid" not in fields:
         raise fields["outside"].error("valid: [lowest, highest] beside it")
@@ -348,31 +352,31 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         raise fields["pool"].error("a channel with a * in its id")
     return ChannelConfig(
         id=id_,
-        source=source_name(fields["source"], sources),
-        field=field_path(fields["field"], many="*" in id_),
-        scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=number(fields.get("offset"), 0.0, "a finite number"),
+        source=read_source_name(fields["source"], sources),
+        field=read_field_path(fields["field"], many="*" in id_),
+        scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].range(LIMITS, _FLOAT32) if "clip" in fields else None,
-        nan=_stand_in(fields.get("nan")),
-        inf=_stand_in(fields.get("inf")),
-        minus_inf=_stand_in(fields.get("-inf")),
+        nan=_read_replacement(fields.get("nan")),
+        inf=_read_replacement(fields.get("inf")),
+        minus_inf=_read_replacement(fields.get("-inf")),
         valid=fields["valid"].range(LIMITS, LARGEST) if "valid" in fields else None,
-        outside=_stand_in(fields.get("outside")),
-        pool=_pool(fields["pool"]) if "pool" in fields else None,
-        weight=_weight(fields.get("weight")),
-        wrap=_flag(fields.get("wrap")),
-        max_age_s=max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
+        outside=_read_replacement(fields.get("outside")),
+        pool=_read_pool(fields["pool"]) if "pool" in fields else None,
+        weight=_read_weight(fields.get("weight")),
+        wrap=_read_flag(fields.get("wrap")),
+        max_age_s=read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
 
-def _stand_in(entry: Entry | None) -> float | None:
+def _read_replacement(entry: Entry | None) -> float | None:
     """Return the value used for an unusable reading, or None if the reading is missing."""
     if entry is None or entry.value == "missing":
         return None
-    return number(entry, 0.0, "a finite number, or missing")
+    return read_number(entry, 0.0, "a finite number, or missing")
 
 
-def _flag(entry: Entry | None) -> bool:
+def _read_flag(entry: Entry | None) -> bool:
     """Return an optional true or false; False if there is no entry."""
     if entry is None:
         return False
@@ -381,12 +385,12 @@ def _flag(entry: Entry | None) -> bool:
     return entry.value
 
 
-def _weight(entry: Entry | None) -> float | None:
+def _read_weight(entry: Entry | None) -> float | None:
     """Return an optional weight."""
-    return None if entry is None else number(entry, 1.0, "a weight of 0 or more", low=0.0)
+    return None if entry is None else read_number(entry, 1.0, "a weight of 0 or more", low=0.0)
 
 
-def _pool(entry: Entry) -> PoolConfig:
+def _read_pool(entry: Entry) -> PoolConfig:
     """Return the settings of an entry `pool`."""
     fields = entry.fields(("size", "by"), ("elements",))
     size = fields["size"].number("a whole number of elements, 1 or more", 1, 1e6)
@@ -423,22 +427,24 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
     """Check that all channels are numbers, or all are patches of the same shape."""
     images = [channel.image for channel in channels if channel.image is not None]
     if images and len(images) < len(channels):
-        raise WiringError(entry.file, entry.key, Shown("fields and images"), "one or the other")
+        raise WiringError(
+            entry.file, entry.key, Description("fields and images"), "one or the other"
+        )
     if len({(image.patch, image.stack) for image in images}) > 1:
         raise WiringError(
-            entry.file, entry.key, Shown("images of several forms"), "one patch and one stack"
+            entry.file, entry.key, Description("images of several forms"), "one patch and one stack"
         )
 
 
 MISSING, TWICE = -1, -2
 """Index of a name that the message does not have, or has twice."""
-KEPT_LISTINGS = 16
+KEPT_NAME_LISTS = 16
 """Maximum number of lists of names whose places are remembered."""
 _SHOWN = 5
 """Maximum number of names in one log line."""
 
 
-class Listing:
+class NameList:
     """One list of names of a message, with the index of each name."""
 
     def __init__(self, number: int, names: Sequence[str]) -> None:
@@ -457,7 +463,7 @@ class Listing:
         return np.array(found, np.intp).reshape(-1)
 
 
-class Names:
+class MessageNames:
     """The names beside an array, shared by all arrays of the message.
 
     Lists of names that occur repeatedly, as when several publishers share a topic, are remembered.
@@ -468,9 +474,9 @@ class Names:
 
     def __init__(self, path: str) -> None:
         self._get = attrgetter(path)
-        self._kept: dict[tuple[str, ...], Listing] = {}
+        self._kept: dict[tuple[str, ...], NameList] = {}
         self._count = 0
-        self.listing = Listing(0, ())
+        self.listing = NameList(0, ())
 
     def update(self, message: Any) -> int:
         """Take the message's names as the current ones, and return the number of their list."""
@@ -480,20 +486,20 @@ class Names:
             listing = self._kept.get(key)
             if listing is None:
                 self._count += 1
-                listing = Listing(self._count, key)
-                if len(self._kept) >= KEPT_LISTINGS:
+                listing = NameList(self._count, key)
+                if len(self._kept) >= KEPT_NAME_LISTS:
                     self._kept.clear()
                 self._kept[key] = listing
             self.listing = listing
         return self.listing.number
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
+def describe_nearest_name(name: str, names: Sequence[str]) -> str:
     """Return which name of a message is nearest to a missing one, as text for a log line.
 
     If no name is similar, the text lists the names that the message has.
     """
-    if other := variant(name, names):
+    if other := describe_other_spelling(name, names):
         return f"it names {other}"
     if close := difflib.get_close_matches(name, names, 1):
         return f"it names {_quoted(close[0])}, which is similar"
@@ -504,14 +510,14 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return f"it names {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def variant(name: str, names: Sequence[str]) -> str:
+def describe_other_spelling(name: str, names: Sequence[str]) -> str:
     """Return the name that is another spelling of a missing one, with the remedy as text, or ""."""
     for alike, difference in _DIFFERENCES:
         for other in names:
             if alike(name, other):
                 return f"{_quoted(other)}, which differs in {difference}: {_WRITE_IT}"
     for other in names:
-        if _ends_with(other, name) or _ends_with(name, other):
+        if _differs_by_prefix(other, name) or _differs_by_prefix(name, other):
             return f"{_quoted(other)}, which differs in its prefix: {_WRITE_IT}"
     return ""
 
@@ -519,22 +525,24 @@ def variant(name: str, names: Sequence[str]) -> str:
 _WRITE_IT = "write it so in the wiring"
 _DIFFERENCES = (
     (lambda one, other: one.strip() == other.strip(), "blanks"),
-    (lambda one, other: _plain(one) == _plain(other), "how its characters are encoded"),
-    (lambda one, other: _plain(one).casefold() == _plain(other).casefold(), "case"),
+    (lambda one, other: _normalise(one) == _normalise(other), "how its characters are encoded"),
+    (lambda one, other: _normalise(one).casefold() == _normalise(other).casefold(), "case"),
     (
-        lambda one, other: _plain(one).casefold().strip() == _plain(other).casefold().strip(),
+        lambda one, other: (
+            _normalise(one).casefold().strip() == _normalise(other).casefold().strip()
+        ),
         "case and blanks",
     ),
 )
 """Tests of whether two names are nearly the same, each with what then differs."""
 
 
-def _plain(name: str) -> str:
+def _normalise(name: str) -> str:
     """Return a name with its characters in one encoding (NFKC)."""
     return unicodedata.normalize("NFKC", name)
 
 
-def _ends_with(long: str, short: str) -> bool:
+def _differs_by_prefix(long: str, short: str) -> bool:
     """Return whether `long` is `short` behind a prefix."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}

@@ -111,10 +111,12 @@ class FieldType:
 
 def field_types(cls: Any) -> dict[str, FieldType]:
     """Return the fields of a message class by name, in order."""
-    return {name: _field_type(text) for name, text in cls.get_fields_and_field_types().items()}
+    return {
+        name: _parse_field_type(text) for name, text in cls.get_fields_and_field_types().items()
+    }
 
 
-def _field_type(text: str) -> FieldType:
+def _parse_field_type(text: str) -> FieldType:
     """Parse the text of a field's type as rosidl writes it."""
     match = _FIELD_TYPE.fullmatch(text)
     if not match:
@@ -138,7 +140,7 @@ def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     return lambda message: _nanoseconds(get(message))
 
 
-def stamp_of(message: Any) -> Any:
+def stamp_field(message: Any) -> Any:
     """Return the part of a message that holds its stamp, or None if its type has none."""
     path = _stamp_path(type(message))
     return None if path is None else attrgetter(path)(message)
@@ -186,7 +188,7 @@ ALL = "*"
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldPath:
     """A parsed field path.
 
     Attributes:
@@ -210,7 +212,7 @@ class Field:
         return any(ALL in (step.name, step.key) for step in self.steps)
 
 
-def parse_field(text: str) -> Field:
+def parse_field(text: str) -> FieldPath:
     """Parse a field path.
 
     Raises:
@@ -225,12 +227,12 @@ def parse_field(text: str) -> Field:
     if call:
         if call[1] not in ANGLES:
             raise ValueError(f"unknown function {call[1]!r}")
-        return Field(_parse_steps(call[2]), call[1])
+        return FieldPath(_parse_steps(call[2]), call[1])
     if text == ALL:
-        return Field((Step(ALL),))
+        return FieldPath((Step(ALL),))
     if text.endswith(".*"):
-        return Field((*_parse_steps(text[:-2]), Step(ALL)))
-    return Field(_parse_steps(text))
+        return FieldPath((*_parse_steps(text[:-2]), Step(ALL)))
+    return FieldPath(_parse_steps(text))
 
 
 def _parse_steps(text: str) -> tuple[Step, ...]:
@@ -250,7 +252,7 @@ def _parse_steps(text: str) -> tuple[Step, ...]:
     raise ValueError(f"{text!r} is no field path")
 
 
-def element(field: str, name: str) -> str:
+def element_path(field: str, name: str) -> str:
     """Return the path of the element with this name, in quotes where it needs them.
 
     Example:
@@ -326,7 +328,7 @@ class Mark:
     absent: Callable[[Any], bool]
     reason: str
 
-    def inside(self, path: str) -> Mark:
+    def at_path(self, path: str) -> Mark:
         """Return the mark of a message that lies at this path in another message."""
         if not path:
             return self
@@ -334,7 +336,7 @@ class Mark:
         return Mark(self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}")
 
 
-def _covariance(field: str) -> Mark:
+def _covariance_mark(field: str) -> Mark:
     """Return the mark of a field of Imu, which is the first number of the field's covariance."""
     name = f"{field}_covariance"
     return Mark(
@@ -347,7 +349,7 @@ def _covariance(field: str) -> Mark:
 
 _MARKS: dict[str, tuple[Mark, ...]] = {
     "sensor_msgs/msg/Imu": tuple(
-        map(_covariance, ("orientation", "angular_velocity", "linear_acceleration"))
+        map(_covariance_mark, ("orientation", "angular_velocity", "linear_acceleration"))
     ),
     "sensor_msgs/msg/NavSatFix": (
         Mark(
@@ -360,7 +362,7 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
 }
 
 
-def mark_of(cls: Any, field: str) -> Mark | None:
+def find_mark(cls: Any, field: str) -> Mark | None:
     """Return the mark that the definition of a message class has for a field, or None."""
     marks = _MARKS.get(f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}", ())
     return next((mark for mark in marks if field in mark.fields), None)

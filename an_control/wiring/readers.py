@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.config import (
-    KEPT_LISTINGS,
+    KEPT_NAME_LISTS,
     MISSING,
     TWICE,
     ChannelConfig,
-    Names,
-    nearest,
-    variant,
+    MessageNames,
+    describe_nearest_name,
+    describe_other_spelling,
 )
 from an_control.wiring.messages import ALL, ANGLES, Mark
 
@@ -71,17 +71,19 @@ class Repairs:
         return np.where(np.isneginf(raw), of(self._minus_inf), values)
 
 
-def repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
+def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
     """Return the repairs of these channels, or None if none of them has any."""
     if any(config.repaired for config in configs):
         return Repairs(configs)
     return None
 
 
-def pooled(get: Callable[[Any], NDArray[Any]], config: ChannelConfig) -> Callable[[Any], Values]:
+def make_pooled_getter(
+    get: Callable[[Any], NDArray[Any]], config: ChannelConfig
+) -> Callable[[Any], Values]:
     """Return a function that reads a message's array and returns repaired readings by sectors."""
     assert config.pool is not None
-    size, by, repair = config.pool.size, config.pool.by, repairs([config])
+    size, by, repair = config.pool.size, config.pool.by, make_repairs([config])
     taken = slice(*(config.pool.elements or (None,)))
 
     def read(message: Any) -> Values:
@@ -134,7 +136,7 @@ class Presence:
         self.complete = True
         """Whether the newest message has all elements."""
 
-    def note(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
+    def record(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
         """Record that a message of time `now_ns` has these elements; None means all."""
         if there is None and self._settled and self.complete:
             self._now_ns = now_ns
@@ -222,14 +224,14 @@ class Reader(ABC):
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.ids = [id_ for id_, _ in channels]
         self.configs = [config for _, config in channels]
-        self._repairs = repairs(self.configs)
+        self._repairs = make_repairs(self.configs)
 
     @property
     def expected(self) -> int:
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def listed(self) -> Mask:
+    def reported_channels(self) -> Mask:
         """Return for which channels (len(ids),) a loss is reported."""
         return np.ones(len(self.ids), bool)
 
@@ -253,15 +255,15 @@ class Reader(ABC):
             return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
-    def _put(self, row: Row, where: slice | Mask, numbers: Any) -> None:
+    def _write(self, row: Row, where: slice | Mask, numbers: Any) -> None:
         """Write a message's numbers for the channels `where` into the row, repaired."""
         row[where] = numbers if self._repairs is None else self._repairs(numbers, where)
 
-    def note(self, there: Mask | None, time_ns: int) -> None:
+    def record_presence(self, there: Mask | None, time_ns: int) -> None:
         """Record that a message of this time had these channels; None means all."""
         return
 
-    def absence(self, index: int) -> str | None:
+    def why_absent(self, index: int) -> str | None:
         """Return why a channel is not in the message read last, or None if it is."""
         return None
 
@@ -273,7 +275,7 @@ class Reader(ABC):
         """Return what the newest message has in place of a channel of an earlier one, or ""."""
         return ""
 
-    def ids_named(self, names: Collection[str]) -> list[str]:
+    def ids_with_names(self, names: Collection[str]) -> list[str]:
         """Return the ids of channels in messages with these names; all if `names` is empty."""
         return list(self.ids)
 
@@ -281,12 +283,12 @@ class Reader(ABC):
         """Forget what earlier messages showed, because a new episode starts."""
         return
 
-    def take_over(self, old: Reader) -> None:
+    def copy_state(self, old: Reader) -> None:
         """Copy the state of another reader of the same channels."""
         return
 
 
-class Scalars(Reader):
+class ScalarReader(Reader):
     """A reader of numbers at the end of attribute paths."""
 
     def __init__(self, channels: Sequence[Channel], paths: Sequence[str]) -> None:
@@ -295,11 +297,11 @@ class Scalars(Reader):
 
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers at the attribute paths into the row."""
-        self._put(row, _ALL, self._get(message))
+        self._write(row, _ALL, self._get(message))
         return None
 
 
-class Angles(Reader):
+class AngleReader(Reader):
     """A reader of roll, pitch or yaw (rad) of one quaternion."""
 
     invalid = "the quaternion is zero or not finite"
@@ -312,11 +314,11 @@ class Angles(Reader):
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the angles of the message's quaternion into the row."""
         x, y, z, w = self._get(message)
-        self._put(row, _ALL, [function(x, y, z, w) for function in self._functions])
+        self._write(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
 
 
-class Marked(Reader):
+class MarkedReader(Reader):
     """A reader of numbers that the message may mark as not available."""
 
     def __init__(self, reader: Reader, mark: Mark) -> None:
@@ -352,7 +354,7 @@ class Wildcard:
         self.by_name = by_name
         self._taken = taken
 
-    def take(self, label: str) -> str | None:
+    def reserve_id(self, label: str) -> str | None:
         """Return the id for a new element and reserve it, or None if another channel has it."""
         id_ = self.config.id.replace(ALL, f"{self.prefix}{label}")
         if id_ in self._taken:
@@ -360,12 +362,12 @@ class Wildcard:
         self._taken.add(id_)
         return id_
 
-    def release(self, id_: str) -> None:
+    def release_id(self, id_: str) -> None:
         """Make the id of a dropped element available again."""
         self._taken.discard(id_)
 
 
-class Growing(Reader):
+class GrowingReader(Reader):
     """A reader of channels with keys; with a wildcard, it adds the elements that messages show."""
 
     def __init__(
@@ -373,7 +375,7 @@ class Growing(Reader):
     ) -> None:
         super().__init__(channels)
         if wildcard is not None and wildcard.config.pool is None:
-            self._repairs = repairs([wildcard.config])
+            self._repairs = make_repairs([wildcard.config])
         self.wildcard = wildcard
         self._unmatched = 0 if wildcard and wildcard.config.weight == 0.0 else 1
         self._keys = list(keys)
@@ -383,9 +385,9 @@ class Growing(Reader):
         """Ids added by messages after the first; the table clears them when it reports them."""
         self.dropped = 0
 
-    def listed(self) -> Mask:
+    def reported_channels(self) -> Mask:
         """Return for which channels (len(ids),) a loss is reported; of a wildcard, the expected."""
-        return self._presence.expected.copy() if self.wildcard else super().listed()
+        return self._presence.expected.copy() if self.wildcard else super().reported_channels()
 
     @property
     def max_age_s(self) -> float | None:
@@ -405,18 +407,20 @@ class Growing(Reader):
     @property
     def unexpected(self) -> int:
         """Number of channels that are or were lately present without being expected."""
-        return len(self.ids) - int(np.count_nonzero(self.listed())) if self.by_name else 0
+        return (
+            len(self.ids) - int(np.count_nonzero(self.reported_channels())) if self.by_name else 0
+        )
 
     @abstractmethod
     def grow(self, message: Any, time_ns: int) -> bool:
         """Add channels for new elements of this message; return whether the ids have changed."""
 
-    def note(self, there: Mask | None, time_ns: int) -> None:
+    def record_presence(self, there: Mask | None, time_ns: int) -> None:
         """Record that a message of this time had these channels; None means all."""
         if self.wildcard:
-            self._presence.note(there, time_ns)
+            self._presence.record(there, time_ns)
 
-    def set_gone(self, limit_ns: int) -> None:
+    def set_gone_after(self, limit_ns: int) -> None:
         """Set the time in ns without an element after which it counts as gone."""
         self._presence.gone_ns = limit_ns
 
@@ -424,16 +428,16 @@ class Growing(Reader):
         """Stop expecting elements that have not come lately."""
         self._presence.expect_present()
 
-    def same_wildcard(self, other: Growing) -> bool:
+    def has_same_wildcard(self, other: GrowingReader) -> bool:
         """Return whether both readers add the same elements."""
         mine, theirs = self.wildcard, other.wildcard
         return bool(
             mine and theirs and (mine.config, mine.prefix) == (theirs.config, theirs.prefix)
         )
 
-    def take_over(self, old: Reader) -> None:
+    def copy_state(self, old: Reader) -> None:
         """Copy the elements and their presence from another reader with a wildcard."""
-        if not (isinstance(old, Growing) and self.wildcard and old.wildcard):
+        if not (isinstance(old, GrowingReader) and self.wildcard and old.wildcard):
             return
         for key in old._keys:
             self._add(key)
@@ -441,9 +445,9 @@ class Growing(Reader):
             self._presence = old._presence.copy()
         else:
             self._presence.resize(np.full(len(self.ids), MISSING, np.intp), 0)
-        self._changed()
+        self._update_after_change()
 
-    def _take_up(self, keys: Collection[Any], time_ns: int) -> bool:
+    def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
         """Add new elements and drop stale ones; return whether the ids have changed."""
         stale = self._presence.stale()
         if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
@@ -461,13 +465,13 @@ class Growing(Reader):
         if not first and self.by_name:
             self.appeared += self.ids[len(kept) :]
         self._presence.resize(np.array(kept + added * [MISSING], np.intp), time_ns)
-        self._changed()
+        self._update_after_change()
         return bool(gone or added)
 
     def _add(self, key: Any) -> None:
         """Add one element, unless another channel has its id."""
         self._seen.add(key)
-        if self.wildcard and (id_ := self.wildcard.take(str(key))) is not None:
+        if self.wildcard and (id_ := self.wildcard.reserve_id(str(key))) is not None:
             self.ids.append(id_)
             self.configs.append(self.wildcard.config)
             self._keys.append(key)
@@ -477,18 +481,18 @@ class Growing(Reader):
         if not (self.wildcard and gone):
             return
         for place in gone:
-            self.wildcard.release(self.ids[place])
+            self.wildcard.release_id(self.ids[place])
             self._seen.discard(self._keys[place])
         self.dropped += len(gone)
         self.ids = [self.ids[place] for place in kept]
         self._keys = [self._keys[place] for place in kept]
         self.configs = [self.wildcard.config] * len(kept)
 
-    def _changed(self) -> None:
+    def _update_after_change(self) -> None:
         """Update what depends on the keys, after they have changed."""
 
 
-class Elements(Growing):
+class ElementReader(GrowingReader):
     """A reader of elements of one array of numbers, by index or by name.
 
     Args:
@@ -508,7 +512,7 @@ class Elements(Growing):
         get: Callable[[Any], NDArray[Any]],
         channels: Sequence[Channel] = (),
         keys: Sequence[int | str] = (),
-        names: Names | None = None,
+        names: MessageNames | None = None,
         wildcard: Wildcard | None = None,
     ) -> None:
         super().__init__(channels, keys, wildcard)
@@ -516,8 +520,8 @@ class Elements(Growing):
         self._field, self._get = field, get
         self._names = names
         self._length = 0
-        self._grown: tuple[int, int] | None = None
-        self._changed()
+        self._grown_for: tuple[int, int] | None = None
+        self._update_after_change()
 
     def length(self, message: Any) -> int:
         """Return the number of elements of the message's array."""
@@ -526,32 +530,32 @@ class Elements(Growing):
     def grow(self, message: Any, time_ns: int) -> bool:
         """Add channels for elements that this message shows for the first time."""
         length, names = self.length(message), self._names
-        form = (names.listing.number if names else 0, length)
-        if form == self._grown and self._presence.complete:
+        shape = (names.listing.number if names else 0, length)
+        if shape == self._grown_for and self._presence.complete:
             return False
         labels = names.listing.names[:length] if names else range(length)
-        changed = self._take_up(labels, time_ns)
-        self._grown = form
+        changed = self._add_new_elements(labels, time_ns)
+        self._grown_for = shape
         return changed
 
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the elements of the message into the row; return which it has, None for all."""
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
-            self._aim()
+            self._find_places()
         length = self._length = len(data)
         if self._reach <= length <= self._longest:
-            self._put(row, _ALL, data[self._index])
+            self._write(row, _ALL, data[self._index])
             return None
         here = (self._index >= 0) & (self._index < length) & (length <= self._longest)
-        self._put(row, here, data[self._index[here]])
+        self._write(row, here, data[self._index[here]])
         if not self._names:
             return here
         there = (self._index != MISSING) & (length > 0)
         row[there & ~here] = math.nan
         return there
 
-    def absence(self, index: int) -> str | None:
+    def why_absent(self, index: int) -> str | None:
         """Return why an element is not in the message read last, or None if it is."""
         place, length, names = self._index[index], self._length, self._longest
         if place < 0:
@@ -567,7 +571,7 @@ class Elements(Growing):
         of, more = (f" of {names}", f": {_ONE_EACH}") if self._names else ("", "")
         return f"{self._field} has {length}{of} elements{more}"
 
-    def ids_named(self, names: Collection[str]) -> list[str]:
+    def ids_with_names(self, names: Collection[str]) -> list[str]:
         """Return the ids of channels in messages with these names; all if `names` is empty."""
         if not (self._names and names):
             return list(self.ids)
@@ -577,7 +581,7 @@ class Elements(Growing):
         """Return the message's name that is nearest to an absent element's, as text, or ""."""
         if self._names is None or self._index[index] != MISSING:
             return ""
-        return nearest(str(self._keys[index]), self._named())
+        return describe_nearest_name(str(self._keys[index]), self._message_names())
 
     def replacement(self, index: int) -> str:
         """Return the newest message's name that may be another spelling of this one, or ""."""
@@ -585,25 +589,25 @@ class Elements(Growing):
             return ""
         if self._index[index] != MISSING:
             return "" if self._length else f"in the newest one {self._field} is empty"
-        other = variant(str(self._keys[index]), self._named())
+        other = describe_other_spelling(str(self._keys[index]), self._message_names())
         return f"the newest one names {other}" if other else ""
 
-    def _named(self) -> list[str]:
+    def _message_names(self) -> list[str]:
         """Return the names in the message read last."""
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
 
-    def _changed(self) -> None:
+    def _update_after_change(self) -> None:
         """Find the elements' places again, after the keys have changed."""
         self._aims: dict[int, NDArray[np.intp]] = {}
-        self._aim()
+        self._find_places()
 
-    def _aim(self) -> None:
+    def _find_places(self) -> None:
         """Find the elements' places in messages with the current list of names."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
         if index is None:
-            if len(self._aims) >= KEPT_LISTINGS:
+            if len(self._aims) >= KEPT_NAME_LISTS:
                 self._aims.clear()
             names = self._names
             index = names.listing.places(self._keys) if names else np.array(self._keys, np.intp)
@@ -614,7 +618,7 @@ class Elements(Growing):
         self._reach = int(index.max(initial=-1)) + 1 if whole else sys.maxsize
 
 
-def array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
+def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
     """Return a function that returns a message's array of numbers (n,), uncopied if possible."""
     get = attrgetter(path)
     if octets:
@@ -661,7 +665,7 @@ class Hop:
         return (self.name,) * name + (str(key),) * element
 
 
-class Walk(Growing):
+class NestedReader(GrowingReader):
     """A slow reader of numbers in lists of messages, angles in such lists, and single octets."""
 
     def __init__(
@@ -674,22 +678,22 @@ class Walk(Growing):
         own = ".".join(part for hop in hops for part in hop.labels(hop.key))
         super().__init__(channels, [own] * len(channels), wildcard)
         self._hops = tuple(hops)
-        self.merges = _by_name(hops)
+        self.merges = _selects_by_name(hops)
         self._angle = ANGLES[function] if function else None
         self._found: dict[str, float] = {}
 
     def grow(self, message: Any, time_ns: int) -> bool:
         """Add channels for numbers that this message shows for the first time."""
-        return self._take_up(self._walk_all(message), time_ns)
+        return self._add_new_elements(self._walk_all(message), time_ns)
 
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers of the message into the row; return which it has, None for all."""
         found = self._found = self._walk_all(message)
         there = np.array([key in found for key in self._keys], bool)
-        self._put(row, there, [found[key] for key in self._keys if key in found])
+        self._write(row, there, [found[key] for key in self._keys if key in found])
         return None if there.all() else there
 
-    def absence(self, index: int) -> str | None:
+    def why_absent(self, index: int) -> str | None:
         """Return why a number is not in the message read last, or None if it is."""
         return None if self._keys[index] in self._found else "the message has no such element"
 
@@ -712,7 +716,7 @@ class Walk(Growing):
         hop, rest = hops[0], hops[1:]
         names = getattr(node, hop.names) if hop.names else names
         field = getattr(node, hop.name)
-        for key, item in _items(field, hop.key, names):
+        for key, item in _select_elements(field, hop.key, names):
             yield from self._walk(item, rest, names, parts + hop.labels(key))
 
     def _number(self, value: Any) -> float:
@@ -722,7 +726,7 @@ class Walk(Growing):
         return float(value[0] if isinstance(value, bytes) else value)
 
 
-def _by_name(hops: Sequence[Hop]) -> bool:
+def _selects_by_name(hops: Sequence[Hop]) -> bool:
     """Return whether any element on the way is selected by its name."""
     named = False
     for hop in hops:
@@ -732,7 +736,9 @@ def _by_name(hops: Sequence[Hop]) -> bool:
     return False
 
 
-def _items(field: Any, key: int | str | None, names: Any) -> Iterator[tuple[int | str | None, Any]]:
+def _select_elements(
+    field: Any, key: int | str | None, names: Any
+) -> Iterator[tuple[int | str | None, Any]]:
     """Yield the elements of a field that `key` selects, each with its own name or index.
 
     Nothing is yielded for a list that is longer than its names, because it is not known which name

@@ -23,7 +23,7 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.teacher.teachers import Layers, Teacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 LYING = -0.42
 """Height of the torso relative to a usual start, in m, below which the Ant lies on the ground."""
@@ -50,10 +50,12 @@ class Reflex:
     matrix: np.ndarray
 
     @classmethod
-    def of(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
+    def from_weights(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
         """Build a reflex from `actions` rows: a weight for each reading it uses, and a constant."""
         matrix = np.zeros((actions, len(channels) + 1))
-        matrix[:, [*_used(channels), -1]] = numbers.reshape(actions, -1) * _scale(channels)
+        matrix[:, [*_used_readings(channels), -1]] = numbers.reshape(actions, -1) * _weight_scale(
+            channels
+        )
         return cls(matrix)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -62,15 +64,15 @@ class Reflex:
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
-def _used(channels: list[str]) -> list[int]:
+def _used_readings(channels: list[str]) -> list[int]:
     """Return the indices of all readings but height, goal direction and contacts."""
     unused = ("height", "goal.", "foot_")
     return [place for place, name in enumerate(channels) if not name.startswith(unused)]
 
 
-def _scale(channels: list[str]) -> np.ndarray:
+def _weight_scale(channels: list[str]) -> np.ndarray:
     """Return the factor of each weight of a row."""
-    names = [channels[place] for place in _used(channels)]
+    names = [channels[place] for place in _used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])
 
@@ -82,12 +84,12 @@ class Trials:
         self._env, self._teacher, self._channels = env, teacher, channels
         assert env.action_space.shape is not None
         self._actions, self._height = env.action_space.shape[0], channels.index("height")
-        self.numbers = self._actions * (len(_used(channels)) + 1)
+        self.numbers = self._actions * (len(_used_readings(channels)) + 1)
         """Number of weights of a candidate."""
 
     def reflex(self, numbers: np.ndarray) -> Reflex:
         """Return the reflex of a candidate."""
-        return Reflex.of(numbers, self._channels, self._actions)
+        return Reflex.from_weights(numbers, self._channels, self._actions)
 
     def score(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
         """Return the mean return of a candidate over the starts with these seeds."""
@@ -113,7 +115,7 @@ class Trials:
         return total
 
 
-def search(trials: Trials, seed: int) -> Reflex:
+def search_reflex(trials: Trials, seed: int) -> Reflex:
     """Return the best of `CANDIDATES` random reflexes, improved by CMA-ES."""
     rng = np.random.default_rng(seed)
     found = []
@@ -141,7 +143,7 @@ def search(trials: Trials, seed: int) -> Reflex:
     return trials.reflex(evolution.mean)
 
 
-def joined(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
+def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
     """Return the arrays of a network that switches between a reflex and a teacher.
 
     Args:
@@ -180,9 +182,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
     parser.add_argument("out", type=Path, help="the model file to write")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all random numbers (default: 1)"
+    )
     given = parser.parse_args()
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     try:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         model, teacher = read_model(given.teacher), read_teacher(str(given.teacher), env)
@@ -191,8 +195,8 @@ def main() -> None:
     if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
     channels = list(model.task.channels)
-    reflex = search(Trials(env, teacher, channels), given.seed)
-    arrays = joined(teacher.layers, reflex, channels.index("height"))
+    reflex = search_reflex(Trials(env, teacher, channels), given.seed)
+    arrays = join_networks(teacher.layers, reflex, channels.index("height"))
     assert isinstance(model.sizes, MlpSizes)
     head = [len(arrays[f"head.{number}.bias"]) for number in range(2)]
     sizes = replace(model.sizes, head=head)

@@ -21,7 +21,7 @@ from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, read_model, write_model
 
 
-def mean_of(models: list[Model]) -> Model:
+def average_models(models: list[Model]) -> Model:
     """Return the last model with the mean of all models' weights.
 
     Raises:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the model file to write")
     given = parser.parse_args()
     try:
-        model = mean_of([read_model(path) for path in given.models])
+        model = average_models([read_model(path) for path in given.models])
     except ValueError as error:
         parser.error(str(error))
     write_model(given.out, model)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
@@ -36,7 +36,7 @@ ANT = ROOT / "models/ant_ppo.safetensors"
 RANDOM_EPISODES = 100
 
 
-class Kind(NamedTuple):
+class SearchKind(NamedTuple):
     """A kind of policy and search."""
 
     label: str
@@ -46,20 +46,20 @@ class Kind(NamedTuple):
 
 PGPE = "--sigma 0.1 --rate 0.05 --popsize 256 --rollouts 8 --max-rollouts 64"
 KINDS = {
-    "attention": Kind("permutation-invariant", "--form attention"),
-    "pgpe": Kind("permutation-invariant; PGPE, small steps", PGPE),
-    "hints": Kind("permutation-invariant; PGPE with hints", f"{PGPE} --hints"),
-    "diagonal": Kind(
+    "attention": SearchKind("permutation-invariant", "--form attention"),
+    "pgpe": SearchKind("permutation-invariant; PGPE, small steps", PGPE),
+    "hints": SearchKind("permutation-invariant; PGPE with hints", f"{PGPE} --hints"),
+    "diagonal": SearchKind(
         "permutation-invariant; diagonal CMA-ES",
         "--optimiser cma-diagonal --sigma 1 --rollouts 4",
     ),
-    "mlp": Kind("MLP, channels in fixed order", "--form mlp"),
-    "shipped": Kind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
+    "mlp": SearchKind("MLP, channels in fixed order", "--form mlp"),
+    "shipped": SearchKind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
 }
 
 
 @dataclass(frozen=True)
-class Task:
+class SearchedTask:
     """An environment, and the length of one run in it."""
 
     name: str
@@ -108,25 +108,27 @@ class Task:
         return [json.loads(path.read_text()) for path in found]
 
     def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return the validation curve (3, V) of each run, as `curve` does."""
+        """Return the validation curve (3, V) of each run, as `validation_curve` does."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
-            curve(path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json")))
+            validation_curve(
+                path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json"))
+            )
             for path in found
         ]
         return [one for one in curves if one.size]
 
     def _workers(self, result: Path) -> int:
         """Return the number of workers of this result, or the task's if there is no result yet."""
-        return workers_of(json.loads(result.read_text())) if result.exists() else self.workers
+        return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 
 
 TASKS = (
-    Task("CartPole-v1", 5.0, score=500.0, seeds=(1, 2, 3, 4, 5)),
-    Task("Acrobot-v1", 1.0),
-    Task("Pendulum-v1", 3.0),
-    Task("LunarLanderContinuous-v3", 9.0),
-    Task(
+    SearchedTask("CartPole-v1", 5.0, score=500.0, seeds=(1, 2, 3, 4, 5)),
+    SearchedTask("Acrobot-v1", 1.0),
+    SearchedTask("Pendulum-v1", 3.0),
+    SearchedTask("LunarLanderContinuous-v3", 9.0),
+    SearchedTask(
         "cartpole",
         6.0,
         score=600.0,
@@ -134,16 +136,18 @@ TASKS = (
         picture="swing_up.png",
         words="--episodes 1000 --validate-every 20",
     ),
-    Task("ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
+    SearchedTask(
+        "ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"
+    ),
 )
 
 
-def workers_of(result: dict[str, Any]) -> int:
+def count_workers(result: dict[str, Any]) -> int:
     """Return the number of workers of a run; 1 if its result does not contain it."""
     return int(result.get("workers", 1))
 
 
-def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
+def validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
     """Return a run's validation curve (3, V): minutes of one core, million steps, return."""
     figures = [json.loads(line) for line in lines]
     columns = [
@@ -154,9 +158,9 @@ def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
     return np.array(columns).reshape(-1, 3).T
 
 
-def random_return(name: str) -> float:
+def measure_random_return(name: str) -> float:
     """Return the mean return of random actions."""
-    env = make_environment(environment_of(name))
+    env = make_environment(find_environment_id(name))
     env.action_space.seed(1)
     total = 0.0
     for episode in range(RANDOM_EPISODES):
@@ -169,18 +173,18 @@ def random_return(name: str) -> float:
     return total / RANDOM_EPISODES
 
 
-def finals(results: list[dict[str, Any]]) -> np.ndarray:
+def final_returns(results: list[dict[str, Any]]) -> np.ndarray:
     """Return the mean returns (seeds,) of the runs' models in episodes not used in training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
-def successes(results: list[dict[str, Any]]) -> str:
+def success_share_text(results: list[dict[str, Any]]) -> str:
     """Return the mean share of successful episodes as text, or "" if none is defined."""
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
 
-def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
+def make_row(task: SearchedTask, kind: str, folder: Path, chance: float) -> list[str]:
     """Return a row of the table for an environment and kind; [] if no run is finished.
 
     Args:
@@ -192,10 +196,10 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
     results = task.results(folder, kind)
     if not results:
         return []
-    returns, ordered = finals(results), finals(task.results(folder, "mlp"))
+    returns, ordered = final_returns(results), final_returns(task.results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (returns.mean() - chance) / (ordered.mean() - chance) if len(ordered) else math.nan
-    ends = [(workers_of(one), one["metrics"][-1]) for one in results]
+    ends = [(count_workers(one), one["metrics"][-1]) for one in results]
     last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
     return [
         task.name,
@@ -205,30 +209,33 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
         "" if math.isnan(share) else f"{share:.0%}",
-        successes(results),
+        success_share_text(results),
     ]
 
 
-def table(folder: Path, page: str = "") -> str:
+def make_table(folder: Path, page: str = "") -> str:
     """Return the table of all environments, with the page's rows where there are no results."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
         done = any(task.results(folder, kind) for kind in task.kinds)
-        chance = random_return(task.name) if done else math.nan
+        chance = measure_random_return(task.name) if done else math.nan
         for kind in task.kinds:
-            lines += [row(task, kind, folder, chance) or _kept(page, task.name, KINDS[kind].label)]
+            lines += [
+                make_row(task, kind, folder, chance)
+                or _find_row(page, task.name, KINDS[kind].label)
+            ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
 
 
-def _kept(page: str, *begin: str) -> list[str]:
+def _find_row(page: str, *begin: str) -> list[str]:
     """Return the cells of the page's row that starts with `begin`; [] if there is no such row."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
-def pictures(folder: Path, out: Path) -> None:
+def draw_pictures(folder: Path, out: Path) -> None:
     """Draw validations over minutes and over steps: mean and range of the seeds."""
     from matplotlib.figure import Figure
 
@@ -245,7 +252,7 @@ def pictures(folder: Path, out: Path) -> None:
         figure.savefig(out / name, dpi=100)
 
 
-def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
+def _draw(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None:
     """Draw the row of a picture that shows one environment."""
     for kind in task.kinds:
         curves = task.curves(folder, kind)
@@ -279,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/from_nothing"), help="of all results"
+        "--out", type=Path, default=Path("runs/from_nothing"), help="folder of all results"
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="(default: all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -293,6 +300,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kind in task.kinds:
                     if kind in given.kinds:
                         task.make(out, kind, seed)
-    write_tables(PAGE, {TITLE: table(out, PAGE.read_text())})
-    pictures(out, PICTURES)
+    write_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
+    draw_pictures(out, PICTURES)
     return 0

@@ -36,7 +36,7 @@ NAME = (
 )
 
 
-def environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Return this process's environment without changes by PyPI's ROS 2 packages.
 
     They restart Python with the paths of their own libraries; another interpreter needs other
@@ -51,12 +51,12 @@ def environment() -> dict[str, str]:
 def pair_name(python: str) -> str:
     """Return the CPython and the ROS 2 distribution of an environment, such as "3.11 Kilted"."""
     done = subprocess.run(
-        [python, "-c", NAME], env=environment(), capture_output=True, text=True, check=True
+        [python, "-c", NAME], env=clean_environment(), capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
 
-def returns(python: str, run: str) -> list[float]:
+def play_run(python: str, run: str) -> list[float]:
     """Return the returns of the episodes of a run in lockstep over ROS 2.
 
     Raises:
@@ -65,7 +65,7 @@ def returns(python: str, run: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(
                 f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}"
@@ -73,7 +73,7 @@ def returns(python: str, run: str) -> list[float]:
         return [episode["return"] for episode in json.loads(path.read_text())["episodes"]]
 
 
-def recorded() -> dict[str, dict[str, list[float]]]:
+def read_results() -> dict[str, dict[str, list[float]]]:
     """Return the returns in results.json, by run and environment."""
     found: dict[str, dict[str, list[float]]] = {}
     if RESULTS.exists():
@@ -81,12 +81,14 @@ def recorded() -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def expected(results: dict[str, dict[str, list[float]]], run: str, pair: str) -> list[float]:
+def expected_returns(
+    results: dict[str, dict[str, list[float]]], run: str, pair: str
+) -> list[float]:
     """Return the recorded returns of an environment, or the reference's if none are recorded."""
     return results[run].get(pair) or results[run][REFERENCE]
 
 
-def table(results: dict[str, dict[str, list[float]]]) -> str:
+def make_table(results: dict[str, dict[str, list[float]]]) -> str:
     """Return the Markdown table of all results, with `=` where every bit equals the reference."""
     pairs = sorted({pair for row in results.values() for pair in row}, key=_order)
     lines = [
@@ -117,26 +119,26 @@ def main() -> int:
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--check", action="store_true", help="compare; write nothing")
     options = parser.parse_args()
-    results = recorded()
+    results = read_results()
     failed = False
     for python in options.python:
         pair = pair_name(python)
         for run in options.runs:
-            found = returns(python, run)
+            found = play_run(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
-                if found != expected(results, run, pair):
-                    print(f"  recorded: {expected(results, run, pair)}")
+                if found != expected_returns(results, run, pair):
+                    print(f"  recorded: {expected_returns(results, run, pair)}")
                     failed = True
                 continue
-            results = recorded()  # another run may have added to them meanwhile
+            results = read_results()  # another run may have added to them meanwhile
             results.setdefault(run, {})[pair] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if not options.check:
         marks = "<!-- returns -->\n", "<!-- end of returns -->"
         page = PAGE.read_text()
         part = re.compile(f"({marks[0]}).*?({marks[1]})", re.DOTALL)
-        PAGE.write_text(part.sub(lambda found: found[1] + table(results) + found[2], page))
+        PAGE.write_text(part.sub(lambda found: found[1] + make_table(results) + found[2], page))
     return int(failed)
 
 

@@ -86,9 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="(default: 5)")
-    parser.add_argument("--processes", type=int, default=EACH, help="a domain (default: 4)")
+    parser.add_argument(
+        "--processes", type=int, default=EACH, help="processes in each domain (default: 4)"
+    )
     given = parser.parse_args(arguments)
     nodes, stacks = stress(given.minutes, given.processes)
-    still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes stood still"
+    still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes hung"
     print(f"{nodes} nodes, {still}", *stacks)
     return 0

@@ -48,7 +48,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 
 @contextmanager
-def simulated(*arguments: object) -> Iterator[Any]:
+def run_simulation(*arguments: object) -> Iterator[Any]:
     """Run a simulation with these arguments inside a `with` block."""
     from view.conftest import simulation
 
@@ -56,7 +56,7 @@ def simulated(*arguments: object) -> Iterator[Any]:
         yield one
 
 
-def pictures(folder: Path, only: list[str]) -> None:
+def take_pictures(folder: Path, only: list[str]) -> None:
     """Take a screenshot of each robot; of the Ant also in the dark, and an animation.
 
     The Ant walks in real time, the others play in lockstep.
@@ -69,17 +69,17 @@ def pictures(folder: Path, only: list[str]) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in only or ROBOTS:
-        simulation = simulated(*ROBOTS[name], "--episodes", "100000")
+        simulation = run_simulation(*ROBOTS[name], "--episodes", "100000")
         with simulation as robot, browsing(robot.address()) as page:
             page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
             page.page.wait_for_timeout(1e3 * SETTLE_S)
             if name == "ant":
-                _ant(page, folder)
+                _picture_ant(page, folder)
             else:
                 page.page.screenshot(path=folder / f"{name}.png")
 
 
-def _ant(page: Any, folder: Path) -> None:
+def _picture_ant(page: Any, folder: Path) -> None:
     """Take the pictures of the Ant."""
     page.drag("hip_1.position", "ankle_3.velocity")
     page.page.check("input[name=announced][value=no]")
@@ -132,14 +132,14 @@ def _animate(page: Any, path: Path) -> None:
     )
 
 
-class Returns:
+class EpisodeReturns:
     """The returns of the episodes that both started and ended while they were watched."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
-    def see(self, figures: Mapping[str, float]) -> None:
+    def note_figures(self, figures: Mapping[str, float]) -> None:
         """Take note of the simulator's figures of the current episode."""
         if "last_return" not in figures:
             return
@@ -160,7 +160,7 @@ class Returns:
         }
 
 
-async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
     """Visit the page for some seconds and return what it costs.
 
     A second, slow visitor reads one update a second.
@@ -179,7 +179,7 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
         visitor.counts.clear()
         took_ms: list[float] = []
         begin_s, loads, p99 = time.monotonic(), [], []
-        plugs, returns, taken = list(visitor.wires()), Returns(), 0
+        plugs, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
                 one, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
@@ -192,7 +192,7 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
             p99.append(_tick_us(visitor))
-            returns.see(visitor.newest.get("tick", {}).get("episode", {}))
+            returns.note_figures(visitor.newest.get("tick", {}).get("episode", {}))
         slow.close()
         return {
             "drags": len(took_ms),
@@ -213,7 +213,7 @@ def _tick_us(visitor: Any) -> float:
     return float("nan")
 
 
-async def _alone(seconds: float, drags: int) -> dict[str, float]:
+async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
     """Return the p99 of a tick without a page, from the policy node's diagnostics, and the returns.
 
     Args:
@@ -231,7 +231,7 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
 
     rclpy.init(args=[])
     node, caller = Node("measure"), Node("measure_calls")
-    listener, values, returns = Listener(node), [], Returns()
+    listener, values, returns = Listener(node), [], EpisodeReturns()
     deeds, begin_s = Deeds(Calls(caller), listener), time.monotonic()
     topics: dict[str, Any] = {}
     done = 0
@@ -259,7 +259,7 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
         progress = listener.newest("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
-            returns.see({name: value for name, value in figures if value == value})
+            returns.note_figures({name: value for name, value in figures if value == value})
         await asyncio.sleep(0.2)
     listener.close()
     for ended in node, caller:
@@ -276,29 +276,33 @@ def memory_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure(minutes: float) -> None:
+def measure_page(minutes: float) -> None:
     """Measure and print the figures as JSON, with the machine's load."""
     import subprocess
 
     seconds = 60.0 * minutes
     found: dict[str, Any] = {"load": os.getloadavg()}
-    with simulated("ant", "--realtime", "--episodes", "100000") as ant:
+    with run_simulation("ant", "--realtime", "--episodes", "100000") as ant:
         address = ant.address()
         (viewer,) = ant.children("an_control view")
         time.sleep(SETTLE_S)
         memory = [memory_mb(viewer)]
-        found["a visitor who drags"] = asyncio.run(_visit(address, seconds, max(100, int(seconds))))
+        found["a visitor who drags"] = asyncio.run(
+            _measure_visit(address, seconds, max(100, int(seconds)))
+        )
         memory.append(memory_mb(viewer))
-        found["a visitor who looks on"] = asyncio.run(_visit(address, seconds, 0))
+        found["a visitor who looks on"] = asyncio.run(_measure_visit(address, seconds, 0))
         memory.append(memory_mb(viewer))
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)
-        found["no page, rewired"] = asyncio.run(_alone(seconds, max(100, int(seconds))))
+        found["no page, rewired"] = asyncio.run(
+            _measure_without_page(seconds, max(100, int(seconds)))
+        )
     command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
                "--episodes", "100000"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
         time.sleep(SETTLE_S)
-        found["no page"] = asyncio.run(_alone(seconds, 0))
+        found["no page"] = asyncio.run(_measure_without_page(seconds, 0))
         plain.terminate()
     print(json.dumps(found, indent=2))
 
@@ -307,9 +311,9 @@ def main(arguments: Sequence[str]) -> int:
     """Take the pictures or measure, and return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
-        pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
+        take_pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
     elif what == "measure":
-        measure(float(rest[0]) if rest else 1.0)
+        measure_page(float(rest[0]) if rest else 1.0)
     else:
         print(__doc__, file=sys.stderr)
         return 2

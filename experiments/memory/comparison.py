@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.runs.run_folder import RunFolder
-from experiments.memory.tasks import RepeatPrevious, Task, TMaze
-from experiments.memory.training import MEMORIES, Draw, Memory, train
+from experiments.memory.tasks import MemoryTask, RepeatPrevious, TMaze
+from experiments.memory.training import MEMORIES, ComparedMemory, DrawnSettings, train_memory
 
 Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Budget:
+class TrainingBudget:
     """Numbers of trainings and updates, which are the same for every memory."""
 
     draws: int = 12
@@ -35,41 +35,41 @@ class Budget:
     """Length of the T-maze's corridor."""
 
 
-def draw_of(number: int, seed: int) -> Draw:
+def draw_settings(number: int, seed: int) -> DrawnSettings:
     """Return the draw with this number; it is the same for every memory."""
-    return Draw.at_random(np.random.default_rng([seed, number]))
+    return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
 
 
-def best_draw(lines: list[Line], memory: Memory) -> int:
+def number_of_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
     """Return the number of the draw with the highest score; equal scores are ranked by loss."""
     own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
     return int(best["number"])
 
 
-class Comparison:
+class MemoryComparison:
     """The trainings of one folder."""
 
-    def __init__(self, folder: RunFolder, budget: Budget, seed: int) -> None:
+    def __init__(self, folder: RunFolder, budget: TrainingBudget, seed: int) -> None:
         self._folder, self._budget, self._seed = folder, budget, seed
-        checkpoint = folder.last_checkpoint()
+        checkpoint = folder.load_checkpoint()
         done = 0 if checkpoint is None else checkpoint["done"]
-        self.lines: list[Line] = list(folder.metrics(done))
+        self.lines: list[Line] = list(folder.read_metrics(done))
         """Results of the finished trainings."""
 
     @staticmethod
-    def config(budget: Budget, seed: int) -> dict[str, Any]:
+    def config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
         """Return the settings that identify the trainings."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[MemoryTask, ...]:
         """Return the tasks; draws are compared on the second."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 
     @property
-    def trainings(self) -> int:
+    def training_count(self) -> int:
         """Return the total number of trainings."""
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
@@ -83,13 +83,13 @@ class Comparison:
         Raises:
             RunError: the folder cannot be written, or another process works in it.
         """
-        with self._folder.alone():
-            self._folder.begin(self.lines)
-            while len(self.lines) < self.trainings:
+        with self._folder.lock():
+            self._folder.write_settings(self.lines)
+            while len(self.lines) < self.training_count:
                 line = self._train(len(self.lines))
                 self.lines.append(line)
-                self._folder.add_metrics(line)
-                self._folder.checkpoint({"done": len(self.lines)})
+                self._folder.append_metrics(line)
+                self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
     def _train(self, place: int) -> Line:
@@ -100,12 +100,12 @@ class Comparison:
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(place, len(MEMORIES))
         memory, stage, task = MEMORIES[which], "draw", self.tasks[1]
-        draw, updates = draw_of(number, self._seed), budget.draw_updates
+        draw, updates = draw_settings(number, self._seed), budget.draw_updates
         if place >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_of(best_draw(self.lines, memory), self._seed)
-        found = train(task, memory, draw, updates, self._seed + number)
+            draw = draw_settings(number_of_best_draw(self.lines, memory), self._seed)
+        found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}
         return {**names, "settings": settings, **found}

@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replacing
-from experiments.memory.comparison import Line, best_draw
+from experiments.memory.comparison import Line, number_of_best_draw
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
@@ -21,7 +21,7 @@ NORMAL_95 = 1.96
 """Standard errors in a 95 % confidence interval."""
 
 
-def tables(lines: list[Line]) -> dict[str, str]:
+def make_tables(lines: list[Line]) -> dict[str, str]:
     """Return the Markdown tables by title; {} before every memory has a result."""
     final = [one for one in lines if one["stage"] == "final"]
     if not final:
@@ -35,7 +35,7 @@ def tables(lines: list[Line]) -> dict[str, str]:
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
         drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[best_draw(lines, memory)]
+        best = drawn[number_of_best_draw(lines, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])

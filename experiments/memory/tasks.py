@@ -27,7 +27,7 @@ FIRST_PLAYED = 1_000_000
 """First seed of these episodes."""
 
 
-class Batch(NamedTuple):
+class MemoryBatch(NamedTuple):
     """B episodes of T steps with F inputs."""
 
     seen: np.ndarray
@@ -37,10 +37,10 @@ class Batch(NamedTuple):
 
 
 Answers = Callable[[np.ndarray], np.ndarray]
-"""Function from inputs (T, B, F) to answers with the shape of `Batch.right`."""
+"""Function from inputs (T, B, F) to answers with the shape of `MemoryBatch.right`."""
 
 
-class Task(Protocol):
+class MemoryTask(Protocol):
     """A supervised task."""
 
     name: str
@@ -53,8 +53,8 @@ class Task(Protocol):
     last: bool
     """Whether only the last step's answer counts."""
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
-        """Return episodes to learn from."""
+    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training."""
 
     def score(self, answer: Answers) -> float:
         """Return the share of right answers in `PLAYED` episodes that are not learned from."""
@@ -74,14 +74,14 @@ class RepeatPrevious:
         self._env: Any = getattr(repeat_previous, f"RepeatPrevious{level}")()
         self.steps = int(self._env.deck.num_cards) - 1
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
-        """Return episodes to learn from."""
-        recorded = _recorded(self._level)
+    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training."""
+        recorded = _record_suits(self._level)
         return self._batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def score(self, answer: Answers) -> float:
         """Return the share of right answers in `PLAYED` episodes that are not learned from."""
-        suits = np.array([_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
+        suits = np.array([_play_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
         given = answer(self._batch(suits).seen)
         returns = [self._play(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
@@ -91,22 +91,22 @@ class RepeatPrevious:
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))
 
-    def _batch(self, suits: np.ndarray) -> Batch:
+    def _batch(self, suits: np.ndarray) -> MemoryBatch:
         """Return the batch of these suits (B, T)."""
         ago = self._env.k - 1
         right = np.full(suits.shape, -1, np.int64)
         right[:, ago:] = suits[:, : suits.shape[1] - ago]
-        return Batch(np.eye(SUITS, dtype=F32)[suits].swapaxes(0, 1), right)
+        return MemoryBatch(np.eye(SUITS, dtype=F32)[suits].swapaxes(0, 1), right)
 
 
 @lru_cache
-def _recorded(level: str) -> np.ndarray:
+def _record_suits(level: str) -> np.ndarray:
     """Return the suits (RECORDED, T) of episodes of popgym's environment."""
     env = RepeatPrevious(level)._env
-    return np.array([_suits(env, seed) for seed in range(RECORDED)])
+    return np.array([_play_suits(env, seed) for seed in range(RECORDED)])
 
 
-def _suits(env: Any, seed: int) -> np.ndarray:
+def _play_suits(env: Any, seed: int) -> np.ndarray:
     """Return the suits (T,) of one episode."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:
@@ -130,8 +130,8 @@ class TMaze:
         self._length = length
         self.steps = length + 2
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
-        """Return episodes to learn from."""
+    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training."""
         length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
         return self._batch(rng, episodes, length)
 
@@ -140,10 +140,10 @@ class TMaze:
         seen, right = self._batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())
 
-    def _batch(self, rng: np.random.Generator, episodes: int, length: int) -> Batch:
+    def _batch(self, rng: np.random.Generator, episodes: int, length: int) -> MemoryBatch:
         seen = rng.random((length + 2, episodes, 3), F32)
         right = rng.integers(2, size=episodes)
         seen[:, :, 1] = 0.0
         seen[0] = np.stack([right, np.ones(episodes), 1 - right], 1)
         seen[-1] = [0.0, 1.0, 0.0]
-        return Batch(seen, right)
+        return MemoryBatch(seen, right)

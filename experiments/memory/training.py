@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from an_control.learning.recurrence import RecurrenceModule
 from an_control.policy.sizes import RecurrenceSizes
-from experiments.memory.tasks import Task
+from experiments.memory.tasks import MemoryTask
 
 PARAMETERS = 30_000
 """Maximum number of a network's parameters; it has as many units as that allows."""
@@ -25,7 +25,7 @@ CURVE_EPISODES = 64
 
 
 @dataclass(frozen=True)
-class Memory:
+class ComparedMemory:
     """A recurrence that is compared, and the initial bias of its gates."""
 
     name: str
@@ -34,17 +34,17 @@ class Memory:
 
 
 MEMORIES = (
-    Memory("LSTM", "lstm"),
-    Memory("GRU", "gru"),
-    Memory("TrXL", "trxl"),
-    Memory("TrXL-I", "trxl-i"),
-    Memory("GTrXL, bias 2", "gtrxl", 2.0),
-    Memory("GTrXL, bias 0", "gtrxl", 0.0),
+    ComparedMemory("LSTM", "lstm"),
+    ComparedMemory("GRU", "gru"),
+    ComparedMemory("TrXL", "trxl"),
+    ComparedMemory("TrXL-I", "trxl-i"),
+    ComparedMemory("GTrXL, bias 2", "gtrxl", 2.0),
+    ComparedMemory("GTrXL, bias 0", "gtrxl", 0.0),
 )
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawnSettings:
     """Settings that are drawn at random."""
 
     rate: float
@@ -59,7 +59,7 @@ class Draw:
     """Norm to which the gradient is clipped; infinity for no clipping."""
 
     @classmethod
-    def at_random(cls, rng: np.random.Generator) -> Draw:
+    def from_rng(cls, rng: np.random.Generator) -> DrawnSettings:
         """Draw settings; the learning rate is log-uniform between 1e-4 and 3e-2."""
         return cls(
             float(10.0 ** rng.uniform(-4.0, math.log10(3e-2))),
@@ -70,14 +70,14 @@ class Draw:
         )
 
 
-class Network(nn.Module):
+class MemoryNetwork(nn.Module):
     """A memory and one linear layer, with at most `PARAMETERS` parameters."""
 
-    def __init__(self, task: Task, memory: Memory, draw: Draw) -> None:
+    def __init__(self, task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> None:
         super().__init__()
         self._last = task.last
         sizes = _sizes(task, memory, draw)
-        self.numbers = _count(sizes, task)
+        self.numbers = _count_parameters(sizes, task)
         """Number of parameters in a model file; torch has some biases of an LSTM and a GRU twice.
         """
         self.memory = RecurrenceModule(task.features, sizes, memory.gate_bias)
@@ -86,9 +86,9 @@ class Network(nn.Module):
     def forward(self, seen: Tensor) -> Tensor:
         """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
         if self._last:
-            scores: Tensor = self.head(self.memory.last(seen))
+            scores: Tensor = self.head(self.memory.last_output(seen))
             return scores
-        outputs, _ = self.memory(seen, self.memory.start(seen.shape[1]))
+        outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)
         return every
 
@@ -99,7 +99,7 @@ class Network(nn.Module):
         return found
 
 
-def _sizes(task: Task, memory: Memory, draw: Draw) -> RecurrenceSizes:
+def _sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> RecurrenceSizes:
     """Return the sizes with the most units that `PARAMETERS` allow."""
     sizes = RecurrenceSizes(memory.kind, units=0)
     step = 1
@@ -108,17 +108,19 @@ def _sizes(task: Task, memory: Memory, draw: Draw) -> RecurrenceSizes:
         sizes = replace(sizes, layers=layers, heads=draw.heads, window=task.steps)
         step = max(2, draw.heads)
     units = step
-    while _count(replace(sizes, units=units + step), task) <= PARAMETERS:
+    while _count_parameters(replace(sizes, units=units + step), task) <= PARAMETERS:
         units += step
     return replace(sizes, units=units)
 
 
-def _count(sizes: RecurrenceSizes, task: Task) -> int:
+def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
     numbers = sum(math.prod(shape) for shape in sizes.shapes(task.features).values())
     return numbers + (sizes.units + 1) * task.answers
 
 
-def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> dict[str, Any]:
+def train_memory(
+    task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
+) -> dict[str, Any]:
     """Train once and return score, learning curve and costs, for JSON.
 
     `diverged` is True if a loss was not finite, or the last losses are above that of guessing.
@@ -126,7 +128,7 @@ def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> di
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    network = Network(task, memory, draw)
+    network = MemoryNetwork(task, memory, draw)
     optimiser = torch.optim.Adam(network.parameters(), draw.rate)
     began, curve, losses = time.process_time(), [], []
     marks = {round(updates * (one + 1) / CURVE_POINTS) for one in range(CURVE_POINTS)}
@@ -151,10 +153,10 @@ def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> di
 
 
 def _losses(
-    network: Network,
+    network: MemoryNetwork,
     optimiser: torch.optim.Optimizer,
-    task: Task,
-    draw: Draw,
+    task: MemoryTask,
+    draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
     """Make one update after the other and yield the loss before each, in nats."""
@@ -171,7 +173,7 @@ def _losses(
         yield float(loss.detach())
 
 
-def _accuracy(network: Network, task: Task, update: int) -> float:
+def _accuracy(network: MemoryNetwork, task: MemoryTask, update: int) -> float:
     """Return the share of right answers in new episodes."""
     seen, right = task.batch(np.random.default_rng([1, update]), CURVE_EPISODES)
     counts = right >= 0

@@ -23,14 +23,14 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import play_episode
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import Policy, read_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -50,7 +50,7 @@ LEARN_FAULTS = ("--disturb", "delay=1", "--disturb-share", "0.25")
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredPolicy:
     """A policy whose monitors are measured."""
 
     task: str
@@ -65,21 +65,23 @@ class Subject:
 
 
 SUBJECTS = {
-    "ant": Subject("ant", ROOT / "models/ant.safetensors", ANT_FAULTS, (8, 24), shipped=True),
-    "base": Subject(
+    "ant": MeasuredPolicy(
+        "ant", ROOT / "models/ant.safetensors", ANT_FAULTS, (8, 24), shipped=True
+    ),
+    "base": MeasuredPolicy(
         "an_control_sim:an_control/MobileBase-v0",
         ROOT / "models/mobile_base.safetensors",
         LEARN_FAULTS,
         (0, 12),
         physics=False,
     ),
-    "cheetah": Subject(
+    "cheetah": MeasuredPolicy(
         "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0",
         Path("HalfCheetahBulletEnv-v0/student/model.safetensors"),
         LEARN_FAULTS,
         (8, 20),
     ),
-    "hopper": Subject(
+    "hopper": MeasuredPolicy(
         "Hopper-v5", Path("Hopper-v5/student/model.safetensors"), LEARN_FAULTS, (5, 11)
     ),
 }
@@ -126,7 +128,7 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (observation, *rest)
 
 
-class Watch:
+class MonitorWatch:
     """Counter of what a monitored policy does, tick by tick, with the readings of an episode.
 
     These numbers are counted:
@@ -164,21 +166,23 @@ class Watch:
         counts["lost"] += monitor.lost
         if not disturber.shuffles:
             if slots is not self._taken:
-                counts["invented"] += bool(self._unlike(slots, self._nominal).any())
-            counts["permuted"] += bool(self._unlike(outputs, self._nominal).any())
+                counts["invented"] += bool(self._wrong_channels(slots, self._nominal).any())
+            counts["permuted"] += bool(self._wrong_channels(outputs, self._nominal).any())
         self._taken = slots
         if disturber.shuffles != self._shuffles:
-            truth = self._slots_of(disturber)
-            self._have_moved = self._unlike(self._truth, truth)
+            truth = self._true_slots(disturber)
+            self._have_moved = self._wrong_channels(self._truth, truth)
             self._truth, self._shuffles, self._after = truth, disturber.shuffles, 0
         elif self._after >= 0:
             self._after += 1
         if self._after == FOUND_TICKS - 1:
             counts["moved"] += int(self._have_moved.sum())
-            counts["found"] += int((self._have_moved & ~self._unlike(slots, self._truth)).sum())
+            counts["found"] += int(
+                (self._have_moved & ~self._wrong_channels(slots, self._truth)).sum()
+            )
             self._after = -1
 
-    def _slots_of(self, disturber: Disturber) -> np.ndarray:
+    def _true_slots(self, disturber: Disturber) -> np.ndarray:
         """Return (N,) the slot that carries each channel's signal."""
         place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
         slots = np.empty(len(place), np.int64)
@@ -186,13 +190,13 @@ class Watch:
             slots[place[signal]] = place[slot]
         return slots
 
-    def _unlike(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    def _wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """Return (N,) True for channels whose assigned slot carries a signal unlike theirs."""
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
 
 
-def measure(
-    subject: Subject,
+def measure_cell(
+    subject: MeasuredPolicy,
     file: Path,
     robot: tuple[str, str],
     monitor: str,
@@ -210,20 +214,20 @@ def measure(
         ticks: ticks to reach; at most `CHUNK` are played, rounded up to whole episodes.
     """
     held, words = robot
-    protocol = Protocol.parse(words)
+    protocol = EvaluationProtocol.parse(words)
     model = read_model(file)
-    env = make_environment(environment_of(subject.task))
+    env = make_environment(find_environment_id(subject.task))
     if held:
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
     policy = make_policy(model, monitor)  # type: ignore[arg-type]
-    watch = Watch(policy) if isinstance(policy, MonitoredPolicy) else None
+    watch = MonitorWatch(policy) if isinstance(policy, MonitoredPolicy) else None
     channels = model.task.channels
     disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
     returns: list[float] = []
     wanted = min(CHUNK, ticks - known.get("ticks", 0))
     played, begun = 0, time.process_time()
     with closing(env):
-        for start in islice(evaluation_starts(SEED, 100_000), known.get("episodes", 0), None):
+        for start in islice(make_evaluation_starts(SEED, 100_000), known.get("episodes", 0), None):
             if watch is not None:
                 watch.start()
             result = play_episode(policy, env, channels, disturber, start, protocol, watch)
@@ -244,30 +248,32 @@ def measure(
     return {key: round(known.get(key, 0) + number, 2) for key, number in found.items()}
 
 
-def trained(name: str, folder: Path, much: str) -> Path:
+def model_with_monitor(name: str, folder: Path, length: str) -> Path:
     """Return the model file with a monitor, which is trained first if it is missing.
 
     Args:
         name: the subject's name.
         folder: the folder of the trained models.
-        much: "tenth" or "full", the length of the training.
+        length: "tenth" or "full", the length of the training.
     """
     subject = SUBJECTS[name]
-    if subject.shipped and much == "full":
+    if subject.shipped and length == "full":
         return subject.model
-    file = folder / f"{name}_{much}.safetensors"
+    file = folder / f"{name}_{length}.safetensors"
     if not file.exists():
         model = subject.model if subject.model.is_absolute() else folder / subject.model
         if not model.exists():
             learn = [sys.executable, "-m", "an_control", "learn", subject.task]
             subprocess.run([*learn, "--out", str(model.parent.parent)], check=True)
         train = [sys.executable, "-m", "an_control", "train-monitor", str(model)]
-        how = (*(TENTH if much == "tenth" else ()), *subject.faults, "--task", subject.task)
+        how = (*(TENTH if length == "tenth" else ()), *subject.faults, "--task", subject.task)
         subprocess.run([*train, "--out", str(file), *how], check=True)
     return file
 
 
-def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tuple[str, ...]]:
+def list_cells(
+    names: list[str], lengths: list[str], robots: list[str]
+) -> Iterator[tuple[str, ...]]:
     """Yield subject, length of training, robot and monitor mode of every cell."""
     for name in names:
         for robot in robots:
@@ -276,27 +282,33 @@ def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tu
                 continue
             if robot in ROBOTS:
                 yield name, "none", robot, "off"
-            for much in muches:
+            for much in lengths:
                 if robot in ROBOTS or much == "full":
                     yield name, much, robot, "match"
 
 
-def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
+def run_cells(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
     """Play the missing ticks of all cells, some of each in turn."""
     path, folder = Path(options.results), Path(options.folder)
     left = True
     while left:
         left = False
-        for name, much, robot, monitor in cells(options.subjects, options.trained, options.robots):
+        for name, much, robot, monitor in list_cells(
+            options.subjects, options.trained, options.robots
+        ):
             key = f"{name}/{much}/{robot}"
             results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
             known = results.get(options.label, {}).get(key, {})
             ticks = options.off_ticks if monitor == "off" else options.ticks
             if known.get("ticks", 0) >= ticks:
                 continue
-            file = folder / SUBJECTS[name].model if much == "none" else trained(name, folder, much)
+            file = (
+                folder / SUBJECTS[name].model
+                if much == "none"
+                else model_with_monitor(name, folder, much)
+            )
             how = ROBOTS.get(robot, ("", robot))
-            found = measure(SUBJECTS[name], file, how, monitor, known, ticks)
+            found = measure_cell(SUBJECTS[name], file, how, monitor, known, ticks)
             say(f"{options.label} {key}: {json.dumps(found)}")
             latest = json.loads(path.read_text()) if path.exists() else {}
             latest.setdefault(options.label, {})[key] = found
@@ -304,7 +316,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None
             left = left or found["ticks"] < ticks
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--label", default="after", help="the set of results to add to")
@@ -320,5 +332,5 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment and return the exit status."""
-    run(parse(arguments))
+    run_cells(parse_arguments(arguments))
     return 0

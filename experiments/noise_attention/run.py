@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.policy import Policy, read_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 NOISE = "a noise channel"
 
@@ -29,7 +29,7 @@ def attention_by_signal(
     policy: Policy, task: str, protocol: str, episodes: int, seed: int
 ) -> tuple[dict[str, float], float]:
     """Return the mean magnitude of the attention to each signal, and the mean return."""
-    env = make_environment(environment_of(task))
+    env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)
 
     def watch(policy: Policy, disturber: Disturber) -> None:
@@ -40,7 +40,9 @@ def attention_by_signal(
             weights[shown.get(channel, NOISE)].append(float(column.mean()))
 
     channels = tuple(policy.model.task.channels)
-    results = evaluate(policy, env, channels, episodes, seed, Protocol.parse(protocol), watch=watch)
+    results = play_episodes(
+        policy, env, channels, episodes, seed, EvaluationProtocol.parse(protocol), watch=watch
+    )
     env.close()
     means = {name: float(np.mean(some)) for name, some in weights.items()}
     return means, float(np.mean([one.total for one in results]))
@@ -50,8 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
-    parser.add_argument("--noise", type=int, default=5, help="noise channels (default: 5)")
-    parser.add_argument("--sd", nargs="+", default=["0.1", "1"], help="(default: 0.1 1)")
+    parser.add_argument(
+        "--noise", type=int, default=5, help="number of noise channels (default: 5)"
+    )
+    parser.add_argument(
+        "--sd", nargs="+", default=["0.1", "1"], help="their standard deviations (default: 0.1 1)"
+    )
     parser.add_argument("--episodes", type=int, default=100, help="(default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
     given = parser.parse_args(arguments)

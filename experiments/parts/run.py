@@ -22,23 +22,23 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import model_digest
+from an_control.learning.teacher.teachers import hash_model
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 from experiments.learned_runs import (
     ROOT,
-    OtherSettings,
     Results,
     Settings,
-    begin,
-    call,
-    collect,
-    counts,
-    entries,
+    SettingsMismatchError,
+    collect_results,
     evaluate,
-    known,
-    markdown,
-    spread,
+    markdown_table,
+    mean_and_error,
+    parameter_and_seed_counts,
+    protocol_results,
+    read_results,
+    run_an_control,
+    start_run,
 )
 
 PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
@@ -70,7 +70,7 @@ EPISODES, EVALUATION_SEED = 100, 1
 
 
 @dataclass(frozen=True)
-class Policy:
+class ComparedPolicy:
     """A policy with one pooling and one memory, and the folder of all results."""
 
     pooling: str
@@ -105,7 +105,9 @@ class Policy:
     @property
     def neuron(self) -> int:
         """Return the width with which the number of parameters comes closest to `PARAMETERS`."""
-        return min(range(2, 65), key=lambda width: abs(parameters(self.sizes(width)) - PARAMETERS))
+        return min(
+            range(2, 65), key=lambda width: abs(count_parameters(self.sizes(width)) - PARAMETERS)
+        )
 
     @property
     def runs(self) -> Path:
@@ -122,7 +124,7 @@ class Policy:
 
         A teacher that does not exist yet is stored as None.
         """
-        hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
+        hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.options}
 
@@ -134,10 +136,10 @@ class Policy:
             OtherSettings: the folder holds a run with other settings.
         """
         folder = self.runs / str(seed)
-        if not begin(folder, self.settings(teacher, minutes, episodes)):
+        if not start_run(folder, self.settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
-        call(
+        run_an_control(
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
             *("--seed", str(seed), "--out", str(folder), *self.options),
         )
@@ -148,40 +150,40 @@ class Policy:
 
     def row(self, found: Results) -> list[str]:
         """Return the policy's row of the table."""
-        cells = [self.pooling, self.memory, *counts(found, self.runs)]
+        cells = [self.pooling, self.memory, *parameter_and_seed_counts(found, self.runs)]
         for protocol in PROTOCOLS:
-            some = entries(found, self.runs, protocol)
-            mean, error = spread([one["mean"] for one in some])
+            some = protocol_results(found, self.runs, protocol)
+            mean, error = mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
-            cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
+            cells.append(f"{mean:.0f}{_error_text(error)} ({share:.0%})")
         return cells
 
 
-def parameters(sizes: Any) -> int:
+def count_parameters(sizes: Any) -> int:
     """Return the number of parameters of a policy of these sizes."""
     return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
-def _error(error: float) -> str:
+def _error_text(error: float) -> str:
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
-def evolve(out: Path) -> None:
+def evolve_teacher(out: Path) -> None:
     """Evolve an MLP with ordered channels in this folder, in about five minutes of one core."""
-    call(
+    run_an_control(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
         *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
     )
 
 
-def table(policies: list[Policy], found: Results) -> str:
+def make_table(policies: list[ComparedPolicy], found: Results) -> str:
     """Return the table of the policies that have results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
-    return markdown(head, [one.row(found) for one in policies if one.runs.name in found])
+    return markdown_table(head, [one.row(found) for one in policies if one.runs.name in found])
 
 
-def picture(policies: list[Policy], found: Results, path: Path) -> None:
+def draw_picture(policies: list[ComparedPolicy], found: Results, path: Path) -> None:
     """Draw returns as bars: a group for each pooling, a colour for each memory."""
     from matplotlib.figure import Figure
 
@@ -191,7 +193,9 @@ def picture(policies: list[Policy], found: Results, path: Path) -> None:
         for number, memory in enumerate(MEMORIES):
             some = [one for one in policies if one.memory == memory and one.runs.name in found]
             spreads = [
-                spread([entry["mean"] for entry in entries(found, one.runs, protocol)])
+                mean_and_error(
+                    [entry["mean"] for entry in protocol_results(found, one.runs, protocol)]
+                )
                 for one in some
             ]
             axes.bar(
@@ -216,8 +220,10 @@ def picture(policies: list[Policy], found: Results, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pooling", nargs="*", help="only these: " + ", ".join(POOLINGS))
-    parser.add_argument("--out", type=Path, default=Path("runs/parts"), help="of all results")
+    parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/parts"), help="folder of all results"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
     parser.add_argument("--teacher", type=Path, help="an MLP policy; by default one is evolved")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
@@ -228,23 +234,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wrong:
         parser.error(f"{', '.join(sorted(wrong))}: not one of {', '.join(POOLINGS)}")
     out = given.out.resolve()
-    policies = [Policy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
+    policies = [ComparedPolicy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
     teacher = given.teacher or out / "teacher/model.safetensors"
 
     def settings() -> dict[Path, Settings]:
         return {one.runs: one.settings(teacher, given.minutes, given.episodes) for one in policies}
 
     try:
-        known(KEPT, settings())
+        read_results(KEPT, settings())
         if not given.table:
             if given.teacher is None:
-                evolve(teacher.parent)
+                evolve_teacher(teacher.parent)
             for seed, policy in product(given.seeds, policies):
                 if not given.pooling or policy.pooling in given.pooling:
                     policy.make(teacher, seed, given.minutes, given.episodes)
-        found = collect(KEPT, settings())
-    except OtherSettings as error:
+        found = collect_results(KEPT, settings())
+    except SettingsMismatchError as error:
         parser.error(str(error))
-    write_tables(PAGE, {TITLE: table(policies, found)})
-    picture(policies, found, PICTURE)
+    write_tables(PAGE, {TITLE: make_table(policies, found)})
+    draw_picture(policies, found, PICTURE)
     return 0

@@ -69,7 +69,7 @@ class Arm:
     def _receive(self, message: Any) -> None:
         self.heard.append((time.monotonic(), list(message.data)))
 
-    def run(self, hz: float, seconds: float) -> None:
+    def publish_for(self, hz: float, seconds: float) -> None:
         """Publish joint states at this rate for some seconds."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
@@ -87,7 +87,7 @@ class Arm:
             wait_s = min(0.001, next_s - time.monotonic())
             self._rclpy.spin_once(self._node, timeout_sec=max(0.0, wait_s))
 
-    def wait(self) -> None:
+    def wait_for_command(self) -> None:
         """Publish joint states until the node sends a command.
 
         Raises:
@@ -97,7 +97,7 @@ class Arm:
         while not self.heard:
             if time.monotonic() > end_s:
                 raise TimeoutError("the policy node sent no command within a minute")
-            self.run(RATE_HZ, 0.5)
+            self.publish_for(RATE_HZ, 0.5)
 
     def close(self) -> None:
         """End the robot's node."""
@@ -105,7 +105,9 @@ class Arm:
         self._rclpy.shutdown()
 
 
-def figures(hz: float, heard: list[tuple[float, list[float]]], settle_s: float) -> dict[str, float]:
+def command_figures(
+    hz: float, heard: list[tuple[float, list[float]]], settle_s: float
+) -> dict[str, float]:
     """Return rate and slew of the recorded commands, without the first seconds."""
     begin_s = heard[0][0] + settle_s
     times_s = np.array([at for at, _ in heard if at >= begin_s])
@@ -129,7 +131,7 @@ def figures(hz: float, heard: list[tuple[float, list[float]]], settle_s: float) 
     }
 
 
-def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
+def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
     """Measure, print and return the figures for each rate."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import random_model
@@ -146,10 +148,10 @@ def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
         node = subprocess.Popen([sys.executable, "-m", "an_control.ros.node", "--ros-args", *words])
         rows = []
         try:
-            arm.wait()
+            arm.wait_for_command()
             for hz in rates_hz:
-                arm.run(hz, seconds)
-                rows.append(figures(hz, arm.heard, min(SETTLE_S, seconds / 3)))
+                arm.publish_for(hz, seconds)
+                rows.append(command_figures(hz, arm.heard, min(SETTLE_S, seconds / 3)))
                 print(" ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()))
         finally:
             node.send_signal(signal.SIGINT)
@@ -166,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    rows = measure(options.hz, options.seconds)
+    rows = measure_rates(options.hz, options.seconds)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0

@@ -20,21 +20,21 @@ from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import own_teacher
+from an_control.learning.teacher.teachers import teacher_of_task
 from experiments.learned_runs import (
     ROOT,
-    OtherSettings,
     Results,
     Settings,
-    begin,
-    call,
-    collect,
-    counts,
-    entries,
+    SettingsMismatchError,
+    collect_results,
     evaluate,
-    known,
-    markdown,
-    returns,
+    markdown_table,
+    parameter_and_seed_counts,
+    protocol_results,
+    read_results,
+    return_and_error,
+    run_an_control,
+    start_run,
 )
 
 PAGE = ROOT / "docs/parts.md"
@@ -45,7 +45,7 @@ PMA_OF_CHANNELS = ["--pma", "8"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StudentComparison:
     """The students of one robot's teacher, and how they are trained and evaluated."""
 
     task: str
@@ -79,7 +79,7 @@ class Comparison:
 
 
 COMPARISONS = {
-    "pong": Comparison(
+    "pong": StudentComparison(
         task="pong",
         title="students of Pong",
         cost=("--rounds", "10"),
@@ -101,7 +101,7 @@ COMPARISONS = {
         axis="mean return of a game (-21 to 21)",
         digits=1,
     ),
-    "ant": Comparison(
+    "ant": StudentComparison(
         task="ant",
         title="students of the Ant",
         cost=("--minutes", "15"),
@@ -132,11 +132,11 @@ COMPARISONS = {
 
 
 @dataclass(frozen=True)
-class Student:
+class ComparedStudent:
     """A student of a comparison, and the folder of all results."""
 
     name: str
-    comparison: Comparison
+    comparison: StudentComparison
     folder: Path
 
     @property
@@ -166,32 +166,36 @@ class Student:
             OtherSettings: the folder holds a run with other settings.
         """
         what, run = self.comparison, self.runs / str(seed)
-        if not begin(run, self.settings(episodes, teacher)):
+        if not start_run(run, self.settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
-        call("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
+        run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
         protocols, at = list(what.protocols), what.evaluation_seed
         evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
 
     def returns(self, found: Results) -> list[tuple[float, float]]:
         """Return the mean return and its standard error for each protocol."""
         protocols = self.comparison.protocols
-        return [returns(entries(found, self.runs, protocol)) for protocol in protocols]
+        return [
+            return_and_error(protocol_results(found, self.runs, protocol)) for protocol in protocols
+        ]
 
     def row(self, found: Results) -> list[str]:
         """Return the student's row of the table."""
         digits = self.comparison.digits
         shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(found)]
-        return [self.name, *counts(found, self.runs), *shown]
+        return [self.name, *parameter_and_seed_counts(found, self.runs), *shown]
 
 
-def table(what: Comparison, students: list[Student], found: Results) -> str:
+def make_table(what: StudentComparison, students: list[ComparedStudent], found: Results) -> str:
     """Return the table of the students that have results."""
     head = ["student", "parameters", "seeds", *what.protocols.values()]
-    return markdown(head, [one.row(found) for one in students if one.runs.name in found])
+    return markdown_table(head, [one.row(found) for one in students if one.runs.name in found])
 
 
-def picture(what: Comparison, students: list[Student], found: Results, path: Path) -> None:
+def draw_picture(
+    what: StudentComparison, students: list[ComparedStudent], found: Results, path: Path
+) -> None:
     """Draw returns as bars: a group for each protocol, a colour for each student."""
     from matplotlib.figure import Figure
 
@@ -217,25 +221,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
-    parser.add_argument("--out", type=Path, help="of all results (default: runs/TASK_students)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the table")
-    parser.add_argument("--episodes", type=int, help="by default those of the table")
+    parser.add_argument(
+        "--out", type=Path, help="folder of all results (default: runs/TASK_students)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: the table's seeds)")
+    parser.add_argument("--episodes", type=int, help="of each evaluation (default: the table's)")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args(arguments)
     what = COMPARISONS[given.task]
     out = (given.out or Path(f"runs/{what.task}_students")).resolve()
-    students = [Student(name, what, out) for name in what.students]
-    own = None if given.table else own_teacher(what.task)
+    students = [ComparedStudent(name, what, out) for name in what.students]
+    own = None if given.table else teacher_of_task(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
     settings = {one.runs: one.settings(*how) for one in students}
     try:
-        known(what.kept, settings)
+        read_results(what.kept, settings)
         if not given.table:
             for seed, student in product(given.seeds or what.seeds, students):
                 student.make(seed, *how)
-        found = collect(what.kept, settings)
-    except OtherSettings as error:
+        found = collect_results(what.kept, settings)
+    except SettingsMismatchError as error:
         parser.error(str(error))
-    write_tables(PAGE, {what.title: table(what, students, found)})
-    picture(what, students, found, what.picture)
+    write_tables(PAGE, {what.title: make_table(what, students, found)})
+    draw_picture(what, students, found, what.picture)
     return 0

@@ -61,7 +61,7 @@ HEADS = ("clean", "shuffled", "every 100", "every 25", "10% missing", "delay=1",
 
 
 @dataclass(frozen=True)
-class Robot:
+class LearnedRobot:
     """An environment and the folder of its results."""
 
     env: str
@@ -92,7 +92,7 @@ class Robot:
         self._run("learn", "learn", self.env, "--out", str(self.folder / "learn"))
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
         if not Path(files[0]).exists():
-            _call("new", "robot", "--env", self.env, "--out", str(self.folder))
+            _run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
         served = ("sim", "--simulation", files[0], "--wiring", files[1], "--model", str(self.model))
         offline = ("evaluate", str(self.model), "--task", self.env)
         common = ("--seed", str(SEED), "--shuffle", "reset", "--episodes")
@@ -106,7 +106,7 @@ class Robot:
         """Run a command unless its result is there."""
         if self.result(what) is None:
             print(f"{self.name}: {what}", flush=True)
-            _call(*words, "--json", str(self.folder / f"{what}.json"))
+            _run_an_control(*words, "--json", str(self.folder / f"{what}.json"))
 
     def row(self) -> list[str] | None:
         """Return the row of the table, or None before `learn` has ended."""
@@ -121,7 +121,7 @@ class Robot:
         for protocol in PROTOCOLS:
             own = rows.get(f"student, {protocol}")
             of_teacher = rows.get(f"teacher, {protocol}")
-            text = "" if own is None else _score(own, teacher - random)
+            text = "" if own is None else _score_text(own, teacher - random)
             scores.append(f"{text} ({of_teacher['score']:.0%})" if own and of_teacher else text)
         goal = "none" if published is None else f"{published:g}"
         first = [self.name, f"{random:.1f}", f"{teacher:.1f}", goal, share]
@@ -132,7 +132,7 @@ class Robot:
         served, offline = self.result("lockstep"), self.result("offline")
         if served is None or offline is None:
             return ""
-        pairs = zip(_returns(served), _returns(offline), strict=False)
+        pairs = zip(_episode_returns(served), _episode_returns(offline), strict=False)
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _in_real_time(self, span: float) -> str:
@@ -140,26 +140,28 @@ class Robot:
         live, offline = self.result("real_time"), self.result("offline")
         if live is None or offline is None:
             return ""
-        more = 100.0 * (np.array(_returns(live)) - np.array(_returns(offline))) / span
+        more = (
+            100.0 * (np.array(_episode_returns(live)) - np.array(_episode_returns(offline))) / span
+        )
         return f"{more.mean():+.1f} +- {more.std(ddof=1) / len(more) ** 0.5:.1f}"
 
 
-def _score(row: dict[str, Any], span: float) -> str:
+def _score_text(row: dict[str, Any], span: float) -> str:
     error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
 
 
-def _returns(result: dict[str, Any]) -> list[float]:
+def _episode_returns(result: dict[str, Any]) -> list[float]:
     return [one["return"] for one in result["episodes"]]
 
 
-def _call(*words: str) -> None:
+def _run_an_control(*words: str) -> None:
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def table(robots: list[Robot]) -> str:
+def make_table(robots: list[LearnedRobot]) -> str:
     """Return the table of the robots that have learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
@@ -171,15 +173,17 @@ def table(robots: list[Robot]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("env", nargs="*", help="only these: " + ", ".join(PUBLISHED))
-    parser.add_argument("--out", type=Path, default=Path("runs/ten_robots"), help="of all results")
+    parser.add_argument("env", nargs="*", help="learn only these: " + ", ".join(PUBLISHED))
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/ten_robots"), help="folder of all results"
+    )
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args(arguments)
-    robots = [Robot(env, given.out.resolve() / env.rpartition(":")[2]) for env in PUBLISHED]
+    robots = [LearnedRobot(env, given.out.resolve() / env.rpartition(":")[2]) for env in PUBLISHED]
     wanted = [one for one in robots if not given.env or {one.env, one.name} & set(given.env)]
     if not wanted:
         parser.error(f"{' '.join(given.env)}: not one of {', '.join(PUBLISHED)}")
     for robot in [] if given.table else wanted:
         robot.make()
-    write_tables(PAGE, {TITLE: table(robots)})
+    write_tables(PAGE, {TITLE: make_table(robots)})
     return 0

@@ -16,13 +16,13 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
-from an_control.wiring.checked_yaml import without_middle
+from an_control.wiring.checked_yaml import shorten_error
 
 Value = TypeVar("Value", bool, int, float, str)
 NAMES = tuple(one.name for one in SETTINGS)
 
 
-def declare(
+def declare_parameter(
     node: Node,
     name: str,
     default: Value,
@@ -50,7 +50,7 @@ def declare(
         descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
     within = f" from {bounds[0]:g} to {bounds[1]:g}" if bounds else ""
     allowed = f"{type(default).__name__}{within}: {description}"
-    return _declare(node, name, default, descriptor, allowed)
+    return _declare_checked(node, name, default, descriptor, allowed)
 
 
 def declare_disturbance(
@@ -77,7 +77,7 @@ def declare_disturbance(
             read_only=one.target != "readings",
             dynamic_typing=one.textual,
         )
-        _declare(
+        _declare_checked(
             node,
             one.name,
             str(value) if one.textual else value,
@@ -85,7 +85,7 @@ def declare_disturbance(
             f"{one.allowed}: {one.meaning}",
         )
     try:
-        return _disturbance(node, ())
+        return _read_disturbance(node, ())
     except ValueError as error:
         raise ValueError(f"parameter {error}") from None
 
@@ -96,7 +96,7 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
     Raises:
         WiringError: The file is not valid.
     """
-    path = declare(
+    path = declare_parameter(
         node, "schedule", "", "path of a schedule YAML; empty: nothing changes by itself"
     )
     return load_schedule(path) if path else ()
@@ -118,11 +118,11 @@ def follow_disturbance(
 
     def check(parameters: list[Parameter[Any]]) -> SetParametersResult:
         reason = ""
-        if _concerned(parameters):
+        if _include_disturbance(parameters):
             if change is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
-                settings = _disturbance(node, parameters)
+                settings = _read_disturbance(node, parameters)
                 if accept is not None:
                     accept(settings)
             except ValueError as error:
@@ -130,33 +130,31 @@ def follow_disturbance(
         return SetParametersResult(successful=not reason, reason=reason)
 
     def take(parameters: list[Parameter[Any]]) -> None:
-        if change is not None and _concerned(parameters):
-            change(_disturbance(node, ()))
+        if change is not None and _include_disturbance(parameters):
+            change(_read_disturbance(node, ()))
 
     node.add_on_set_parameters_callback(check)
     node.add_post_set_parameters_callback(take)
 
 
-def _concerned(parameters: list[Parameter[Any]]) -> bool:
+def _include_disturbance(parameters: list[Parameter[Any]]) -> bool:
     """Return whether any of the parameters belongs to the disturbance."""
     return any(one.name in NAMES for one in parameters)
 
 
-def _disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
+def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
     """Return the current settings, changed by the parameters in `changed`."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
-    return DisturbanceSettings.read(values)
+    return DisturbanceSettings.from_values(values)
 
 
-def _declare(
+def _declare_checked(
     node: Node, name: str, default: Value, descriptor: ParameterDescriptor, allowed: str
 ) -> Value:
     """Declare a parameter and return its value; raise ValueError if the value is not valid."""
     try:
         value: Value = node.declare_parameter(name, default, descriptor).value
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-        raise ValueError(
-            f"parameter {name}: {without_middle(error)} (allowed: {allowed})"
-        ) from None
+        raise ValueError(f"parameter {name}: {shorten_error(error)} (allowed: {allowed})") from None
     return value

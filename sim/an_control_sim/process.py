@@ -28,7 +28,7 @@ SLICE_S = 0.05
 
 
 @contextmanager
-def ros(args: Sequence[str] | None = None) -> Iterator[None]:
+def ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
     """Initialise rclpy for the block and shut it down at its end.
 
     Raises:
@@ -47,7 +47,7 @@ def ros(args: Sequence[str] | None = None) -> Iterator[None]:
         rclpy.try_shutdown()
 
 
-def new_node(make: Callable[[], AnyNode]) -> AnyNode:
+def make_node(make: Callable[[], AnyNode]) -> AnyNode:
     """Return the node that `make` creates.
 
     Raises:
@@ -62,7 +62,7 @@ def new_node(make: Callable[[], AnyNode]) -> AnyNode:
 @contextmanager
 def ros_node(name: str, namespace: str) -> Iterator[Node]:
     """Initialise rclpy and create a node for the block; destroy both at its end."""
-    with ros([]):
+    with ros_context([]):
         node = QuietNode(name, namespace=namespace)
         try:
             yield node
@@ -71,7 +71,7 @@ def ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 
 @contextmanager
-def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
     """Note SIGINT and SIGTERM in the block instead of ending the process.
 
     The block gets a function that returns whether one came, there or in a block around it. Use it
@@ -81,7 +81,7 @@ def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bo
         call: Called in the signal handler.
     """
     outer = signal.getsignal(signal.SIGINT)
-    note = _Note(call, outer.came if isinstance(outer, _Note) else [])
+    note = _SignalHandler(call, outer.came if isinstance(outer, _SignalHandler) else [])
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(note.came)
@@ -90,7 +90,7 @@ def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bo
             signal.signal(one, handler)
 
 
-class _Note:
+class _SignalHandler:
     """Signal handler that appends to `came` and then calls `call`."""
 
     def __init__(self, call: Callable[[], None], came: list[int]) -> None:
@@ -101,7 +101,7 @@ class _Note:
         self._call()
 
 
-def new_executor(context: Context) -> Executor:
+def make_events_executor(context: Context) -> Executor:
     """Return rclpy's events executor, or a single-threaded one if rclpy has none.
 
     The events executor costs a third of the time. Run the executor with `spin_once` only.

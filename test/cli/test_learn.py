@@ -14,7 +14,7 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 from program import LIMIT_S
 
 from an_control.cli import main
-from an_control.learning.runs.run_folder import unpack
+from an_control.learning.runs.run_folder import unpack_checkpoint
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
@@ -26,7 +26,7 @@ MADE = ("student/model.safetensors", "monitor/checkpoint.safetensors", "model.sa
 
 def watched(checkpoint: Path) -> bool:
     """Whether the monitor is done, as a run's checkpoint says."""
-    done: bool = unpack(checkpoint.read_bytes())["watched"]
+    done: bool = unpack_checkpoint(checkpoint.read_bytes())["watched"]
     return done
 
 

@@ -78,7 +78,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
 
     from an_control import load_policy
     from an_control.disturbance import DisturbanceSettings, Shuffle
-    from an_control.learning.evaluation.evaluate import evaluate
+    from an_control.learning.evaluation.evaluate import play_episodes
     from an_control_sim.envs.ant import ANT_CHANNELS
 
     schedule = tmp_path / "schedule.yaml"
@@ -95,7 +95,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
     faults = {"freeze": 0.1, "delay": 1, "nan": 0.01}
     settings = DisturbanceSettings(Shuffle(True, 40), noise_channels=3, missing=0.2, **faults)
-    alone = evaluate(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
+    alone = play_episodes(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
     environment.close()
     assert [one["return"] for one in over_ros] == [one.total for one in alone]
     assert [one["steps"] for one in over_ros] == [one.steps for one in alone]
@@ -109,7 +109,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
 
     from an_control import load_policy
     from an_control.disturbance import DisturbanceSettings, Shuffle
-    from an_control.learning.evaluation.evaluate import evaluate
+    from an_control.learning.evaluation.evaluate import play_episodes
     from an_control.system.share import share_path
     from an_control_sim.envs.tasks import CARTPOLE_CHANNELS
 
@@ -124,7 +124,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     policy = load_policy(share_path("models/cartpole.safetensors"))
     for returns, shuffle in zip(results, (Shuffle(), Shuffle(True, 50)), strict=True):
         settings = DisturbanceSettings(shuffle)
-        alone = evaluate(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
+        alone = play_episodes(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
         assert returns == [one.total for one in alone]
     environment.close()
 

@@ -10,7 +10,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 
 from an_control import load_policy
 from an_control.load import make_policy
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.forward_model import ForwardModel, trained_ranges
 from an_control.monitor.settings import MONITOR
 from an_control.system.share import share_path
@@ -155,16 +155,16 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     model = monitored_model()
     model = replace(model, task=replace(model.task, step_s=1.0))
     forward = ForwardModel(model)
-    budget = Budget(forward, MONITOR.budget)
-    whole = budget.affordable(4)
+    budget = TimeBudget(forward, MONITOR.budget)
+    whole = budget.count_affordable(4)
     assert whole > 100
     budget.spend(4 * whole)
-    assert budget.affordable(4) == 0
+    assert budget.count_affordable(4) == 0
     budget.next_tick(fits=True)
     budget.spend(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
-    count = budget.affordable(4)
+    count = budget.count_affordable(4)
     budget.spend(4 * count)
-    assert count and budget.affordable(0.01) == 0 < left_s
+    assert count and budget.count_affordable(0.01) == 0 < left_s
     budget.spend(1e9)
-    assert budget.affordable(4) == 0
+    assert budget.count_affordable(4) == 0

@@ -82,8 +82,8 @@ def test_attention_goes_out_also_while_a_missing_channel_is_imputed(stand):
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
     asked: list[int] = []
-    real = outputs.attention_of
-    monkeypatch.setattr(outputs, "attention_of", lambda *of: asked.append(1) or real(*of))
+    real = outputs.attention_columns
+    monkeypatch.setattr(outputs, "attention_columns", lambda *of: asked.append(1) or real(*of))
     stand.start()
     stand.step(1)
     assert not asked

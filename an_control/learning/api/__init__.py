@@ -13,11 +13,11 @@ that was stopped or killed. Error messages name options as the command line does
 from an_control.learning.api.evaluation import EvaluateOptions, EvaluateResult, evaluate
 from an_control.learning.api.evolution import EvolveOptions, EvolveResult, evolve
 from an_control.learning.api.monitor import MonitorOptions, MonitorResult, train_monitor
-from an_control.learning.api.parts import Parts
+from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.pipeline import LearnOptions, LearnResult, learn
 from an_control.learning.api.student import DistillOptions, DistillResult, distill
 from an_control.learning.api.teacher import TeacherOptions, TeacherResult, train_teacher
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped
+from an_control.learning.runs.progress import OnProgress, RunProgress, RunStoppedError
 
 __all__ = [
     "DistillOptions",
@@ -31,9 +31,9 @@ __all__ = [
     "MonitorOptions",
     "MonitorResult",
     "OnProgress",
-    "Parts",
-    "Progress",
-    "RunStopped",
+    "PolicyParts",
+    "RunProgress",
+    "RunStoppedError",
     "TeacherOptions",
     "TeacherResult",
     "distill",

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.api.parts import Parts
-from an_control.learning.command_line import command, option
-from an_control.learning.runs.progress import OnProgress, Progress, ignore
+from an_control.learning.api.parts import PolicyParts
+from an_control.learning.command_line import format_command, format_flag
+from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.policy import MlpSizes, Model, read_model
 from an_control_sim.envs.tasks import SUCCESS
 
 if TYPE_CHECKING:
-    from an_control.learning.es.parametrisation import Form
+    from an_control.learning.es.parametrisation import PolicyForm
     from an_control.learning.es.search import Search, SearchSettings
     from an_control.learning.runs.run_loop import RunLoop
 
-SIZES = "queries", "neuron", "stack"
-"""Options of the attention forms, as are the fields of `Parts`."""
+ATTENTION_OPTIONS = "queries", "neuron", "stack"
+"""Options of the attention forms, as are the fields of `PolicyParts`."""
 
 FINAL_SEED = 1
 """Seed of the evaluation on the model's card; training and validation use others."""
 
-SIGMA, RATE, RACING_STARTS = 0.5, 0.2, 8
+START_SIGMA, START_RATE, RACING_STARTS = 0.5, 0.2, 8
 """Defaults of a search that starts at random."""
 REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
 """Defaults of a search that starts at a model. With 0.02 and 0.02 a single step costs the shipped
@@ -59,7 +59,7 @@ class EvolveOptions:
     """Number of units in each channel's neuron of an attention policy."""
     stack: int = 0
     """Number of newest readings that each neuron of an attention policy receives; 0 for an LSTM."""
-    parts: Parts = field(default_factory=Parts)
+    parts: PolicyParts = field(default_factory=PolicyParts)
     optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "pgpe"
     """PGPE with centred ranks and Adam or ClipUp, or CMA-ES (pycma) with a full or a diagonal
     covariance."""
@@ -150,33 +150,49 @@ class EvolveOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: must be 1 or more")
-        self._check_read()
+        self._check_used()
 
-    def _check_read(self) -> None:
+    def _check_used(self) -> None:
         """Raise ValueError if an option is set that the chosen form or optimiser ignores."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
-            self._refuse([*self._other("form", "hidden", *SIZES), *self.parts.asked], why)
+            self._refuse_options(
+                [
+                    *self._changed_options("form", "hidden", *ATTENTION_OPTIONS),
+                    *self.parts.chosen_options,
+                ],
+                why,
+            )
         elif self.form == "mlp":
             why = "not for --form mlp; allowed is --hidden"
-            self._refuse([*self._other(*SIZES, "normalise"), *self.parts.asked], why)
+            self._refuse_options(
+                [
+                    *self._changed_options(*ATTENTION_OPTIONS, "normalise"),
+                    *self.parts.chosen_options,
+                ],
+                why,
+            )
         elif self.parts.pma or self.parts.learned_queries:
             names = ("form",) if self.hidden else ("form", "queries")
-            self._refuse(self._other(*names), "not with --pma or --learned-queries")
+            self._refuse_options(
+                self._changed_options(*names), "not with --pma or --learned-queries"
+            )
         if not self.optimiser.startswith("pgpe"):
             why = f"not for --optimiser {self.optimiser}; only for pgpe and pgpe-clipup"
-            self._refuse(self._other("rate", "sigma_rate"), why)
+            self._refuse_options(self._changed_options("rate", "sigma_rate"), why)
         if self.dask is not None:
-            self._refuse(self._other("workers"), "not with --dask, whose scheduler has its own")
+            self._refuse_options(
+                self._changed_options("workers"), "not with --dask, whose scheduler has its own"
+            )
 
-    def _other(self, *names: str) -> list[str]:
+    def _changed_options(self, *names: str) -> list[str]:
         """Return the names among `names` whose options differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
-    def _refuse(self, names: Sequence[str], why: str) -> None:
+    def _refuse_options(self, names: Sequence[str], why: str) -> None:
         """Raise ValueError with the reason `why` if `names` is not empty."""
         if names:
-            raise ValueError(f"{', '.join(map(option, names))}: {why}")
+            raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
 
 
 @dataclass(frozen=True)
@@ -195,7 +211,7 @@ class EvolveResult:
     metrics: list[dict[str, Any]]
 
 
-def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResult:
+def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> EvolveResult:
     """Search for a policy by its return alone, or continue the run in its folder.
 
     Args:
@@ -210,30 +226,30 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
         ValueError: Options are out of bounds, or do not fit each other or the task.
         RunError: The folder holds another run, or a file cannot be written.
         RolloutError: All episodes of a generation failed.
-        RunStopped: `progress` returned False.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.es.search import Search
     from an_control.learning.rollout.processes import make_engine
-    from an_control.learning.runs.run_folder import RunFolder, units_of_run
+    from an_control.learning.runs.run_folder import RunFolder, find_units
     from an_control.learning.runs.run_loop import RunLoop
-    from an_control_sim.gym.environments import describe, environment_of, make_environment
+    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
-    environment = environment_of(options.task)
+    environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
-    units = Units.of_task(model.task) if model else units_of_run(options.out, environment)
+    units = Units.of_task(model.task) if model else find_units(options.out, environment)
     env = make_environment(environment, units)
-    task = describe(env, options.task, environment)
+    task = describe_task(env, options.task, environment)
     if model is not None:  # keep keys that the environment does not define
         known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
         task = replace(task, **known)
     channels = len(task.channels)
-    form, start = _form(options, channels, len(task.actuators), model)
+    form, start = _make_parametrisation(options, channels, len(task.actuators), model)
     if options.hints:
-        form, start = _hinted(form, start, channels)
-    settings = _settings(options, channels)
+        form, start = _add_hints(form, start, channels)
+    settings = _search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
     engine = make_engine(
@@ -249,20 +265,20 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
     try:
         search = Search(task, form, engine, settings, options.seed, start)
         loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
-        loop.run_reported(progress)
-        evaluations = _evaluations(options, loop, search, progress)
+        loop.run_with_progress(progress)
+        evaluations = _evaluate_and_write_card(options, loop, search, progress)
     finally:
         engine.close()
         env.close()
     return EvolveResult(loop.model_path, evaluations, loop.metrics)
 
 
-def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
+def _search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
     """Return the search's settings from the options and their defaults."""
     from an_control.learning.es.search import SearchSettings
 
     refining = options.start_model is not None  # take small steps, to keep what it has learned
-    sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (SIGMA, RATE)
+    sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (START_SIGMA, START_RATE)
     starts = 0 if refining or options.form == "mlp" else RACING_STARTS
     pgpe = {
         "rate": rate if options.rate is None else options.rate,
@@ -279,7 +295,7 @@ def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
         rollouts=options.rollouts,
         sigma=sigma if options.sigma is None else options.sigma,
         decay=options.decay,
-        mixture=mixture(options.shuffle or ("none",), channels),
+        mixture=parse_disturbances(options.shuffle or ("none",), channels),
         validate_every=options.validate_every,
         validation_episodes=options.episodes,
         success=SUCCESS.get(options.task),
@@ -287,7 +303,7 @@ def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
     )
 
 
-def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
+def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
     """Parse disturbances and check them against the number of channels.
 
     Args:
@@ -307,16 +323,16 @@ def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, .
     return tuple(found)
 
 
-def _form(
+def _make_parametrisation(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
-) -> tuple[Form, Any]:
+) -> tuple[PolicyForm, Any]:
     """Return the parametrisation to search, and the start vector or None for a random start."""
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
+    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
 
     if model is not None:
         if options.normalise:
             model = model.normalised(channels)
-        form = form_of(model)
+        form = form_for_model(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
@@ -340,13 +356,13 @@ def _form(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.paper(),
+        **options.parts.paper_arguments(),
     )
-    pooled = options.parts.pooled(form.sizes)
+    pooled = options.parts.with_pooling(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
+def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
     """Return the parametrisation and the start vector extended by the weights of the hints."""
     from an_control.learning.es.parametrisation import Authors
     from an_control.learning.es.search import Hinted
@@ -359,11 +375,11 @@ def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
     return hinted, start
 
 
-def _evaluations(
+def _evaluate_and_write_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
     """Evaluate the best model, write its card and return the evaluations."""
-    from an_control.learning.runs.card import figures, write_card
+    from an_control.learning.runs.card import summarise_returns, write_card
 
     model = read_model(loop.model_path)
     clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
@@ -373,10 +389,10 @@ def _evaluations(
         returns = search.play(model, FINAL_SEED, 5 * options.episodes, disturbance)
         row = {
             "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
-            **figures(returns, search.settings.success),
+            **summarise_returns(returns, search.settings.success),
         }
         evaluations.append(row)
-        progress(Progress("step", "evaluation", len(evaluations), 1 + len(others), figures=row))
+        progress(RunProgress("step", "evaluation", len(evaluations), 1 + len(others), figures=row))
     model = replace(model, trained={**model.trained, "evaluations": evaluations})
-    write_card(loop.folder, model, options.out.name, evaluations, command(options, "train"))
+    write_card(loop.folder, model, options.out.name, evaluations, format_command(options, "train"))
     return evaluations

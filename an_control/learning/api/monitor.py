@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from an_control.learning.command_line import option
-from an_control.learning.runs.progress import OnProgress, Progress, ignore
+from an_control.learning.command_line import format_flag
+from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
 
@@ -80,7 +80,9 @@ class MonitorOptions:
             ("seed", 0),
         ):
             if getattr(self, name) < least:
-                raise ValueError(f"{option(name)} {getattr(self, name)}: must be {least} or more")
+                raise ValueError(
+                    f"{format_flag(name)} {getattr(self, name)}: must be {least} or more"
+                )
         if self.bag and (self.take is not None or self.validate or self.disturb):
             raise ValueError("--bag: not with --take, --validate or --disturb")
         if not 0.0 <= self.disturb_share <= 1.0:
@@ -107,7 +109,7 @@ class MonitorResult:
     updates: int
 
 
-def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> MonitorResult:
+def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progress) -> MonitorResult:
     """Train the forward model of a model's monitor and write it into the model file.
 
     With `take` or `validate` nothing is trained.
@@ -124,35 +126,35 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
             run in the folder.
         ModelError: A model file cannot be read.
         EnvironmentFailure: Nearly all episodes failed.
-        RunStopped: `progress` returned False.
+        RunStoppedError: `progress` returned False.
     """
     if options.bag:
         return _from_bags(options, progress)
     from an_control.learning.runs.run_folder import RunError
-    from an_control.learning.training_disturbances import equal_chances
-    from an_control_sim.gym.environments import describe, environment_of, make_environment
+    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     try:
-        faults = equal_chances(options.disturb, options.disturb_share)
+        faults = equal_probabilities(options.disturb, options.disturb_share)
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
     model, path = read_model(options.model), options.out or options.model
     if options.take is not None:
-        write_model(path, _with_networks(model, read_model(options.take), options))
+        write_model(path, _copy_networks(model, read_model(options.take), options))
         return MonitorResult(path, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(f"{options.model}: --validate: has no forward model")
     name = options.task or model.task.name
     try:
-        env = make_environment(environment_of(name), Units.of_task(model.task))
+        env = make_environment(find_environment_id(name), Units.of_task(model.task))
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):
         channels = model.task.channels
-        if channels != describe(env, name, name).channels:
+        if channels != describe_task(env, name, name).channels:
             raise ValueError(f"{options.model}: its channels are not those of task {name!r}")
         try:
             for fault in faults:
@@ -160,7 +162,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         except ValueError as error:
             raise ValueError(f"--disturb: {error}") from error
         try:
-            model, metrics = _trained(options, env, model, faults, progress)
+            model, metrics = _train_and_validate(options, env, model, faults, progress)
         except RunError as error:
             raise ValueError(str(error)) from error
         except ValueError as error:  # an environment gave NaN, or only short episodes
@@ -183,11 +185,14 @@ def _from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
     model, path = read_model(options.model), options.out or options.model
     traces = recorded_traces(options.bag, options.model, model)
     with TemporaryDirectory() as beside:
-        folder, settings = options.folder or Path(beside), _settings(options, model, {})
+        folder, settings = (
+            options.folder or Path(beside),
+            _forward_model_settings(options, model, {}),
+        )
         try:
             learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
             loop = RunLoop(RunFolder(folder, learner.config), learner)
-            loop.run_reported(progress)
+            loop.run_with_progress(progress)
         except RunError as error:
             raise ValueError(str(error)) from error
         model = learner.model()
@@ -196,7 +201,7 @@ def _from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
     return MonitorResult(path, None, "", loop.metrics, updates)
 
 
-def _trained(
+def _train_and_validate(
     options: MonitorOptions,
     env: Env[Any, Any],
     model: Model,
@@ -212,19 +217,22 @@ def _trained(
     metrics: list[dict[str, Any]] = []
     with TemporaryDirectory() as beside:
         if not options.validate:
-            folder, settings = options.folder or Path(beside), _settings(options, model, faults)
+            folder, settings = (
+                options.folder or Path(beside),
+                _forward_model_settings(options, model, faults),
+            )
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
             loop = RunLoop(RunFolder(folder, learner.config), learner)
-            if learner.begins_again:
+            if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
-                progress(Progress("note", note=text))
-            loop.run_reported(progress)
+                progress(RunProgress("note", note=text))
+            loop.run_with_progress(progress)
             model, metrics = learner.model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
         return validate(env, model, faults, options.seed, ticks), metrics
 
 
-def _settings(
+def _forward_model_settings(
     options: MonitorOptions, model: Model, faults: dict[Fault, float]
 ) -> ForwardModelSettings:
     """Return the settings of the forward model from the options and the number of channels."""
@@ -246,7 +254,7 @@ def _settings(
     )
 
 
-def _with_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
+def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
     """Return `model` with the forward model of `other`, which must be of the same task."""
     if other.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")

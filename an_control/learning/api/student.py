@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from an_control.learning.api.parts import Parts
-from an_control.learning.command_line import option
-from an_control.learning.runs.progress import OnProgress, ignore
+from an_control.learning.api.parts import PolicyParts
+from an_control.learning.command_line import format_flag
+from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.recorded import RecordedTeaching
     from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
     from an_control.learning.teacher.teachers import Teacher
-    from an_control.learning.training_disturbances import Disturbance
+    from an_control.learning.training_disturbances import TrainingDisturbance
 
-D = TypeVar("D", bound="Disturbance")
+D = TypeVar("D", bound="TrainingDisturbance")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class DistillOptions:
     """Number of newest readings that a neuron receives, 0 for an LSTM; by default the recipe's."""
     products: bool | None = None
     """Feed the neurons the products of reading and previous action; by default as in the recipe."""
-    parts: Parts = field(default_factory=Parts)
+    parts: PolicyParts = field(default_factory=PolicyParts)
     smoke: bool = False
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
@@ -126,7 +126,7 @@ class DistillResult:
     done_before: int
 
 
-def distill(options: DistillOptions, progress: OnProgress = ignore) -> DistillResult:
+def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> DistillResult:
     """Train a permutation-invariant student to imitate a teacher, or continue its run.
 
     Args:
@@ -141,13 +141,13 @@ def distill(options: DistillOptions, progress: OnProgress = ignore) -> DistillRe
             run.
         RunError: A file cannot be written, or another process works in the folder.
         EnvironmentFailure: Nearly all episodes failed.
-        RunStopped: `progress` returned False.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
 
     try:
-        learner = _learner(options)
+        learner = _make_learner(options)
     except RuntimeError as error:  # torch raises it for a device that does not exist
         raise ValueError(str(error)) from error
     with closing(learner):
@@ -156,26 +156,26 @@ def distill(options: DistillOptions, progress: OnProgress = ignore) -> DistillRe
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         done_before = loop.done
-        loop.run_reported(progress)
+        loop.run_with_progress(progress)
         minutes = getattr(learner, "minutes", 0.0)
         return DistillResult(
             loop.model_path, loop.metrics, 1 + learner.settings.rounds, minutes, done_before
         )
 
 
-def _learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
+def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
     """Return the learner for scalar channels or for image patches, as the recipe says."""
-    from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_of
+    from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
 
     options.check()
     if options.bag:
         return _from_bags(options)
-    settings = read_recipe(options.recipe or recipe_of(options.task))
+    settings = read_recipe(options.recipe or recipe_for_task(options.task))
     if not isinstance(settings, DaggerSettings):
-        return _patch_dagger(options, settings)
+        return _make_patch_dagger(options, settings)
     if options.backgrounds is not None:
         raise ValueError(f"--backgrounds: not for {options.task}, only for what a camera shows")
-    return _dagger(options, settings)
+    return _make_dagger(options, settings)
 
 
 def _from_bags(options: DistillOptions) -> RecordedTeaching:
@@ -185,20 +185,25 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
         ValueError: A recording cannot be used, or options do not fit each other.
     """
     from an_control.learning.dagger.recorded import RecordedTeaching, episodes_of
-    from an_control.learning.dagger.settings import GENERIC, DaggerSettings, read_recipe, smoke
+    from an_control.learning.dagger.settings import (
+        GENERIC,
+        DaggerSettings,
+        read_recipe,
+        smoke_settings,
+    )
 
     for name in ("teacher", "start_model", "minutes", "backgrounds"):
         if getattr(options, name) is not None:
-            raise ValueError(f"{option(name)}: not with --bag")
+            raise ValueError(f"{format_flag(name)}: not with --bag")
     settings = read_recipe(options.recipe or GENERIC)
     if not isinstance(settings, DaggerSettings):
         raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
     task, episodes = episodes_of(options.bag, options.task)
-    settings = smoke(settings) if options.smoke else settings
-    settings = _disturbed(options, settings)
+    settings = smoke_settings(settings) if options.smoke else settings
+    settings = _change_disturbances(options, settings)
     settings = replace(
         settings,
-        student=_student(options, settings.student),
+        student=_change_sizes(options, settings.student),
         faults={},
         identify_rate=settings.identify_rate if options.rate is None else options.rate,
         rate=settings.rate if options.rate is None else options.rate,
@@ -211,19 +216,19 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
     return RecordedTeaching(task, episodes, settings, options.seed, options.device)
 
 
-def _dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
+def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     """Return the DAgger learner for scalar channels.
 
     Raises:
         ValueError: The teacher does not fit the task, or options do not fit each other.
     """
     from an_control.learning.dagger.learner import Dagger
-    from an_control.learning.dagger.settings import smoke
-    from an_control_sim.gym.environments import environment_of
+    from an_control.learning.dagger.settings import smoke_settings
+    from an_control_sim.gym.environments import find_environment_id
 
-    environment = environment_of(options.task)
-    teacher = _teacher(options, environment)
-    settings = smoke(settings) if options.smoke else settings
+    environment = find_environment_id(options.task)
+    teacher = _find_teacher(options, environment)
+    settings = smoke_settings(settings) if options.smoke else settings
     start = None if options.start_model is None else read_model(options.start_model)
     student = settings.student
     if start is not None and settings.keep_head and isinstance(start.sizes, AttentionSizes):
@@ -232,8 +237,8 @@ def _dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     elif teacher.layers is not None:
         head = tuple(len(bias) for _, bias in teacher.layers[:-1])
         student = replace(student, head=head, output=teacher.output)
-    student = _student(options, student)
-    settings = _disturbed(options, settings)
+    student = _change_sizes(options, student)
+    settings = _change_disturbances(options, settings)
     minutes = settings.minutes if options.minutes is None else options.minutes
     minutes = 0.0 if options.smoke else minutes
     if options.rounds == 0 and minutes:
@@ -255,24 +260,24 @@ def _dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         settings,
         options.seed,
         options.device,
-        _teacher_name(options),
+        _portable_teacher_name(options),
         start,
     )
 
 
-def _teacher(options: DistillOptions, environment: str) -> Teacher:
+def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     """Return the teacher that the options name, or the task's own.
 
     Raises:
         ValueError: There is no teacher.
     """
-    from an_control.learning.teacher.teachers import own_teacher, read_teacher
+    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
     from an_control_sim.gym.environments import make_environment
 
     with closing(make_environment(environment)) as env:
         if options.teacher is not None:
             return read_teacher(options.teacher, env)
-        if (own := own_teacher(options.task)) is not None:
+        if (own := teacher_of_task(options.task)) is not None:
             return own
     raise ValueError(
         f"--teacher: {options.task} has none of its own; this makes one:"
@@ -280,7 +285,7 @@ def _teacher(options: DistillOptions, environment: str) -> Teacher:
     )
 
 
-def _teacher_name(options: DistillOptions) -> str | None:
+def _portable_teacher_name(options: DistillOptions) -> str | None:
     """Return the teacher's name as the run's folder keeps it.
 
     A file beside the run's folder is kept by its relative path, so that both can be moved together.
@@ -291,12 +296,12 @@ def _teacher_name(options: DistillOptions) -> str | None:
     return file.relative_to(around).as_posix()
 
 
-def _student(options: DistillOptions, student: StudentSizes) -> StudentSizes:
+def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSizes:
     """Return the student's sizes with the options' changes."""
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.student())
+    student = replace(student, **chosen, **options.parts.student_changes())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -304,22 +309,22 @@ def _student(options: DistillOptions, student: StudentSizes) -> StudentSizes:
     return student
 
 
-def _disturbed(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
+def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
     """Return the settings with the options' disturbances of training sequences and episodes."""
-    from an_control.learning.training_disturbances import Disturbance
+    from an_control.learning.training_disturbances import TrainingDisturbance
 
     streams, collection = settings.streams, settings.collection
     if (chance := options.reshuffled_chance) is not None:
         if not 0.0 <= chance <= 1.0:
             raise ValueError(f"--reshuffled-chance {chance}: must be from 0 to 1")
         streams = replace(streams, reshuffled=chance)
-    if disturb := _asked(options, Disturbance):
+    if disturb := _parse_disturbances(options, TrainingDisturbance):
         streams = replace(streams, disturb=disturb)
         collection = replace(collection, disturb=disturb)
     return replace(settings, streams=streams, collection=collection)
 
 
-def _asked(options: DistillOptions, kind: type[D]) -> dict[D, float]:
+def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float]:
     """Return the probability of each --disturb, parsed as `kind`.
 
     Raises:
@@ -333,20 +338,20 @@ def _asked(options: DistillOptions, kind: type[D]) -> dict[D, float]:
         raise ValueError(f"--disturb: {error}") from error
 
 
-def _patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
+def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
     """Return the DAgger learner for image patches, taught by the environment's own teacher."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
-    from an_control.learning.dagger.settings import patch_smoke
-    from an_control.learning.training_disturbances import PatchFault
-    from an_control_sim.gym.environments import describe, environment_of, make_environment
+    from an_control.learning.dagger.settings import patch_smoke_settings
+    from an_control.learning.training_disturbances import PatchDisturbance
+    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
     _check_patches(options)
     if options.smoke:
-        settings = patch_smoke(settings)
-    disturb, backgrounds = _asked(options, PatchFault), options.backgrounds
+        settings = patch_smoke_settings(settings)
+    disturb, backgrounds = _parse_disturbances(options, PatchDisturbance), options.backgrounds
     settings = replace(
         settings,
-        student=options.parts.patches(settings.student),
+        student=options.parts.with_patch_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,
@@ -354,9 +359,9 @@ def _patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> Pat
         backgrounds=settings.backgrounds if backgrounds is None else backgrounds,
     )
     start = None if options.start_model is None else read_model(options.start_model)
-    environment = environment_of(options.task)
+    environment = find_environment_id(options.task)
     env = make_environment(environment)
-    task = describe(env, options.task, environment)
+    task = describe_task(env, options.task, environment)
     return PatchDagger(options.out, env, task, settings, options.seed, options.device, start)
 
 
@@ -365,7 +370,7 @@ def _check_patches(options: DistillOptions) -> None:
     names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
     for name in (*names, "reshuffled_chance"):
         if getattr(options, name):
-            raise ValueError(f"{option(name)}: not for {options.task}")
+            raise ValueError(f"{format_flag(name)}: not for {options.task}")
     if options.rounds == 0:
         raise ValueError(f"--rounds 0: must be 1 or more for {options.task}")
     backgrounds = options.backgrounds

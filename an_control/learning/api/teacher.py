@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import OnProgress, ignore
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import Model, read_model
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class TeacherResult:
     done_before: int
 
 
-def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> TeacherResult:
+def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progress) -> TeacherResult:
     """Train an MLP policy by reinforcement learning, or continue the run in its folder.
 
     Args:
@@ -106,55 +106,55 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> Tea
         ValueError: Options are out of bounds, or do not fit each other or the task.
         RunError: The folder holds another run, or a file cannot be written.
         EnvironmentFailure: Nearly all episodes failed.
-        RunStopped: `progress` returned False.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
-    from an_control.learning.teacher.learner import Limits, TeacherLearner
-    from an_control.learning.teacher.settings import settings_for, smoke
-    from an_control.learning.training_disturbances import equal_chances
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
+    from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
+    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
-    environment = environment_of(options.task)
-    limits = Limits(options.minutes, options.steps, options.score)
-    faults = equal_chances(options.disturb, options.disturb_share)
+    environment = find_environment_id(options.task)
+    limits = TeacherLimits(options.minutes, options.steps, options.score)
+    faults = equal_probabilities(options.disturb, options.disturb_share)
     with closing(make_environment(environment)) as env:
-        start = _start(options, env)
+        start = _find_start_policy(options, env)
         for fault in faults:
             check_robot(env, fault.settings)
-        settings = settings_for(env, options.algorithm, start)
+        settings = settings_for_environment(env, options.algorithm, start)
         settings = replace(settings, burst=options.burst, faults=faults)
         if options.smoke:
-            settings = smoke(settings)
-            limits = Limits(options.minutes, 2 * settings.iteration)
+            settings = smoke_settings(settings)
+            limits = TeacherLimits(options.minutes, 2 * settings.iteration)
         learner = TeacherLearner(
             options.out, options.task, environment, settings, limits, options.seed, start
         )
         with closing(learner):
             loop = RunLoop(RunFolder(options.out, learner.config), learner)
             done_before = loop.done
-            loop.run_reported(progress)
-            evaluations = _evaluations(options, loop.folder)
+            loop.run_with_progress(progress)
+            evaluations = _evaluate_and_write_card(options, loop.folder)
             return TeacherResult(
-                loop.model_path, learner.end, evaluations, loop.metrics, done_before
+                loop.model_path, learner.end_reason, evaluations, loop.metrics, done_before
             )
 
 
-def _start(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
+def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
     """Return the policy that the actor starts as; None for random weights."""
-    from an_control.learning.teacher.teachers import own_teacher, read_teacher
+    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
 
     if options.start_model is None:
-        return own_teacher(options.task) if options.algorithm in ("auto", "ppo") else None
+        return teacher_of_task(options.task) if options.algorithm in ("auto", "ppo") else None
     teacher = read_teacher(str(options.start_model), env)
     if teacher.layers is None:
         raise ValueError(f"--start-model {options.start_model}: must have relu units")
     return teacher
 
 
-def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
+def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
     """Evaluate the best model and write its card, unless that is done; return the evaluations."""
     from an_control.learning.runs.card import write_card
 
@@ -166,7 +166,7 @@ def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, A
         return known
     made = evaluate_teacher(options.task, path, model, episodes)
     model = replace(model, trained={**model.trained, "evaluations": made})
-    write_card(folder, model, options.out.name, made, command(options, "train-teacher"))
+    write_card(folder, model, options.out.name, made, format_command(options, "train-teacher"))
     return made
 
 
@@ -182,17 +182,17 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
     Returns:
         One dict for each of the two: protocol, distribution of the returns, and standard error.
     """
-    from an_control.learning.evaluation.scores import REFERENCES, Scoring
-    from an_control.learning.runs.card import figures
+    from an_control.learning.evaluation.scores import REFERENCES, ScorePlayer
+    from an_control.learning.runs.card import summarise_returns
     from an_control.learning.teacher.teachers import read_teacher
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
     evaluations = []
-    with closing(make_environment(environment_of(task), Units.of_task(model.task))) as env:
-        scoring = Scoring(env, model.task.channels, read_teacher(str(path), env), model)
+    with closing(make_environment(find_environment_id(task), Units.of_task(model.task))) as env:
+        scoring = ScorePlayer(env, model.task.channels, read_teacher(str(path), env), model)
         for case in REFERENCES:
-            row = scoring.play(case, math.inf, (episodes, episodes))
-            known = {"protocol": row.name, **figures(row.array, None)}
+            row = scoring.play_row(case, math.inf, (episodes, episodes))
+            known = {"protocol": row.name, **summarise_returns(row.array, None)}
             evaluations.append({**known, "standard_error": round(row.error, 2)})
     return evaluations

@@ -18,10 +18,10 @@ import torch
 
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
-from an_control.learning.dagger.streams import Episode
+from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.runs.run_folder import as_tensors
+from an_control.learning.runs.run_folder import to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
 from an_control.policy.task import Task
@@ -43,7 +43,7 @@ class RecordedTeaching:
     def __init__(
         self,
         task: Task,
-        episodes: Sequence[Episode],
+        episodes: Sequence[DaggerEpisode],
         settings: DaggerSettings,
         seed: int,
         device: str = "cpu",
@@ -105,7 +105,7 @@ class RecordedTeaching:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint of `state`."""
-        tensors = as_tensors(state)
+        tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
         self._round, self._cpu_s = state["round"], state["cpu_s"]
@@ -116,7 +116,7 @@ class RecordedTeaching:
         return self._student.model(self._task, how)
 
 
-def episodes_of(paths: Sequence[Path], name: str) -> tuple[Task, list[Episode]]:
+def episodes_of(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
     """Return what recordings of a robot hold to imitate, and the task that it is.
 
     Args:
@@ -133,5 +133,5 @@ def episodes_of(paths: Sequence[Path], name: str) -> tuple[Task, list[Episode]]:
     for trace in traces:
         actions = np.asarray(trace.actions, np.float32)
         before = np.concatenate([np.zeros_like(actions[:1]), actions[:-1]])
-        episodes.append(Episode(trace.readings[:-1].astype(np.float32), before, actions))
+        episodes.append(DaggerEpisode(trace.readings[:-1].astype(np.float32), before, actions))
     return task, episodes

@@ -20,8 +20,12 @@ from typing import Any, Literal
 
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
-from an_control.learning.training_disturbances import Disturbance, Fault, check_chances
-from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, settings_from
+from an_control.learning.training_disturbances import (
+    Fault,
+    TrainingDisturbance,
+    check_probabilities,
+)
+from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, parse_settings
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 from an_control.system.share import share_path
 from an_control.wiring.checked_yaml import read_yaml
@@ -58,7 +62,7 @@ class StudentSizes:
     paper: bool = False
     """Use the paper's form."""
     output: Literal["clip", "tanh"] = "clip"
-    """Function behind the head's last layer; `distill` sets the teacher's."""
+    """Function behind the head's last layer; `distill` sets it to the teacher's."""
     encoder: Encoder = "none"
     """Self-attention between the neurons' outputs (Lee et al. 2019): each to each (sab), or by way
     of `inducing` points (isab)."""
@@ -76,21 +80,19 @@ class StudentSizes:
 
     def __post_init__(self) -> None:
         if self.neuron % self.heads:
-            raise ValueError(
-                f"heads: {self.heads} does not divide the neurons' {self.neuron} units"
-            )
+            raise ValueError(f"heads: {self.heads} (allowed: divisors of neuron, {self.neuron})")
         if self.pma and (self.memory or self.normalise or self.learned_queries):
             raise ValueError(
-                f"pma: {self.pma}, beside memory, normalise or learned_queries it must be 0"
+                f"pma: {self.pma} (allowed: 0 together with memory, normalise or learned_queries)"
             )
         if self.learned_queries and not self.paper:
             raise ValueError(
-                f"learned_queries: {self.learned_queries}, only the paper's form has other queries"
+                f"learned_queries: {self.learned_queries} (allowed: 0, unless paper is true)"
             )
         if self.recurrence is not None:
             self.recurrence.check()
             if self.memory:
-                raise ValueError(f"memory: {self.memory}, beside a recurrence it must be 0")
+                raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -136,10 +138,10 @@ class Collection:
     """Maximum standard deviation of the action noise in perturbed and mixed episodes."""
     noisy_noise: float = 0.4
     """Maximum standard deviation of the action noise in noisy episodes."""
-    disturb: dict[Disturbance, Share] = field(
+    disturb: dict[TrainingDisturbance, Share] = field(
         default_factory=lambda: {
-            Disturbance("missing=0.05..0.25"): 0.3,
-            Disturbance("noise=1..4,noise-sd=1"): 0.3,
+            TrainingDisturbance("missing=0.05..0.25"): 0.3,
+            TrainingDisturbance("noise=1..4,noise-sd=1"): 0.3,
         }
     )
     """Share of the rewired and mixed episodes that have each of these disturbances."""
@@ -149,7 +151,7 @@ class Collection:
     """Share of the stretches that the teacher drives in the first mixed round; falls to a tenth of
     it."""
 
-    def rewirings(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+    def plan_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """Return how many episodes of each kind a DAgger round records, and how.
 
         Args:
@@ -236,11 +238,11 @@ class DaggerSettings:
     """Return the average of the students after each round as the model."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
         if self.minutes and not self.rounds:
-            raise ValueError("rounds: 0 (allowed: 1 or more, where there are minutes)")
+            raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
-    def rates(self, number: int, progress: float) -> tuple[float, float]:
+    def learning_rates(self, number: int, progress: float) -> tuple[float, float]:
         """Return the learning rates at the start and the end of a round.
 
         Args:
@@ -252,7 +254,7 @@ class DaggerSettings:
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def limit_s(self, number: int) -> float:
+    def time_limit_s(self, number: int) -> float:
         """Return the processor time in seconds for a round's updates; infinity without a limit."""
         if not self.minutes:
             return math.inf
@@ -303,18 +305,18 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     if "observation" in top:
         text = top["observation"].text(" or ".join(KINDS), _OBSERVATION)
         kind = KINDS[text]  # type: ignore[assignment]
-    settings = settings_from(kind, entry, header)
+    settings = parse_settings(kind, entry, header)
     if top["an_control_recipe"].value != 1:
         raise top["an_control_recipe"].error("1, the version of the format")
     return settings
 
 
-def recipe_of(task: str) -> str:
+def recipe_for_task(task: str) -> str:
     """Return the name of the recipe for a task: its own, or the generic one."""
     return task if task in recipe_names() else GENERIC
 
 
-def smoke(settings: DaggerSettings) -> DaggerSettings:
+def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
     """Return settings with the same stages for a run of seconds, which learns next to nothing."""
     return replace(
         settings,
@@ -329,7 +331,7 @@ def smoke(settings: DaggerSettings) -> DaggerSettings:
     )
 
 
-def patch_smoke(settings: PatchDaggerSettings) -> PatchDaggerSettings:
+def patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
     """Return settings with the same stages for a run of seconds, which learns next to nothing."""
     return replace(
         settings,

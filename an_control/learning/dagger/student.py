@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
-from an_control.learning.dagger.streams import Batch
+from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
@@ -57,7 +57,7 @@ class StudentParts(nn.Module):
         """Return the neurons' outputs (T, B, N, d) after the encoder, or unchanged without one."""
         return outputs if self.encoder is None else self.encoder(outputs, present)
 
-    def remember(self, message: Tensor, state: RecurrenceState) -> tuple[Tensor, RecurrenceState]:
+    def run_memory(self, message: Tensor, state: RecurrenceState) -> tuple[Tensor, RecurrenceState]:
         """Run the recurrence, if any, on the message (T, B, M).
 
         Returns:
@@ -68,21 +68,21 @@ class StudentParts(nn.Module):
         remembered: tuple[Tensor, RecurrenceState] = self.recurrence(message, state)
         return remembered
 
-    def start(self, rows: int) -> RecurrenceState:
+    def initial_state(self, rows: int) -> RecurrenceState:
         """Return the recurrence's state at the start of `rows` episodes."""
-        return () if self.recurrence is None else self.recurrence.start(rows)
+        return () if self.recurrence is None else self.recurrence.initial_state(rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the layers' weights under their names in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.arrays().items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights of those layers that the arrays of a model file contain."""
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
-                part.begin_as(arrays)
+                part.load_arrays(arrays)
 
 
 CHANGE_GAIN = 3.0
@@ -105,14 +105,14 @@ class LstmNeuron(nn.LSTM):
     bias_hh_l0: nn.Parameter
 
     def __init__(self, actions: int, units: int, products: bool, change: bool = True) -> None:
-        super().__init__(_width(1 + change, actions, products), units)
+        super().__init__(_input_width(1 + change, actions, products), units)
         self.actions, self.products = actions, products
         self.inputs = ("value", "change") if change else ("value",)
         self.basis = np.diag([1.0, CHANGE_GAIN][: 1 + change])
         with torch.no_grad():  # remember by default
             self.bias_ih_l0[units : 2 * units] += 1.0
 
-    def begin(self, rows: int, slots: int) -> NeuronState:
+    def initial_state(self, rows: int, slots: int) -> NeuronState:
         """Return the state at the start of `rows` episodes with `slots` slots."""
         zeros = self.weight_hh_l0.new_zeros(rows, slots, self.hidden_size)
         return zeros, zeros
@@ -134,7 +134,7 @@ class LstmNeuron(nn.LSTM):
         own = torch.stack([values, CHANGE_GAIN * change][: len(self.inputs)], -1)
         steps, rows, slots = values.shape
         outputs, (output, cell) = self(
-            _entering(own, previous, self.products).reshape(steps, rows * slots, -1),
+            _neuron_inputs(own, previous, self.products).reshape(steps, rows * slots, -1),
             (state[0].flatten(0, 1)[None], state[1].flatten(0, 1)[None]),
         )
         shape = rows, slots, self.hidden_size
@@ -143,15 +143,15 @@ class LstmNeuron(nn.LSTM):
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights under their names in a model file."""
         return {
-            **_exported(self.weight_ih_l0, self.basis, self.actions),
-            "neuron.hidden": array_of(self.weight_hh_l0),
-            "neuron.bias": array_of(self.bias_ih_l0 + self.bias_hh_l0),
+            **_export_weights(self.weight_ih_l0, self.basis, self.actions),
+            "neuron.hidden": to_array(self.weight_hh_l0),
+            "neuron.bias": to_array(self.bias_ih_l0 + self.bias_hh_l0),
         }
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from the arrays of a model file."""
         with torch.no_grad():
-            self.weight_ih_l0.copy_(_imported(arrays, self.basis))
+            self.weight_ih_l0.copy_(_import_weights(arrays, self.basis))
             self.weight_hh_l0.copy_(torch.from_numpy(arrays["neuron.hidden"].copy()))
             self.bias_ih_l0.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
             self.bias_hh_l0.zero_()
@@ -166,12 +166,12 @@ class StackedNeuron(nn.Linear):
     inputs = ("value",)
 
     def __init__(self, actions: int, units: int, products: bool, stack: int) -> None:
-        super().__init__(_width(stack, actions, products), units)
+        super().__init__(_input_width(stack, actions, products), units)
         self.actions, self.products, self.stack = actions, products, stack
         self.basis = CHANGE_GAIN * (np.eye(stack, k=-1) - np.eye(stack))
         self.basis[0] = np.eye(stack)[0]
 
-    def begin(self, rows: int, slots: int) -> NeuronState:
+    def initial_state(self, rows: int, slots: int) -> NeuronState:
         """Return the state at the start of `rows` episodes with `slots` slots."""
         return tuple(self.weight.new_zeros(rows, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
 
@@ -194,27 +194,27 @@ class StackedNeuron(nn.Linear):
         line = torch.cat([older.flip(-1).movedim(-1, 0), values])  # oldest first
         readings = line.unfold(0, self.stack, 1).flip(-1)
         own = readings @ torch.as_tensor(self.basis.T, dtype=values.dtype, device=values.device)
-        outputs = torch.tanh(self(_entering(own, previous, self.products)))
+        outputs = torch.tanh(self(_neuron_inputs(own, previous, self.products)))
         return outputs, (readings[-1][..., : self.stack - 1], torch.ones_like(known))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights under their names in a model file."""
-        exported = _exported(self.weight, self.basis, self.actions)
-        return exported | {"neuron.bias": array_of(self.bias)}
+        exported = _export_weights(self.weight, self.basis, self.actions)
+        return exported | {"neuron.bias": to_array(self.bias)}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from the arrays of a model file."""
         with torch.no_grad():
-            self.weight.copy_(_imported(arrays, self.basis))
+            self.weight.copy_(_import_weights(arrays, self.basis))
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
-def _width(inputs: int, actions: int, products: bool) -> int:
+def _input_width(inputs: int, actions: int, products: bool) -> int:
     """Return the number of inputs of a neuron."""
     return inputs + actions + (inputs * actions if products else 0)
 
 
-def _entering(own: Tensor, previous: Tensor, products: bool) -> Tensor:
+def _neuron_inputs(own: Tensor, previous: Tensor, products: bool) -> Tensor:
     """Return the neurons' inputs (T, B, N, .): own inputs, previous action, and their products."""
     shared = previous.unsqueeze(2).expand(-1, -1, own.shape[2], -1)
     parts = [own, shared]
@@ -223,9 +223,11 @@ def _entering(own: Tensor, previous: Tensor, products: bool) -> Tensor:
     return torch.cat(parts, -1)
 
 
-def _exported(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
+def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
     """Return a model file's arrays for learned weights."""
-    own, shared, *products = np.split(array_of(weight), _ends(weight.shape[1], basis, actions), 1)
+    own, shared, *products = np.split(
+        to_array(weight), _part_boundaries(weight.shape[1], basis, actions), 1
+    )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
         each = part.reshape(len(part), len(basis), actions)
@@ -233,14 +235,14 @@ def _exported(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]
     return arrays
 
 
-def _ends(width: int, basis: np.ndarray, actions: int) -> list[int]:
+def _part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
     """Return the column indices at which the learned weights split into their parts."""
     ends = [len(basis), len(basis) + actions]
     return [end for end in ends if end < width]
 
 
-def _imported(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
-    """Return learned weights for a model file's arrays; the inverse of `_exported`."""
+def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
+    """Return learned weights for a model file's arrays; the inverse of `_export_weights`."""
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
     if "neuron.products" in arrays:
@@ -249,7 +251,7 @@ def _imported(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
     return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
 
 
-class State(NamedTuple):
+class StudentState(NamedTuple):
     """The state of a student from step to step: B rows, N slots, n channels, H memory units."""
 
     first: Tensor  # (B, N, .) of the neurons
@@ -259,29 +261,29 @@ class State(NamedTuple):
     evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
     recurrence: tuple[Tensor, ...] = ()  # (B, ...)
 
-    def kept(self, keep: Tensor) -> State:
+    def keep_rows(self, keep: Tensor) -> StudentState:
         """Return the state with the rows reset whose `keep` (B,) is 0; it is 1 for all others."""
-        return self._each(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
+        return self._map_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
-    def detach(self) -> State:
+    def detach(self) -> StudentState:
         """Return the state cut off from the gradient."""
-        return self._each(Tensor.detach)
+        return self._map_tensors(Tensor.detach)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> State:
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
         """Return the state with `change` applied to each tensor."""
         first, second, memory, message, evidence = map(change, self[:5])
         recurrence = tuple(map(change, self.recurrence))
-        return State(first, second, memory, message, evidence, recurrence)
+        return StudentState(first, second, memory, message, evidence, recurrence)
 
 
-class Outcome(NamedTuple):
+class StudentOutput(NamedTuple):
     """The outputs of a student for T steps of B rows."""
 
     attention: Tensor  # (T, B, N, n + 1) logarithms
     action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
     ordered: Tensor | None  # (T, B, A) the action if it had seen the ordered observation
     expected: Tensor | None  # (T, B, n) what the memory expected to read
-    state: State
+    state: StudentState
 
 
 class Student(nn.Module):
@@ -320,17 +322,18 @@ class Student(nn.Module):
         """Return the head's layers."""
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
-    def start_head(self, layers: Layers) -> None:
-        """Copy the teacher's network into the head, with no weight on the attention masses.
+    def load_teacher_head(self, layers: Layers) -> None:
+        """Copy the teacher's network into the head, with weight 0 on the attention masses.
 
-        Without a message by channels (`pma` or a recurrence) the head stays as it is.
+        If the head's input is not one value for each channel (`pma` or a recurrence), the head
+        stays as it is.
 
         Raises:
             ValueError: the hidden layers differ in size.
         """
         if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
             raise ValueError(
-                f"head: {self.sizes.head}, but the teacher's is"
+                f"head: {self.sizes.head}, but the teacher's hidden layers are"
                 f" {tuple(len(bias) for _, bias in layers[:-1])}"
             )
         if self.sizes.pma or self.sizes.recurrence is not None:
@@ -341,23 +344,25 @@ class Student(nn.Module):
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
-    def start_neurons(self, model: Model, head: bool = False) -> None:
+    def load_neurons(self, model: Model, head: bool = False) -> None:
         """Copy neurons, keys, queries and memory from a model, and with `head` its head too.
 
         Raises:
             ValueError: the sizes differ.
         """
         sizes = model.sizes
-        if not isinstance(sizes, AttentionSizes) or self._identifying(self._sizes) != (
-            self._identifying(sizes)
+        if not isinstance(sizes, AttentionSizes) or self._identification_sizes(self._sizes) != (
+            self._identification_sizes(sizes)
         ):
-            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+            )
         arrays = {name: array.copy() for name, array in model.arrays.items()}
-        self.neuron.begin_as(arrays)
-        self.parts.begin_as(arrays)
+        self.neuron.load_arrays(arrays)
+        self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
         if head:
-            self._take_head(sizes, arrays)
+            self._copy_head(sizes, arrays)
         if self.sizes.pma:
             return
         with torch.no_grad():
@@ -366,9 +371,9 @@ class Student(nn.Module):
             self.queries.copy_(torch.from_numpy(arrays["attention.queries"]))
             if remember:
                 tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-                self._start_memory(sizes, tensors)
+                self._copy_memory(sizes, tensors)
 
-    def _take_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
+    def _copy_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
         """Copy the head's weights.
 
         If only one of model and student has a memory, only the readings' weights are copied in the
@@ -383,15 +388,19 @@ class Student(nn.Module):
         for number, layer in enumerate(self._layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
-                raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+                raise ValueError(
+                    f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+                )
             with torch.no_grad():
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
-    def _start_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
+    def _copy_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
         """Copy the memory's weights."""
         if self.sizes.memory != sizes.memory:
-            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+            )
         memory, units = self.memory, self.sizes.memory
         memory.weight_ih.copy_(arrays["memory.input"])
         memory.weight_hh.copy_(arrays["memory.hidden"])
@@ -406,72 +415,76 @@ class Student(nn.Module):
             self.prediction.copy_(arrays["attention.prediction"])
 
     @staticmethod
-    def _identifying(sizes: AttentionSizes) -> tuple[object, ...]:
+    def _identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
         """Return the sizes of the parts that identify channels."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
-    def start(self, rows: int, slots: int) -> State:
+    def initial_state(self, rows: int, slots: int) -> StudentState:
         """Return the initial state of `rows` episodes with `slots` slots each."""
-        return State(
-            *self.neuron.begin(rows, slots),
+        return StudentState(
+            *self.neuron.initial_state(rows, slots),
             self.queries.new_zeros(rows, self.sizes.memory),
             self.queries.new_zeros(rows, 2 * self.channels),
             self.queries.new_zeros(rows, slots, self.channels),
-            self.parts.start(rows),
+            self.parts.initial_state(rows),
         )
 
-    def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
+    def forward(
+        self, batch: StreamBatch, state: StudentState, teacher_forced: Tensor | None = None
+    ) -> StudentOutput:
         """Run the student over a batch of T steps.
 
         Args:
             batch: the steps.
             state: the state before them.
-            told: (T, B), 1 where the memory gets the true message in place of the attention's.
+            teacher_forced: (T, B), 1 where the memory gets the true message, not the attention's.
         """
         if not self.sizes.memory:
-            return self._react(batch, state)
-        encoded, state = self.identify(batch, state)
+            return self._run_without_memory(batch, state)
+        encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
-        truth = None if told is None else self.truth(batch)
+        truth = None if teacher_forced is None else self.true_message(batch)
         memory, lately, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
-            memory, mean = self.expect(memory, lately, batch.previous[t])
+            memory, mean = self.predict_readings(memory, lately, batch.previous[t])
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
-                evidence = self.compared(batch.values[t], mean, evidence)
+                evidence = self.update_evidence(batch.values[t], mean, evidence)
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
             message = self._route(weights, batch.values[t], batch.present[t])
-            if truth is not None and told is not None:
-                message = torch.where(told[t].unsqueeze(-1) > 0, truth[t], message)
-            lately = self.believe(message, mean)
+            if truth is not None and teacher_forced is not None:
+                message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
+            lately = self.blend_with_prediction(message, mean)
             seen.append(lately[:, : self.channels])
             memories.append(memory)
             means.append(mean)
         state = state._replace(memory=memory, message=lately, evidence=evidence)
         remembered = torch.stack(memories)
-        return Outcome(
+        return StudentOutput(
             torch.stack(attentions),
-            self.act(torch.cat([torch.stack(seen), remembered], -1)),
-            self.act(torch.cat([batch.ordered, remembered], -1)),
+            self.head_output(torch.cat([torch.stack(seen), remembered], -1)),
+            self.head_output(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
             state,
         )
 
-    def _react(self, batch: Batch, state: State) -> Outcome:
+    def _run_without_memory(self, batch: StreamBatch, state: StudentState) -> StudentOutput:
         """Run a student whose head has no memory over a batch."""
-        attention, message, state = self.listen(batch, state)
-        remembered, recurrence = self.parts.remember(message, state.recurrence)
+        attention, message, state = self.attend(batch, state)
+        remembered, recurrence = self.parts.run_memory(message, state.recurrence)
         ordered = None
         if not self.sizes.pma:
             whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
-            ordered = self.act(self.parts.remember(whole, state.recurrence)[0])
+            ordered = self.head_output(self.parts.run_memory(whole, state.recurrence)[0])
         state = state._replace(recurrence=recurrence)
-        return Outcome(attention, self.act(remembered), ordered, None, state)
+        return StudentOutput(attention, self.head_output(remembered), ordered, None, state)
 
-    def listen(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
+    def attend(
+        self, batch: StreamBatch, state: StudentState
+    ) -> tuple[Tensor, Tensor, StudentState]:
         """Run the attention layer of a student whose head has no memory.
 
         With `pma` the attention does not enter the message: it only teaches the neurons to identify
@@ -481,7 +494,7 @@ class Student(nn.Module):
             Log-weights of the attention (T, B, N, n + 1), the message (T, B, M), and the neurons'
                 state.
         """
-        encoded, state = self.identify(batch, state)
+        encoded, state = self.run_neurons(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
         if self.parts.pooling is not None:
             return attention, self.parts.pooling(encoded, batch.present).flatten(-2), state
@@ -491,7 +504,7 @@ class Student(nn.Module):
             routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
         return attention, torch.cat([routed, mass - 1.0], -1), state
 
-    def identify(self, batch: Batch, state: State) -> tuple[Tensor, State]:
+    def run_neurons(self, batch: StreamBatch, state: StudentState) -> tuple[Tensor, StudentState]:
         """Run the neurons and the encoder over a batch; reset the neurons of rows that have moved.
 
         Returns:
@@ -513,22 +526,24 @@ class Student(nn.Module):
         encoded = self.parts.encode(torch.cat(parts), batch.present)
         return encoded, state._replace(first=first, second=second)
 
-    def expect(self, memory: Tensor, lately: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+    def predict_readings(
+        self, memory: Tensor, last_message: Tensor, previous: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Advance the memory by one step.
 
         Args:
             memory: (B, H) GRU units.
-            lately: (B, 2 n) the message that was seen at the last step.
+            last_message: (B, 2 n) the message that was seen at the last step.
             previous: (B, A) previous actions.
 
         Returns:
             The new memory (B, H), and the predicted readings (B, n).
         """
-        inputs = torch.cat([lately, previous], -1)
+        inputs = torch.cat([last_message, previous], -1)
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
-    def compared(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
+    def update_evidence(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
         """Return the evidence (B, N, n), updated by how well readings fit the predicted ones.
 
         Args:
@@ -540,7 +555,7 @@ class Student(nn.Module):
         error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
-    def believe(self, message: Tensor, mean: Tensor) -> Tensor:
+    def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
         """Blend a message (B, 2 n) with the predicted readings `mean` (B, n).
 
         Returns:
@@ -554,7 +569,9 @@ class Student(nn.Module):
             share, news = share * trust, news * trust
         return torch.cat([mean + news, share], -1)
 
-    def remember(self, batch: Batch, message: Tensor, state: State) -> tuple[Tensor, ...]:
+    def run_memory(
+        self, batch: StreamBatch, message: Tensor, state: StudentState
+    ) -> tuple[Tensor, ...]:
         """Run memory and head over the messages of a batch.
 
         Args:
@@ -570,21 +587,21 @@ class Student(nn.Module):
         memory, lately = state.memory, state.message
         memories, seen, means = [], [], []
         for heard, previous in zip(message, batch.previous, strict=True):
-            memory, mean = self.expect(memory, lately, previous)
-            lately = self.believe(heard, mean)
+            memory, mean = self.predict_readings(memory, lately, previous)
+            lately = self.blend_with_prediction(heard, mean)
             seen.append(lately[:, : self.channels])
             memories.append(memory)
             means.append(mean)
         remembered = torch.stack(memories)
         return (
-            self.act(torch.cat([torch.stack(seen), remembered], -1)),
-            self.act(torch.cat([batch.ordered, remembered], -1)),
+            self.head_output(torch.cat([torch.stack(seen), remembered], -1)),
+            self.head_output(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
             memory,
             lately,
         )
 
-    def truth(self, batch: Batch) -> Tensor:
+    def true_message(self, batch: StreamBatch) -> Tensor:
         """Return the message (T, B, 2 n) of an attention that identifies every channel."""
         n = self.channels
         shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
@@ -598,7 +615,7 @@ class Student(nn.Module):
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
-    def act(self, message: Tensor) -> Tensor:
+    def head_output(self, message: Tensor) -> Tensor:
         """Return the action (..., A) for the head's input, before it is clipped to [-1, 1]."""
         *hidden, last = self._layers
         for layer in hidden:
@@ -614,15 +631,15 @@ class Student(nn.Module):
         }
         if not self.sizes.pma:
             arrays |= {
-                "attention.queries": array_of(self.queries),
-                "attention.key": array_of(self.key.weight),
-                "attention.key_bias": array_of(self.key.bias),
+                "attention.queries": to_array(self.queries),
+                "attention.key": to_array(self.key.weight),
+                "attention.key_bias": to_array(self.key.bias),
             }
         if self.sizes.memory:
             arrays |= self._memory_arrays()
         for place, layer in enumerate(self._layers):
-            arrays[f"head.{place}.weight"] = array_of(layer.weight)
-            arrays[f"head.{place}.bias"] = array_of(layer.bias)
+            arrays[f"head.{place}.weight"] = to_array(layer.weight)
+            arrays[f"head.{place}.bias"] = to_array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         return Model("attention_neuron", self._sizes, arrays, task, trained)
 
@@ -656,14 +673,14 @@ class Student(nn.Module):
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
         some = {}
         if self.sizes.outlier_weighting:
-            some["memory.log_outlier_weight"] = array_of(self.log_outlier_weight)
+            some["memory.log_outlier_weight"] = to_array(self.log_outlier_weight)
         if self.sizes.prediction_attention:
-            some["attention.prediction"] = array_of(self.prediction)
+            some["attention.prediction"] = to_array(self.prediction)
         return some | {
-            "memory.input": array_of(memory.weight_ih),
-            "memory.hidden": array_of(memory.weight_hh),
-            "memory.bias": array_of(bias),
-            "memory.hidden_bias": array_of(memory.bias_hh[2 * units :]),
-            "expectation.weight": array_of(self.expectation.weight),
-            "expectation.bias": array_of(self.expectation.bias),
+            "memory.input": to_array(memory.weight_ih),
+            "memory.hidden": to_array(memory.weight_hh),
+            "memory.bias": to_array(bias),
+            "memory.hidden_bias": to_array(memory.bias_hh[2 * units :]),
+            "expectation.weight": to_array(self.expectation.weight),
+            "expectation.bias": to_array(self.expectation.bias),
         }

@@ -34,27 +34,31 @@ SKIPPED = frozenset(
 
 
 def collect_values(strategy: Any) -> dict[str, Any]:
-    """Return the plain values of a strategy between two generations, by their paths."""
-    return {path: _plain(owner[key]) for path, (owner, key) in _slots(strategy).items()}
+    """Return the plain values of a pycma strategy between two generations, by their paths."""
+    return {path: _to_plain(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the values of a strategy that was made with the same settings.
+    """Set the values of a pycma strategy that was made with the same settings.
+
+    Args:
+        strategy: the strategy to change.
+        values: the values by their paths, as `collect_values` returned them.
 
     Raises:
         CheckpointError: a value is unknown, missing, or of another type or shape; the error names
             its path.
     """
-    slots = _slots(strategy)
+    slots = _find_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
-        raise CheckpointError(f"strategy{path}: {what} in the installed pycma's strategy")
+        raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
     for path, (owner, key) in slots.items():
-        owner[key] = _like(owner[key], values[path], path)
+        owner[key] = _match_type(owner[key], values[path], path)
     strategy._updateBDfromSM()
 
 
-def _slots(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
+def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Return the dict and the key that hold each plain value of pycma's objects, by path."""
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
@@ -92,18 +96,20 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, NUMBERS)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a plain value as a checkpoint stores it: Python numbers, and lists."""
     if isinstance(value, list | tuple | range):
-        return [_plain(entry) for entry in value]
+        return [_to_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _like(known: Any, value: Any, path: str) -> Any:
+def _match_type(known: Any, value: Any, path: str) -> Any:
     """Return a checkpoint's value with the type and memory layout of the known one."""
-    expected = _plain(known)
-    if _form(value) != _form(expected):
-        raise CheckpointError(f"strategy{path}: {_form(value)}, not {_form(expected)}")
+    expected = _to_plain(known)
+    if _describe_type(value) != _describe_type(expected):
+        raise CheckpointError(
+            f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
+        )
     if isinstance(known, np.ndarray):
         array = np.empty_like(known)  # the layout decides how BLAS rounds
         array[...] = value
@@ -114,7 +120,7 @@ def _like(known: Any, value: Any, path: str) -> Any:
     return None if known is None else type(known)(value)
 
 
-def _form(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     """Return the type of a value as text for an error."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape} of {value.dtype}"
@@ -123,7 +129,7 @@ def _form(value: Any) -> str:
     return type(value).__name__
 
 
-Name = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
+OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
@@ -180,7 +186,7 @@ class Cma:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._noise = _Noise()
+            self._noise = _NoiseSource()
             self._strategy = cma.CMAEvolutionStrategy(
                 start,
                 self._sigma0,
@@ -228,7 +234,7 @@ class Cma:
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
         """Update the distribution by the fitness (P,); `progress` is not used."""
-        self._strategy.tell(self._asked, list(-finite(fitness)))
+        self._strategy.tell(self._asked, list(-rank_failed_last(fitness)))
 
     def state(self) -> dict[str, Any]:
         """Return the values of pycma's strategy."""
@@ -244,8 +250,8 @@ class Cma:
         values = state["strategy"]
         if not isinstance(values, dict):
             raise CheckpointError(
-                "holds a pickled strategy, which could run code and is not read; start the run"
-                " again in another folder"
+                "holds a pickled strategy, which is not read since it could run code; start the"
+                " run again in another folder"
             )
         self._restart(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
@@ -253,7 +259,7 @@ class Cma:
         restore_values(self._strategy, values)
 
 
-class _Noise:
+class _NoiseSource:
     """Source of pycma's normal random numbers: the generator of the current generation."""
 
     def __init__(self) -> None:
@@ -263,10 +269,10 @@ class _Noise:
         return self.rng.standard_normal(shape)
 
 
-class Ascent(Protocol):
+class AscentRule(Protocol):
     """Rule by which a mean (n,) follows an estimated gradient (n,) of unknown scale."""
 
-    def change(self, gradient: np.ndarray) -> np.ndarray:
+    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step (n,) for a learning rate of 1."""
 
     def state(self) -> dict[str, Any]:
@@ -282,7 +288,7 @@ class Adam:
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
-    def change(self, gradient: np.ndarray) -> np.ndarray:
+    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step (n,) for a learning rate of 1."""
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
@@ -312,7 +318,7 @@ class ClipUp:
     def __init__(self, size: int) -> None:
         self._velocity = np.zeros(size)
 
-    def change(self, gradient: np.ndarray) -> np.ndarray:
+    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step (n,) for a learning rate of 1."""
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
@@ -358,11 +364,11 @@ class Pgpe:
             ValueError: the population is odd.
         """
         if population % 2:
-            raise ValueError(f"population {population}: must be even, candidates come in pairs")
+            raise ValueError(f"population {population}: must be even (candidates come in pairs)")
         self.centre = np.array(start, np.float64)
         self._sigmas = np.full(len(start), float(sigma))
         self._population, self._rate, self._sigma_rate = population, rate, sigma_rate
-        self._ascent: Ascent = ClipUp(len(start)) if clipup else Adam(len(start))
+        self._ascent: AscentRule = ClipUp(len(start)) if clipup else Adam(len(start))
 
     @property
     def sigma(self) -> float:
@@ -377,13 +383,13 @@ class Pgpe:
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
         """Update mean and sigmas by the fitness (P,) of the last candidates."""
-        ranks = centred_ranks(finite(fitness))
+        ranks = centred_ranks(rank_failed_last(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
         sigma_gradient = (spread * (plus + minus)[:, None] / 2.0).mean(0)
         rate = self._rate * (1.0 - 0.9 * progress)
-        self.centre = self.centre + rate * self._ascent.change(gradient)
+        self.centre = self.centre + rate * self._ascent.compute_step(gradient)
         change = np.clip(self._sigma_rate * sigma_gradient / self._sigmas, -0.1, 0.1)
         self._sigmas = self._sigmas * (1.0 + change)
 
@@ -399,12 +405,12 @@ class Pgpe:
 
 
 def make_optimiser(
-    name: Name, start: np.ndarray, sigma: float, population: int, **settings: Any
+    name: OptimiserName, start: np.ndarray, sigma: float, population: int, **settings: Any
 ) -> Optimiser:
     """Return the optimiser with this name.
 
     Args:
-        name: one of `Name`.
+        name: one of `OptimiserName`.
         start: (n,) initial mean.
         sigma: initial standard deviation.
         population: candidates of a generation.
@@ -416,11 +422,11 @@ def make_optimiser(
     if name in ("pgpe", "pgpe-clipup"):
         return Pgpe(start, sigma, population, **settings, clipup=name == "pgpe-clipup")
     if name not in ("cma", "cma-diagonal"):
-        raise ValueError(f"optimiser {name!r} is not one of {', '.join(get_args(Name))}")
+        raise ValueError(f"optimiser {name!r} is not one of {', '.join(get_args(OptimiserName))}")
     return Cma(start, sigma, population, diagonal=name == "cma-diagonal")
 
 
-def finite(fitness: np.ndarray) -> np.ndarray:
+def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
     """Return the fitness with NaN replaced by a value just below the worst of the others."""
     failed = ~np.isfinite(fitness)
     if failed.all():

@@ -20,7 +20,7 @@ LARGEST = 1e5
 """Bound of the absolute value of a weight; a model file refuses larger ones."""
 
 
-class Form(ABC):
+class PolicyForm(ABC):
     """A family of policies, each of which is a vector of `size` numbers."""
 
     @property
@@ -39,7 +39,7 @@ class Form(ABC):
 
     @abstractmethod
     def vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) of a policy.
+        """Return the vector (size,) that describes a policy; the inverse of `model`.
 
         Raises:
             ValueError: the policy is not of this family.
@@ -61,7 +61,7 @@ class Form(ABC):
 
     def models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies of vectors (P, size)."""
-        found = self.arrays(split(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
+        found = self.arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
         return [
@@ -75,7 +75,7 @@ class Form(ABC):
 
 
 @dataclass(frozen=True)
-class Whole(Form):
+class Whole(PolicyForm):
     """The family of policies in which every number of every array is free."""
 
     whole: AttentionSizes | MlpSizes
@@ -100,12 +100,12 @@ class Whole(Form):
         Raises:
             ValueError: the policy has other sizes.
         """
-        _same_sizes(model, self.sizes)
-        return join(model.arrays, self.sizes.shapes())
+        _check_same_sizes(model, self.sizes)
+        return join_arrays(model.arrays, self.sizes.shapes())
 
 
 @dataclass(frozen=True)
-class Authors(Form):
+class Authors(PolicyForm):
     """The AttentionNeuron with the authors' fixed queries, without their redundant numbers.
 
     The authors' two LSTM biases act as one, and their query projection and keys act only as a
@@ -132,7 +132,11 @@ class Authors(Form):
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the positional table's factors (M, rank), (rank,), (rank, d), largest first."""
+        """Return the factors of the positional table's singular value decomposition.
+
+        They have the shapes (M, rank), (rank,) and (rank, d), with the largest singular value
+        first.
+        """
         left, stretch, right = np.linalg.svd(
             positional_table(self.queries, self.neuron), full_matrices=False
         )
@@ -169,9 +173,9 @@ class Authors(Form):
         some = min(self.key, self.neuron)  # the product's rank is no higher
         query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
         key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
-        return free | self._attention(query, key)
+        return free | self._attention_arrays(query, key)
 
-    def _attention(self, query: np.ndarray, key: np.ndarray) -> dict[str, np.ndarray]:
+    def _attention_arrays(self, query: np.ndarray, key: np.ndarray) -> dict[str, np.ndarray]:
         """Return the attention's arrays for P query and key projections (P, k, d)."""
         table = positional_table(self.queries, self.neuron)
         return {
@@ -186,15 +190,15 @@ class Authors(Form):
         Raises:
             ValueError: the policy has other sizes, or its attention is not of the authors' form.
         """
-        _same_sizes(model, self.sizes)
-        if not self.holds(model):
-            raise ValueError("its queries or key biases are none of the authors' form")
+        _check_same_sizes(model, self.sizes)
+        if not self.is_authors_form(model):
+            raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         arrays["scores"] = self._table[0].T @ scores
-        return join(arrays, self.shapes)
+        return join_arrays(arrays, self.shapes)
 
-    def holds(self, model: Model) -> bool:
+    def is_authors_form(self, model: Model) -> bool:
         """Return whether the attention of a model with these sizes is of the authors' form.
 
         Up to float32 rounding, its scores must lie within the basis; its keys must have no bias.
@@ -226,7 +230,7 @@ class AuthorsRaw(Authors):
         """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
         if not self.stack:
             free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
-        return free | self._attention(free.pop("query"), free.pop("key"))
+        return free | self._attention_arrays(free.pop("query"), free.pop("key"))
 
     def vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) of a policy.
@@ -234,19 +238,19 @@ class AuthorsRaw(Authors):
         Raises:
             ValueError: the policy has other sizes, or its attention is not of the authors' form.
         """
-        _same_sizes(model, self.sizes)
-        if not self.holds(model):
-            raise ValueError("its queries or key biases are none of the authors' form")
+        _check_same_sizes(model, self.sizes)
+        if not self.is_authors_form(model):
+            raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         table = positional_table(self.queries, self.neuron)
         queries = np.linalg.lstsq(table, arrays["attention.queries"], rcond=1e-4)[0]
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
             arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join(arrays, self.shapes)
+        return join_arrays(arrays, self.shapes)
 
 
-def form_of(model: Model) -> Form:
+def form_for_model(model: Model) -> PolicyForm:
     """Return the form of a policy: `Authors` where it fits, else `Whole`.
 
     Raises:
@@ -267,12 +271,10 @@ def form_of(model: Model) -> Form:
             sizes.heads,
             sizes.recurrence,
         )
-        if sizes == authors.sizes and authors.holds(model):
+        if sizes == authors.sizes and authors.is_authors_form(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
-        raise ValueError(
-            f"start: a policy of kind {model.kind}, only those of channels are searched"
-        )
+        raise ValueError(f"start: a policy of kind {model.kind} (allowed: attention_neuron, mlp)")
     return Whole(sizes)
 
 
@@ -293,24 +295,24 @@ def layer_scales(shapes: Shapes) -> np.ndarray:
     )
 
 
-def split(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """Return the arrays (P, ...) of vectors (P, size), in the order of `shapes`."""
+def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
+    """Split vectors (P, size) into named arrays (P, ...), in the order of `shapes`."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vectors, ends[:-1], 1)
     return {
-        name: part.reshape(len(vectors), *shape) + _centre(name)
+        name: part.reshape(len(vectors), *shape) + _value_at_zero(name)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
 
-def join(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
-    """Return the vector of these arrays as float64."""
-    parts = [arrays[name].ravel().astype(np.float64) - _centre(name) for name in shapes]
+def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
+    """Join named arrays into one vector, as float64; the inverse of `split_vectors`."""
+    parts = [arrays[name].ravel().astype(np.float64) - _value_at_zero(name) for name in shapes]
     return np.concatenate(parts)
 
 
-def _centre(name: str) -> float:
-    """Return the value that a 0 in the vector stands for.
+def _value_at_zero(name: str) -> float:
+    """Return the value of a weight whose number in the vector is 0.
 
     Norms start with weight 1, and gates let most of their input pass (Parisotto et al. 2019, b_g =
     2).
@@ -320,6 +322,6 @@ def _centre(name: str) -> float:
     return 2.0 if name.endswith("gate.bias") else 0.0
 
 
-def _same_sizes(model: Model, sizes: Sizes) -> None:
+def _check_same_sizes(model: Model, sizes: Sizes) -> None:
     if model.sizes != sizes:
-        raise ValueError(f"its sizes are {model.sizes}, but {sizes} are learned here")
+        raise ValueError(f"its sizes are {model.sizes}, but this run needs {sizes}")

@@ -29,19 +29,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.es.optimisers import Name, Optimiser, finite, make_optimiser
-from an_control.learning.es.parametrisation import Authors, Form
-from an_control.learning.rollout.compiled.engine import FusedEngine, Hints
-from an_control.learning.rollout.engine import (
-    NOTHING,
-    Engine,
-    Outcomes,
-    RolloutError,
-    Start,
-    evaluation_starts,
-    training_starts,
+from an_control.learning.es.optimisers import (
+    Optimiser,
+    OptimiserName,
+    make_optimiser,
+    rank_failed_last,
 )
-from an_control.learning.runs.card import failures, mean_return, playable, standard_error
+from an_control.learning.es.parametrisation import Authors, PolicyForm
+from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
+from an_control.learning.rollout.engine import (
+    NO_DISTURBANCE,
+    EpisodeStart,
+    Outcomes,
+    RolloutEngine,
+    RolloutError,
+    draw_training_starts,
+    make_evaluation_starts,
+)
+from an_control.learning.runs.card import (
+    count_failures,
+    drop_unplayable_episodes,
+    mean_return,
+    standard_error,
+)
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.sizes import Shapes
@@ -55,15 +65,15 @@ CODE_SCALE = 0.5
 
 
 @dataclass(frozen=True)
-class Hinted(Form):
-    """The form `own` with a code for each channel of its task."""
+class Hinted(PolicyForm):
+    """Form that adds a code for each channel to the form `own`, to tell neurons their channels."""
 
     own: Authors
     channels: int
 
     def __post_init__(self) -> None:
         if self.own.stack:
-            raise ValueError("hints: only neurons with an LSTM take them")
+            raise ValueError("hints: need neurons with an LSTM (stack 0)")
 
     @property
     def sizes(self) -> AttentionSizes:
@@ -91,9 +101,9 @@ class Hinted(Form):
         own = self.own.vector(model)
         return np.concatenate([own, np.zeros(self.size - len(own))])
 
-    def hints(
+    def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
-    ) -> Hints:
+    ) -> IdentityHints:
         """Return the hints for policies (P, size) in a number of episodes.
 
         Args:
@@ -104,10 +114,10 @@ class Hinted(Form):
         """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
         told = rng.random((episodes, self.channels)) < share
-        return Hints(np.ascontiguousarray(codes, np.float32), told.astype(np.float32))
+        return IdentityHints(np.ascontiguousarray(codes, np.float32), told.astype(np.float32))
 
 
-def share_at(progress: float) -> float:
+def hinted_share(progress: float) -> float:
     """Return the share of the episodes in which a neuron gets its code, for a progress (0..1)."""
     return float(np.clip((NONE_FROM - progress) / (NONE_FROM - ALL_UNTIL), 0.0, 1.0))
 
@@ -146,21 +156,21 @@ class Race:
         self._ends = np.linspace(begin, end, halvings + 1)[1:].tolist()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Return whether one contender is left."""
         return self.count == 1
 
-    def next(self, progress: float) -> bool:
-        """Pass the turn to the next contender, and return whether it is time to call `halve`."""
+    def pass_turn(self, progress: float) -> bool:
+        """Pass the turn on, and return whether it is time to call `keep_better_half`."""
         self.turn = (self.turn + 1) % self.count
-        return not self.over and self.turn == 0 and progress >= self._ends[0]
+        return not self.is_over and self.turn == 0 and progress >= self._ends[0]
 
-    def halve(self, scores: Sequence[float]) -> list[int]:
+    def keep_better_half(self, scores: Sequence[float]) -> list[int]:
         """Return the indices of the better half of the contenders by these scores, best first.
 
         NaN counts as worst.
         """
-        ranks = finite(np.array(scores))
+        ranks = rank_failed_last(np.array(scores))
         ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
         self.count, self.turn = math.ceil(self.count / 2), 0
         self._ends = self._ends[1:]
@@ -188,13 +198,13 @@ class EpisodeCount:
     their own.
     """
 
-    def __init__(self, least: int, most: int) -> None:
-        """Begin with `least` episodes; allow up to `most`."""
-        self._least, self._most = least, max(least, most)
-        self.now = least
+    def __init__(self, min_count: int, max_count: int) -> None:
+        """Begin with `min_count` episodes; allow up to `max_count`."""
+        self._least, self._most = min_count, max(min_count, max_count)
+        self.current = min_count
         self.reliable: float | None = None
 
-    def see(self, returns: np.ndarray) -> None:
+    def adapt(self, returns: np.ndarray) -> None:
         """Adapt the number to a generation's returns (P, R), without rows that contain NaN."""
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
@@ -208,40 +218,42 @@ class EpisodeCount:
         if self.reliable is None:
             self.reliable = reliable
         self.reliable += (reliable - self.reliable) / MEMORY
-        if self.reliable < MIN_RELIABLE and 2 * self.now <= self._most:
-            self.now, self.reliable = 2 * self.now, None
-        elif self.reliable > MAX_RELIABLE and self.now // 2 >= self._least:
-            self.now, self.reliable = self.now // 2, None
+        if self.reliable < MIN_RELIABLE and 2 * self.current <= self._most:
+            self.current, self.reliable = 2 * self.current, None
+        elif self.reliable > MAX_RELIABLE and self.current // 2 >= self._least:
+            self.current, self.reliable = self.current // 2, None
 
     def state(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
-        return {"now": self.now, "reliable": self.reliable}
+        return {"now": self.current, "reliable": self.reliable}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state that `state` returned."""
-        self.now, self.reliable = state["now"], state["reliable"]
+        self.current, self.reliable = state["now"], state["reliable"]
 
 
-class Stall:
+class StallDetector:
     """Detector of a search that makes no further progress."""
 
     def __init__(self, first_sigma: float) -> None:
         self._min_sigma = MIN_SIGMA * first_sigma
-        self.start_over()
+        self.reset()
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Forget all validations and generations."""
         self._validations: list[float] = []
         self._progress: list[float] = []
         """Progress (0..1) of the run at each of these validations."""
         self._equal = 0
 
-    def see(self, returns: np.ndarray) -> None:
+    def count_equal(self, returns: np.ndarray) -> None:
         """Count generations in a row whose returns (P, R) are equal for all candidates."""
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
-    def found(self, sigma: float, validation: float, error: float, progress: float) -> str | None:
+    def find_reason(
+        self, sigma: float, validation: float, error: float, progress: float
+    ) -> str | None:
         """Return why the search has stalled, as text for a log line, or None if it has not.
 
         Args:
@@ -290,7 +302,7 @@ Curriculum = Callable[[int], Mixture]
 class SearchSettings:
     """Settings of a search."""
 
-    optimiser: Name = "pgpe"
+    optimiser: OptimiserName = "pgpe"
     """Name of the optimiser."""
     generations: int = 300
     """Generations of the run, if it has no time limit."""
@@ -306,14 +318,14 @@ class SearchSettings:
     """Maximum number of episodes of each candidate, where noise decides the ranks; 0: always
     `rollouts`."""
     sigma: float = 0.5
-    """Initial standard deviation; without a start model a multiple of `Form.scales`."""
+    """Initial standard deviation; without a start model a multiple of `PolicyForm.scales`."""
     starts: int = 0
     """Number of random starts that race; 0: the search begins at the start model, or at zeros."""
     race: float = 0.2
     """Share of the remaining run that a race takes."""
     decay: float = 0.0
     """Weight of a candidate's squared length, which is subtracted from its fitness."""
-    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
+    mixture: tuple[DisturbanceSettings, ...] = (NO_DISTURBANCE,)
     """Disturbances that share a generation's episodes evenly, unless a curriculum decides. A
     validation plays all its episodes under each of them."""
     validate_every: int = 10
@@ -326,7 +338,7 @@ class SearchSettings:
     """Further settings of the optimiser."""
 
 
-class Validation(NamedTuple):
+class SearchValidation(NamedTuple):
     """The result of the mean in the validation episodes."""
 
     line: dict[str, Any]
@@ -346,8 +358,8 @@ class Search:
     def __init__(
         self,
         task: Task,
-        form: Form,
-        engine: Engine,
+        form: PolicyForm,
+        engine: RolloutEngine,
         settings: SearchSettings,
         seed: int,
         start: np.ndarray | None = None,
@@ -370,11 +382,11 @@ class Search:
         """
         self._hinted = form if isinstance(form, Hinted) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
-            raise ValueError("hints: only compiled rollouts can give them")
+            raise ValueError("hints: need compiled rollouts (--engine fused)")
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
                 f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
-                " each of the conditions"
+                " each disturbance of the mixture"
             )
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
@@ -383,23 +395,23 @@ class Search:
         self.generation = self._played = self._restarts = 0
         self._seconds, self._reached = 0.0, False
         self._episodes = EpisodeCount(settings.rollouts, settings.max_rollouts)
-        self._stall = Stall(settings.sigma)
+        self._stall = StallDetector(settings.sigma)
         begin = np.zeros(form.size) if start is None else start
         first = [] if settings.starts else [begin]
-        self._race_from(first, 0.0)
+        self._start_race(first, 0.0)
 
-    def _race_from(self, means: list[np.ndarray], progress: float) -> None:
+    def _start_race(self, means: list[np.ndarray], progress: float) -> None:
         """Start a race of these means (size,), in units of `scales`, against random ones."""
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
         fresh = max(0, settings.starts - len(means))
         means = means + list(rng.standard_normal((fresh, self._form.size)))
-        self._contenders = [self._optimiser_at(mean) for mean in means]
+        self._contenders = [self._make_optimiser(mean) for mean in means]
         self._race = Race(len(means), progress, progress + settings.race * (1.0 - progress))
-        self._stall.start_over()
+        self._stall.reset()
         self._begun = progress
 
-    def _optimiser_at(self, mean: np.ndarray) -> Optimiser:
+    def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
         """Return a new optimiser that starts at this mean."""
         settings = self.settings
         return make_optimiser(
@@ -409,10 +421,10 @@ class Search:
     @property
     def progress(self) -> float:
         """Return the finished share (0..1) of the run."""
-        return 1.0 if self._reached else min(1.0, self._share)
+        return 1.0 if self._reached else min(1.0, self._used_share)
 
     @property
-    def _share(self) -> float:
+    def _used_share(self) -> float:
         """Return the used share of the run's length, which may exceed 1."""
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
@@ -459,7 +471,7 @@ class Search:
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
         """Return the returns (episodes,) of an evaluation of the model."""
-        starts = evaluation_starts(seed, episodes)
+        starts = make_evaluation_starts(seed, episodes)
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
@@ -472,12 +484,15 @@ class Search:
         rng = np.random.default_rng([self.seed, self.generation])
         optimiser = self._contenders[race.turn]
         candidates = optimiser.ask(rng)
-        starts = training_starts(rng, self._episodes.now)
+        starts = draw_training_starts(rng, self._episodes.current)
         vectors = candidates * self._scales
         models = self._form.models(vectors, self._task, {})
-        conditions, hints = self._curriculum(self.generation), self._hints(vectors, starts, rng)
+        conditions, hints = (
+            self._curriculum(self.generation),
+            self._current_hints(vectors, starts, rng),
+        )
         outcomes = play_mixture(self._engine, models, starts, conditions, hints)
-        episodes = playable(outcomes.returns)
+        episodes = drop_unplayable_episodes(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
@@ -501,45 +516,45 @@ class Search:
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
         if self._hinted is not None:
-            line["hints"] = share_at(self.progress)
+            line["hints"] = hinted_share(self.progress)
         if settings.starts:
-            line |= {"rollouts": self._episodes.now, "starts": race.count}
+            line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._continue(episodes)
+        line |= self._after_generation(episodes)
         self._seconds += time.perf_counter() - begin
         return line
 
-    def _continue(self, returns: np.ndarray) -> dict[str, Any]:
+    def _after_generation(self, returns: np.ndarray) -> dict[str, Any]:
         """Choose the next contender, validate where it is due, and return the validation's figures.
 
         Args:
             returns: (P, R) of the generation.
         """
         race, last = self._race, self.generation >= self.steps
-        if not race.over:
-            if race.next(self.progress) or last:
-                return self._halve()
+        if not race.is_over:
+            if race.pass_turn(self.progress) or last:
+                return self._halve_contenders()
             return {}
-        self._stall.see(returns)
+        self._stall.count_equal(returns)
         if self.settings.max_rollouts:
-            self._episodes.see(returns)
+            self._episodes.adapt(returns)
         if self.generation % self.settings.validate_every and not last:
             return {}
         best = self._contenders[0]
         line, score, error = self._validate(best)
         if self._hinted is not None:
             return line
-        why = self._stall.found(best.sigma, score, error, self.progress)
+        why = self._stall.find_reason(best.sigma, score, error, self.progress)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
-            self._race_from([best.centre], self.progress)
-            line["note"] = f"stalled, {why}: it races against new starts"
+            self._start_race([best.centre], self.progress)
+            line["note"] = f"stalled ({why}): races against new starts"
         return line
 
-    def _halve(self) -> dict[str, Any]:
+    def _halve_contenders(self) -> dict[str, Any]:
         """Validate all contenders, keep the better half, and return the figures of the best."""
         found = [self._validate(contender) for contender in self._contenders]
-        kept = self._race.halve([one.score for one in found])
+        kept = self._race.keep_better_half([one.score for one in found])
         self._contenders = [self._contenders[contender] for contender in kept]
         return found[kept[0]].line
 
@@ -552,7 +567,7 @@ class Search:
             "stall": self._stall.state(),
             "restarts": self._restarts,
             "begun": self._begun,
-            "share": self._share,
+            "share": self._used_share,
             "seconds": self._seconds,
             "reached": self._reached,
             "generation": self.generation,
@@ -560,9 +575,9 @@ class Search:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
+        """Continue from a checkpoint that `state` returned."""
         size = self._form.size
-        self._contenders = [self._optimiser_at(np.zeros(size)) for _ in state["contenders"]]
+        self._contenders = [self._make_optimiser(np.zeros(size)) for _ in state["contenders"]]
         for optimiser, its in zip(self._contenders, state["contenders"], strict=True):
             optimiser.restore(its)
         self._race.restore(state["race"])
@@ -572,23 +587,23 @@ class Search:
         self._seconds = state["seconds"]
         self._reached = state["reached"]
         self.generation, self._played = state["generation"], state["played"]
-        before = state.get("share", self._share)  # runs from before 2026-11-24 have none
+        before = state.get("share", self._used_share)  # runs from before 2026-11-24 have none
         if before:  # the run may have another length now
-            ratio = self._share / before
+            ratio = self._used_share / before
             self._begun *= ratio
             self._race.rescale(ratio)
             self._stall.rescale(ratio)
 
-    def _hints(
-        self, vectors: np.ndarray, starts: Sequence[Start], rng: np.random.Generator
-    ) -> Hints | None:
+    def _current_hints(
+        self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
+    ) -> IdentityHints | None:
         """Return the hints for these policies at this progress of the run, None without hints."""
-        share = share_at(self.progress)
+        share = hinted_share(self.progress)
         if self._hinted is None or share == 0.0:
             return None
-        return self._hinted.hints(vectors, share, len(starts), rng)
+        return self._hinted.make_hints(vectors, share, len(starts), rng)
 
-    def _validate(self, contender: Optimiser) -> Validation:
+    def _validate(self, contender: Optimiser) -> SearchValidation:
         """Play the contender's mean through the validation episodes under each disturbance."""
         settings = self.settings
         model = self._form.model(self._scales * contender.centre, self._task, {})
@@ -607,30 +622,30 @@ class Search:
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
-        if failed := failures(returns):
+        if failed := count_failures(returns):
             shares["validation_failed"] = failed
-        if self._hinted is not None and share_at(self.progress) > 0.0:
-            means["hinted"] = self._told(model, contender)
+        if self._hinted is not None and hinted_share(self.progress) > 0.0:
+            means["hinted"] = self._hinted_return(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
-        return Validation(line, score, standard_error(returns))
+        return SearchValidation(line, score, standard_error(returns))
 
-    def _told(self, model: Model, contender: Optimiser) -> float:
+    def _hinted_return(self, model: Model, contender: Optimiser) -> float:
         """Return the contender's mean return in the validation episodes with the current hints."""
         settings = self.settings
-        starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
+        starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
-        hints = self._hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
+        hints = self._current_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
         told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
         return mean_return(told.returns)
 
 
 def play_mixture(
-    engine: Engine,
+    engine: RolloutEngine,
     models: Sequence[Model],
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     mixture: Mixture,
-    hints: Hints | None = None,
+    hints: IdentityHints | None = None,
 ) -> Outcomes:
     """Play every model through every episode, with the disturbances sharing the episodes evenly.
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from an_control.learning.rollout.evaluation_protocol import Part
+from an_control.learning.rollout.evaluation_protocol import RemovablePart
 from an_control.policy import AttentionSizes, Model
 
 
-def without(model: Model, part: Part) -> Model:
+def remove_part(model: Model, part: RemovablePart) -> Model:
     """Return a copy of the model without one of its parts.
 
     Args:

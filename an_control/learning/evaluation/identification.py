@@ -18,13 +18,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
-from an_control.learning.evaluation.comparison import error
-from an_control.learning.evaluation.plots import save
-from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import Result, play_episode
+from an_control.learning.evaluation.comparison import format_error
+from an_control.learning.evaluation.plots import save_figures
+from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.episode import PlayedEpisode, play_episode
 from an_control.load import load_policy
 from an_control.policy import AttentionSizes, Policy
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 from an_control_sim.gym.units import Units
 
 TABLES = "identification", "frozen"
@@ -35,7 +35,7 @@ ones."""
 
 
 @dataclass(frozen=True)
-class Identification:
+class IdentifiedShares:
     """Identified shares over episodes with N channels that are reshuffled every K steps.
 
     Shares are NaN where no step was counted.
@@ -50,12 +50,12 @@ class Identification:
     later: np.ndarray
     confusion: np.ndarray
 
-    def at(self, steps: int) -> tuple[float, float]:
+    def shares_after(self, steps: int) -> tuple[float, float]:
         """Return the mean shares `steps` after the reset, and after a later reshuffle."""
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
 
-class _Counter:
+class _IdentificationCounter:
     """Counter of identified channels, called after each action of an episode."""
 
     def __init__(self, channels: Sequence[str], every: int) -> None:
@@ -64,7 +64,7 @@ class _Counter:
         self.right, self.seen = (np.zeros((2, every, len(channels))) for _ in range(2))
         self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
 
-    def begin(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode."""
         self._step = 0
 
@@ -83,14 +83,14 @@ class _Counter:
         self._step += 1
 
 
-def identify(
+def count_identified(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     episodes: int,
     seed: int,
     every: int,
-) -> Identification:
+) -> IdentifiedShares:
     """Play episodes and count at every step which channels the neurons identify.
 
     Confusions are counted in the second half of the steps between two reshuffles.
@@ -111,16 +111,16 @@ def identify(
         raise ValueError("identification: needs softmax attention, one query a nominal channel")
     if policy.monitor_report is not None:
         raise ValueError("identification: a monitor puts channels in order before the neurons")
-    counter = _Counter(channels, every)
-    for start in evaluation_starts(seed, episodes):
-        counter.begin()
+    counter = _IdentificationCounter(channels, every)
+    for start in make_evaluation_starts(seed, episodes):
+        counter.start_episode()
         disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
         play_episode(policy, env, channels, disturber, start, watch=counter)
     share = np.where(counter.seen, counter.right / np.maximum(counter.seen, 1), np.nan)
-    return Identification(share[0], share[1], counter.confusion)
+    return IdentifiedShares(share[0], share[1], counter.confusion)
 
 
-class Held(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
+class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
     """Environment in which one channel repeats its first reading of the episode."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], place: int) -> None:
@@ -141,13 +141,13 @@ class Held(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
         return held
 
 
-def freeze_each(
+def play_with_frozen_channels(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     episodes: int,
     seed: int,
-) -> dict[str, list[Result]]:
+) -> dict[str, list[PlayedEpisode]]:
     """Play the same episodes, shuffled at the reset, with each channel frozen in turn.
 
     Args:
@@ -164,15 +164,19 @@ def freeze_each(
     return {
         name: [
             play_episode(
-                policy, Held(env, place), channels, Disturber(channels, shuffled, start.run), start
+                policy,
+                FrozenChannel(env, place),
+                channels,
+                Disturber(channels, shuffled, start.run),
+                start,
             )
-            for start in evaluation_starts(seed, episodes)
+            for start in make_evaluation_starts(seed, episodes)
         ]
         for place, name in enumerate(channels)
     }
 
 
-def frozen_table(frozen: dict[str, list[Result]]) -> str:
+def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
     """Return a Markdown table with one row for each frozen channel, the lowest return first.
 
     The distance stays empty for tasks that measure none.
@@ -183,12 +187,12 @@ def frozen_table(frozen: dict[str, list[Result]]) -> str:
         totals = np.array([result.total for result in frozen[name]])
         ways = [one.distance_m for one in frozen[name] if one.distance_m is not None]
         walked = f"{np.mean(ways):.1f}" if ways else ""
-        mean = f"{totals.mean():.0f} {error(totals.std(), len(totals))}"
+        mean = f"{totals.mean():.0f} {format_error(totals.std(), len(totals))}"
         rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked} |")
     return "\n".join(rows)
 
 
-def identification_table(found: Identification) -> str:
+def format_identification_table(found: IdentifiedShares) -> str:
     """Return a Markdown table of the identified shares by steps, over all channels."""
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(found.first)]
     rows = [
@@ -196,13 +200,13 @@ def identification_table(found: Identification) -> str:
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [found.at(k)[place] for k in steps]
+        shares = [found.shares_after(k)[place] for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def identification_picture(found: Identification, channels: Sequence[str]) -> Figure:
+def plot_identification(found: IdentifiedShares, channels: Sequence[str]) -> Figure:
     """Return a figure of the shares by steps and channel, and of the confusions."""
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
     for axis, share, title in (
@@ -224,7 +228,7 @@ def identification_picture(found: Identification, channels: Sequence[str]) -> Fi
 
 
 @dataclass(frozen=True)
-class Measured:
+class IdentificationResult:
     """Result of `measure_identification`.
 
     Attributes:
@@ -240,7 +244,7 @@ class Measured:
 
 def measure_identification(
     path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
-) -> Measured:
+) -> IdentificationResult:
     """Measure how soon neurons identify their channels, and the returns with each channel frozen.
 
     The policy plays without its monitor.
@@ -261,13 +265,13 @@ def measure_identification(
     channels = policy.nominal_ids
     name = task or policy.model.task.name
     units = Units.of_task(policy.model.task)
-    with closing(make_environment(environment_of(name), units)) as env:
-        found = identify(policy, env, channels, episodes, seed, every)
-        frozen = freeze_each(policy, env, channels, episodes, seed)
-    tables = identification_table(found), frozen_table(frozen)
+    with closing(make_environment(find_environment_id(name), units)) as env:
+        found = count_identified(policy, env, channels, episodes, seed, every)
+        frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
+    tables = format_identification_table(found), format_frozen_table(frozen)
     pictures = []
     if plots is not None:
-        pictures = save({"identification": identification_picture(found, channels)}, plots)
+        pictures = save_figures({"identification": plot_identification(found, channels)}, plots)
     figures = {
         "model": str(path),
         "task": name,
@@ -279,4 +283,4 @@ def measure_identification(
             for channel, results in frozen.items()
         },
     }
-    return Measured(figures, dict(zip(TABLES, tables, strict=True)), pictures)
+    return IdentificationResult(figures, dict(zip(TABLES, tables, strict=True)), pictures)

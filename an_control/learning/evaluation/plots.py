@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 
 from an_control.disturbance import Disturber, Shuffle
-from an_control.learning.rollout.episode import Result
+from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import Policy
 from an_control.system.files import replacing
 
@@ -32,7 +32,7 @@ NAMED_SIGNALS = 40
 DPI = 110
 
 
-class Trace:
+class AttentionTrace:
     """Recorder of a policy's attention and keys at every step of one episode.
 
     Args:
@@ -44,7 +44,7 @@ class Trace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def see(self, policy: Policy, disturber: Disturber) -> None:
+    def record(self, policy: Policy, disturber: Disturber) -> None:
         """Record attention (M, N) and keys (N, k) in the signals' order, NaN for missing signals.
 
         For image patches, what they add to the message (N, m) is recorded. Pass this method as
@@ -74,7 +74,7 @@ class Trace:
             self.attention.append(by_signal)
 
 
-def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
+def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
     """Choose a permutation and the steps around it to show.
 
     Args:
@@ -92,16 +92,16 @@ def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
     return at, [at + offset for offset in MOMENTS if 0 <= at + offset <= last]
 
 
-def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
+def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
     """Return a figure of the attention, queries x signals, at moments around a permutation."""
-    at, steps = moments(len(trace.attention), rewired)
+    at, steps = choose_moments(len(trace.attention), rewired)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
         image = axis.imshow(
             trace.attention[step], vmin=-reach, vmax=reach, cmap="RdBu_r", aspect="auto"
         )
-        axis.set_title(_moment(step, at), fontsize=10)
+        axis.set_title(_format_moment(step, at), fontsize=10)
         axis.set_xticks(range(len(trace.channels)), trace.channels, rotation=90, fontsize=5)
         axis.tick_params(axis="y", labelsize=6)
     axes[0][0].set_ylabel("query")
@@ -112,13 +112,13 @@ def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
+def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
     """Return a figure of each signal's key on the two principal axes of the episode's keys.
 
     A short line shows the key's last steps.
     """
-    at, steps = moments(len(trace.keys), rewired)
-    points = principal_axes(np.array(trace.keys))
+    at, steps = choose_moments(len(trace.keys), rewired)
+    points = project_on_principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
     figure, axes = plt.subplots(
         1, len(steps), figsize=(2.9 * len(steps), 3.6), squeeze=False, sharex=True, sharey=True
@@ -128,7 +128,7 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
         for number, colour in enumerate(colours):
             axis.plot(*points[start : step + 1, number].T, color=colour, linewidth=0.6)
             axis.plot(*points[step, number], "o", color=colour, markersize=4)
-        axis.set_title(_moment(step, at), fontsize=10)
+        axis.set_title(_format_moment(step, at), fontsize=10)
         axis.tick_params(labelsize=6)
     for number in range(len(trace.channels)):
         axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
@@ -137,7 +137,7 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def key_clusters(trace: Trace) -> Figure | None:
+def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     """Return a figure of the signals' keys over the whole episode, in two dimensions by t-SNE.
 
     Keys of the same signal lie together if neurons identify it, whichever channel carries it (van
@@ -177,7 +177,7 @@ def key_clusters(trace: Trace) -> Figure | None:
     return figure
 
 
-def principal_axes(keys: np.ndarray) -> np.ndarray:
+def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
     """Return the coordinates (T, N, 2) of keys (T, N, k) on the two principal axes of all keys."""
     flat = keys.reshape(-1, keys.shape[-1])
     there = flat[np.isfinite(flat).all(axis=1)]
@@ -188,7 +188,9 @@ def principal_axes(keys: np.ndarray) -> np.ndarray:
     return planar.reshape(*keys.shape[:2], 2)
 
 
-def recovery(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, int]:
+def average_around_permutations(
+    results: Sequence[PlayedEpisode],
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the mean reward at each step around the permutations of episodes.
 
     Only the steps between the permutations before and after count.
@@ -209,13 +211,13 @@ def recovery(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, int]:
     return np.array(offsets), np.array([np.mean(gathered[one]) for one in offsets]), count
 
 
-def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
+def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
     """Return a figure of the reward per step around a permutation, one curve for each protocol.
 
     The mean of the first protocol is a dotted line if it has no permutations. Returns None if no
     protocol has any.
     """
-    curves = {name: recovery(results) for name, results in runs.items()}
+    curves = {name: average_around_permutations(results) for name, results in runs.items()}
     shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
     if not shown:
         return None
@@ -234,7 +236,9 @@ def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
     return figure
 
 
-def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float]) -> Figure | None:
+def plot_missing_channels(
+    runs: Mapping[str, Sequence[PlayedEpisode]], lost: Mapping[str, float]
+) -> Figure | None:
     """Return a figure of the return over the share of missing channels.
 
     Protocols that differ only in that share make one curve. It starts at the first protocol if that
@@ -264,7 +268,7 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
         shares = [100.0 * lost[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
-        bars = axis.errorbar(shares, means, errors, label=in_words(label))
+        bars = axis.errorbar(shares, means, errors, label=describe_protocol(label))
         bars[0].set_marker("o")
     axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and standard error")
@@ -273,10 +277,10 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
     return figure
 
 
-def in_words(protocol: str) -> str:
+def describe_protocol(protocol: str) -> str:
     """Return a protocol as a readable label.
 
-    >>> in_words("reset+100,delay=1")
+    >>> describe_protocol("reset+100,delay=1")
     'order unknown from the start, channels moved every 100 steps, delay=1'
     """
     first, *others = protocol.split(",")
@@ -287,7 +291,7 @@ def in_words(protocol: str) -> str:
     return ", ".join([order, *(one.replace("monitor=", "monitor ") for one in others)])
 
 
-def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
+def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
     """Write each figure to NAME.png in the folder, which is created if needed; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -300,12 +304,12 @@ def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
     return written
 
 
-def file_name(protocol: str) -> str:
+def make_file_name(protocol: str) -> str:
     """Return a protocol's text with all characters replaced that a file name should not have."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
-def _moment(step: int, at: int) -> str:
+def _format_moment(step: int, at: int) -> str:
     """Return the title of a step relative to the permutation at step `at`."""
     offset = step - at
     if not at:

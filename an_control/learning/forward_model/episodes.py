@@ -18,11 +18,16 @@ import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
-from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
+from an_control.learning.training_disturbances import (
+    Fault,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
@@ -46,7 +51,7 @@ EPISODES = (CALM, MODES, MODES, LOST, MODES)
 """Modes of consecutive episodes, in turn."""
 
 
-class Trace(NamedTuple):
+class EpisodeTrace(NamedTuple):
     """A recorded episode of T steps with N channels and A actions."""
 
     readings: np.ndarray
@@ -63,7 +68,7 @@ class Actor(Protocol):
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
         """Take note that the robot received this action (A,) instead of the returned one."""
 
 
@@ -91,9 +96,9 @@ class Explorer:
         self._policy.reset()
         self._confused.reset()
         self._modes = modes
-        self._begin()
+        self._start_stretch()
 
-    def _begin(self) -> None:
+    def _start_stretch(self) -> None:
         """Draw mode, length, noise and swapped channels of the next stretch."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
@@ -113,7 +118,7 @@ class Explorer:
         if self._modes == CALM:
             return own
         if self._left <= 0:
-            self._begin()
+            self._start_stretch()
         self._left -= 1
         action = self._confused.step_array(readings[self._order], self._ids)
         if self._mode == "random":
@@ -128,7 +133,7 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
         """Take note that the robot received this action (A,) instead of the returned one."""
         self._policy.previous_action = self._confused.previous_action = action
 
@@ -155,9 +160,9 @@ class MissingChannels:
         """Reset for an episode; `modes` is not used."""
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
-        self._lose()
+        self._draw_missing()
 
-    def _lose(self) -> None:
+    def _draw_missing(self) -> None:
         """Draw which channels are missing."""
         share = self._share.draw(self._rng)
         self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
@@ -165,7 +170,7 @@ class MissingChannels:
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,)."""
         if self._rng.random() < 0.003:
-            self._lose()
+            self._draw_missing()
         action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
@@ -173,19 +178,19 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
         """Take note that the robot received this action (A,) instead of the returned one."""
         self._policy.previous_action = action
 
 
-def explore(
+def record_episodes(
     env: gymnasium.Env[Any, Any],
     explorer: Explorer | MissingChannels,
     min_steps: int,
     rng: np.random.Generator,
     faults: Mapping[Fault, float] = NO_FAULTS,
     limit_s: float = math.inf,
-) -> list[Trace]:
+) -> list[EpisodeTrace]:
     """Record whole episodes until enough steps are recorded or the time limit is over.
 
     At least one episode of each kind is recorded, and one that is longer than the window of the
@@ -209,30 +214,32 @@ def explore(
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
-    traces: list[Trace] = []
-    long, failures = False, Failures()
+    traces: list[EpisodeTrace] = []
+    long, failures = False, FailureCounter()
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(channels)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
-        disturbed = disturber(channels, draw(faults, rng), rng)
+        disturbed = make_disturber(channels, draw_one(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
-            trace = play_trace(episode, explorer, disturbed, calm)
+            trace = record_trace(episode, explorer, disturbed, calm)
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         traces.append(trace)
         steps += len(trace.actions)
         long = long or len(trace.actions) > WINDOW
     return traces
 
 
-def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
+def select_long_traces(
+    traces: Sequence[EpisodeTrace], ticks: int
+) -> tuple[int, list[EpisodeTrace]]:
     """Return a length in ticks, and the episodes from which stretches of this length can be cut.
 
     The length is `ticks`, or the median length of the episodes if none is longer than `ticks`.
@@ -243,9 +250,9 @@ def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
     return ticks, [trace for trace in traces if len(trace.actions) >= ticks]
 
 
-def play_trace(
+def record_trace(
     episode: LiveEpisode, actor: Actor, disturbed: Disturber | None, calm: bool
-) -> Trace:
+) -> EpisodeTrace:
     """Play an episode to its end and return it, with the newest reading where one is missing.
 
     Args:
@@ -265,9 +272,9 @@ def play_trace(
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.sent(episode.sent)
+            actor.note_sent(episode.sent)
     last = episode.observation
     if disturbed is not None:
-        last = disturbed.apply(last, ids_of(len(last)))[0]
+        last = disturbed.apply(last, make_sorted_ids(len(last)))[0]
     readings.append(newest(last))
-    return Trace(np.array(readings), np.array(actions), not calm)
+    return EpisodeTrace(np.array(readings), np.array(actions), not calm)

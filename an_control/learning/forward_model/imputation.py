@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 from an_control.disturbance import draw_present
-from an_control.learning.forward_model.episodes import Trace, stretches
+from an_control.learning.forward_model.episodes import EpisodeTrace, select_long_traces
 from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
-    Training,
-    arrays_of,
-    fold_units,
-    moments,
+    NetworkTraining,
+    fold_normalisation,
+    layer_arrays,
+    mean_and_sd,
 )
 from an_control.monitor.forward_model import identity_features
 from an_control.monitor.sensor_noise import roughness
@@ -35,7 +35,7 @@ NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
 LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "bias"))
 
 
-class Imputation(Training):
+class ImputationTraining(NetworkTraining):
     """Training of the imputation network, on episodes in which changing channels are missing.
 
     The network learns from its own estimates: an update runs each row of the batch over
@@ -46,7 +46,7 @@ class Imputation(Training):
 
     def __init__(
         self,
-        traces: Sequence[Trace],
+        traces: Sequence[EpisodeTrace],
         settings: ForwardModelSettings,
         rng: np.random.Generator,
         arrays: Mapping[str, np.ndarray] = NO_ARRAYS,
@@ -62,9 +62,11 @@ class Imputation(Training):
         """
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
-        self._middle, self._spread = middle, spread = moments(everything)
+        self._middle, self._spread = middle, spread = mean_and_sd(everything)
         count, actions = everything.shape[1], traces[0].actions.shape[1]
-        self._batch = _Batch(traces, settings, (start - middle) / spread, middle, spread, rng)
+        self._batch = _ImputationBatch(
+            traces, settings, (start - middle) / spread, middle, spread, rng
+        )
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
         noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
         rough = [
@@ -75,14 +77,14 @@ class Imputation(Training):
         self._roughest = 2.0 * max(rough, default=0.0)
         self._shared = count + actions
         widths = [3 * count + actions, settings.imputation, settings.imputation, count]
-        self._network = _Imputer(widths)
+        self._network = _ImputationNetwork(widths)
         if "imputation.0.weight" in arrays:
-            self._start_from(arrays)
+            self._load_arrays(arrays)
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def loss(self) -> torch.Tensor:
         """Return the error () of the imputed readings of the next batch."""
-        readings, acts, missing, estimate = self._batch.next()
+        readings, acts, missing, estimate = self._batch.next_ticks()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
             seen = readings[:, tick + 1]
@@ -91,7 +93,7 @@ class Imputation(Training):
             loss = nn.functional.smooth_l1_loss(imputed, seen, reduction="none", beta=0.1)
             total = total + (loss * missing).sum() / missing.sum()
             estimate = torch.where(missing, imputed, seen)
-        self._batch.move_on(estimate.detach().numpy())
+        self._batch.advance(estimate.detach().numpy())
         return total / acts.shape[1]
 
     def figures(self, losses: list[float]) -> dict[str, float]:
@@ -100,9 +102,9 @@ class Imputation(Training):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the network for readings in their own units, under its names in a model file."""
-        arrays = arrays_of("imputation", self._network.layers)
+        arrays = layer_arrays("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
-        fold_units(arrays, "imputation.0", *self._input_moments())
+        fold_normalisation(arrays, "imputation.0", *self._input_moments())
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
@@ -119,7 +121,7 @@ class Imputation(Training):
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
-    def _start_from(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy a network that `arrays` made, which takes readings in their own units."""
         middles, spreads = self._input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
@@ -132,16 +134,16 @@ class Imputation(Training):
         }
         self._network.load_state_dict(tensors)
 
-    def further_state(self) -> dict[str, Any]:
+    def batch_state(self) -> dict[str, Any]:
         """Return the state of the batches."""
         return self._batch.state()
 
-    def restore_further(self, state: dict[str, Any]) -> None:
+    def restore_batches(self, state: dict[str, Any]) -> None:
         """Continue from the state of the batches."""
         self._batch.restore(state)
 
 
-class _Batch:
+class _ImputationBatch:
     """Rows that run through episodes, each with its missing channels and their estimates.
 
     Readings and estimates are normalised by the channels' mean and standard deviation.
@@ -149,7 +151,7 @@ class _Batch:
 
     def __init__(
         self,
-        traces: Sequence[Trace],
+        traces: Sequence[EpisodeTrace],
         settings: ForwardModelSettings,
         start: np.ndarray,
         middle: np.ndarray,
@@ -157,7 +159,7 @@ class _Batch:
         rng: np.random.Generator,
     ) -> None:
         self._share, self._rng = settings.missing, rng
-        self._ticks, whole = stretches(traces, settings.imputation_ticks)
+        self._ticks, whole = select_long_traces(traces, settings.imputation_ticks)
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
         self._start = start.astype(F32)
@@ -166,7 +168,7 @@ class _Batch:
         self._missing = np.zeros((rows, count), bool)
         self._estimate = np.zeros((rows, count), F32)
         for row in range(rows):
-            self._begin(row, anywhere=True)
+            self._place_row(row, anywhere=True)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -182,7 +184,7 @@ class _Batch:
         self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
-    def next(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the next ticks of all rows.
 
         Returns:
@@ -192,21 +194,21 @@ class _Batch:
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
-                self._begin(row, anywhere=bool(self._rng.random() < 0.6))
+                self._place_row(row, anywhere=bool(self._rng.random() < 0.6))
             elif chance < 0.03:
-                self._lose(row)
+                self._draw_missing(row)
         places = list(zip(self._episode, self._tick, strict=True))
         readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
         actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def move_on(self, estimate: np.ndarray) -> None:
+    def advance(self, estimate: np.ndarray) -> None:
         """Advance all rows to the next ticks, with these as their last estimates (B, N)."""
         self._estimate[:] = estimate
         self._tick += self._ticks
 
-    def _begin(self, row: int, anywhere: bool) -> None:
+    def _place_row(self, row: int, anywhere: bool) -> None:
         """Move a row to an episode's start, or with `anywhere` to a random tick of it.
 
         At a random tick the missing channels may have been read before.
@@ -216,18 +218,18 @@ class _Batch:
         last = len(self._actions[episode]) - self._ticks
         self._episode[row] = episode
         self._tick[row] = rng.integers(last) if anywhere and last else 0
-        self._lose(row)
+        self._draw_missing(row)
         seen = self._readings[episode][self._tick[row]]
         unknown = self._missing[row] if not anywhere or rng.random() < 0.5 else False
         self._estimate[row] = np.where(unknown, self._start, seen)
 
-    def _lose(self, row: int) -> None:
+    def _draw_missing(self, row: int) -> None:
         """Draw which channels of a row are missing."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
 
 
-class _Imputer(nn.Module):
+class _ImputationNetwork(nn.Module):
     """Network with two hidden layers, which imputes the missing readings of a tick.
 
     Its inputs are the estimates of the tick before, the readings, what is missing, and the action.
@@ -242,7 +244,7 @@ class _Imputer(nn.Module):
         return last(nn.functional.silu(second(nn.functional.silu(first(x)))))
 
 
-class Identity(Training):
+class IdentityTraining(NetworkTraining):
     """Training of the identity classifier on stretches of 1 to `WINDOW` ticks.
 
     Half of them have noise on the readings. If no episode is as long, stretches are at most as long
@@ -252,9 +254,12 @@ class Identity(Training):
     name = "identity"
 
     def __init__(
-        self, traces: Sequence[Trace], settings: ForwardModelSettings, rng: np.random.Generator
+        self,
+        traces: Sequence[EpisodeTrace],
+        settings: ForwardModelSettings,
+        rng: np.random.Generator,
     ) -> None:
-        self._longest, whole = stretches(traces, WINDOW)
+        self._longest, whole = select_long_traces(traces, WINDOW)
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
@@ -264,11 +269,11 @@ class Identity(Training):
         self._max_noise = settings.reading_noise * float(spread)
         self._channels = readings.shape[1]
         actions = whole[0].actions.shape[1]
-        self._network = _Classifier(actions, settings.identity, self._channels)
+        self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._stretches(whole[-held:], exact, self._longest, test)
+        self._test = self._draw_stretches(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._stretches(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._draw_stretches(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def loss(self) -> torch.Tensor:
@@ -276,7 +281,7 @@ class Identity(Training):
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
-        return self._network.loss(*self._stretches(self._traces, sd, ticks, rng))
+        return self._network.loss(*self._draw_stretches(self._traces, sd, ticks, rng))
 
     def figures(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the share of test stretches that are identified."""
@@ -289,21 +294,21 @@ class Identity(Training):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the classifier under its names in a model file."""
-        arrays = arrays_of("identity", self._network.layers)
+        arrays = layer_arrays("identity", self._network.layers)
         arrays["identity.common"] = self._network.common.weight.detach().numpy().copy()
         arrays["identity.units"] = self._units
         return arrays
 
-    def further_state(self) -> dict[str, Any]:
+    def batch_state(self) -> dict[str, Any]:
         """Return the state of the random generator."""
         return {"rng": self._rng.bit_generator.state}
 
-    def restore_further(self, state: dict[str, Any]) -> None:
+    def restore_batches(self, state: dict[str, Any]) -> None:
         """Continue from the state of the random generator."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _stretches(
-        self, traces: Sequence[Trace], sd: np.ndarray, ticks: int, rng: np.random.Generator
+    def _draw_stretches(
+        self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the classifier's inputs for random stretches of `ticks` ticks.
 
@@ -326,7 +331,7 @@ class Identity(Training):
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 
-class _Classifier(nn.Module):
+class _IdentityNetwork(nn.Module):
     """Network with two hidden layers for each slot, which shares the inputs common to all slots."""
 
     def __init__(self, actions: int, width: int, channels: int) -> None:

@@ -21,15 +21,20 @@ import gymnasium
 import numpy as np
 import torch
 
-from an_control.learning.forward_model.episodes import Explorer, MissingChannels, Trace, explore
-from an_control.learning.forward_model.imputation import Identity, Imputation
+from an_control.learning.forward_model.episodes import (
+    EpisodeTrace,
+    Explorer,
+    MissingChannels,
+    record_episodes,
+)
+from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
 from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
-    Prediction,
-    Training,
+    NetworkTraining,
+    PredictionTraining,
     usual_costs,
 )
-from an_control.learning.runs.run_folder import Recordings
+from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy import Model
@@ -56,7 +61,7 @@ class ForwardModelLearner:
         model: Model,
         settings: ForwardModelSettings,
         seed: int,
-        recorded: Sequence[Trace] = (),
+        recorded: Sequence[EpisodeTrace] = (),
     ) -> None:
         """Set up a new run.
 
@@ -72,24 +77,27 @@ class ForwardModelLearner:
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known, self._recorded = env, model, list(recorded)
-        self._recordings = Recordings(folder, Trace)
+        self._recordings = EpisodeRecordings(folder, EpisodeTrace)
         self._rng = np.random.default_rng(seed)
-        self._stages: list[Callable[[], Training]] = [self._prediction, self._identity]
+        self._stages: list[Callable[[], NetworkTraining]] = [
+            self._prediction_training,
+            self._identity_training,
+        ]
         self._updates = [settings.updates, settings.identity_updates]
         if settings.imputation_updates:
             stages = 1 if recorded else 2
-            self._stages += [self._imputation] * stages
+            self._stages += [self._imputation_training] * stages
             self._updates += [settings.imputation_updates] * stages
         self._minutes, self._cut_at = settings.minutes, 0.0
         """Time limit of the newest step, and the highest limit that has cut episodes or updates
         short; 0 if none has."""
         self._extra = 0
         """Steps without an update, and steps done before the run was started again."""
-        self.begins_again = False
+        self.starts_again = False
         """Whether the run starts again now, since its limit was raised."""
         self._stage = 0
-        self._training: Training | None = None
-        self._traces: list[Trace] = []
+        self._training: NetworkTraining | None = None
+        self._traces: list[EpisodeTrace] = []
         self._predicting: dict[str, Any] = {}
         """Arrays and binary channels of the prediction network, until the identity classifier is
         trained."""
@@ -97,7 +105,7 @@ class ForwardModelLearner:
     @property
     def steps(self) -> int:
         """Return the number of steps of the whole run."""
-        return self._extra + _steps(self._updates)
+        return self._extra + _count_steps(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -127,15 +135,15 @@ class ForwardModelLearner:
     def step(self) -> dict[str, Any]:
         """Make up to 1,000 updates of the current network and return their figures."""
         if self._training is None:
-            self._training = self._begin()
+            self._training = self._start_training()
         training, self._minutes = self._training, self.settings.minutes
         figures = training.advance(CHUNK)
         if not figures:
             self._extra += 1
-        if training.over:
-            self._take(training)
+        if training.is_over:
+            self._add_network(training)
             self._updates[self._stage] = training.done
-            self._cut(training.done < training.updates)
+            self._note_cut(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
@@ -157,21 +165,21 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`, or start again if the time limit was raised."""
+        """Continue from a checkpoint, or start the run again if the time limit was raised."""
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
-            self._extra += _steps(state["updates"][: state["stage"]])
+            self._extra += _count_steps(state["updates"][: state["stage"]])
             if state["training"] is not None:
-                self._extra += _steps([state["training"]["done"]])
-            self._cut_at, self.begins_again = 0.0, True
+                self._extra += _count_steps([state["training"]["done"]])
+            self._cut_at, self.starts_again = 0.0, True
             return
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task.channels)
+            else ForwardSizes.from_header(state["forward"], self._known.task.channels)
         )
-        self._known = replace(self._own(), forward=forward)
+        self._known = replace(self._without_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])
         self._stage, self._predicting = state["stage"], state["predicting"]
         self._updates = state["updates"]
@@ -180,7 +188,7 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read(number)
         if state["training"] is not None:
-            self._training = self._next()
+            self._training = self._make_training()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
@@ -197,66 +205,70 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _cut(self, short: bool) -> None:
+    def _note_cut(self, short: bool) -> None:
         """Remember the time limit if it cut something short."""
         if short:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
-    def _begin(self) -> Training:
+    def _start_training(self) -> NetworkTraining:
         """Record the episodes that the next training needs, and return the training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
-            self._record(0, explorer, self.settings.steps)
+            self._record_episodes(0, explorer, self.settings.steps)
             torch.manual_seed(self.seed)
         elif self._stage > 1:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
                 steps = max(1, self.settings.steps // 2)
-                self._record(1, MissingChannels(self._known, *how, self._rng), steps)
+                self._record_episodes(1, MissingChannels(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
-        return self._next()
+        return self._make_training()
 
-    def _next(self) -> Training:
+    def _make_training(self) -> NetworkTraining:
         training = self._stages[self._stage]()
-        training.limit_s = self.settings.limit_s(TIME["learn"][self._stage])
+        training.limit_s = self.settings.time_limit_s(TIME["learn"][self._stage])
         return training
 
-    def _record(self, number: int, explorer: Explorer | MissingChannels, steps: int) -> None:
-        limit_s = self.settings.limit_s(TIME["record"][number])
+    def _record_episodes(
+        self, number: int, explorer: Explorer | MissingChannels, steps: int
+    ) -> None:
+        limit_s = self.settings.time_limit_s(TIME["record"][number])
         how = self.settings.faults, limit_s
         traces = self._recorded
         if self._env is not None:
-            traces = explore(self._env, explorer, steps, self._rng, *how)
-            self._cut(sum(len(trace.actions) for trace in traces) < steps)
+            traces = record_episodes(self._env, explorer, steps, self._rng, *how)
+            self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write(number, traces)
         self._traces += traces
 
-    def _prediction(self) -> Training:
-        return Prediction(self._traces, self.settings)
+    def _prediction_training(self) -> NetworkTraining:
+        return PredictionTraining(self._traces, self.settings)
 
-    def _identity(self) -> Training:
-        return Identity(self._traces, self.settings, np.random.default_rng(self.seed))
+    def _identity_training(self) -> NetworkTraining:
+        return IdentityTraining(self._traces, self.settings, np.random.default_rng(self.seed))
 
-    def _imputation(self) -> Training:
+    def _imputation_training(self) -> NetworkTraining:
         """Return the training of the imputation network; the second stage continues the first."""
         rng, arrays = np.random.default_rng(self.seed), self._known.arrays
-        return Imputation(self._traces, self.settings, rng, arrays if self._stage == 3 else {})
+        return ImputationTraining(
+            self._traces, self.settings, rng, arrays if self._stage == 3 else {}
+        )
 
-    def _own(self) -> Model:
+    def _without_networks(self) -> Model:
         """Return the model without the monitor's networks."""
         known = self._known
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
-    def _take(self, training: Training) -> None:
+    def _add_network(self, training: NetworkTraining) -> None:
         """Put a trained network into the model."""
         settings, channels = self.settings, self._known.task.channels
-        if isinstance(training, Prediction):
+        if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
             self._predicting = {"arrays": training.arrays(), "binary": binary}
             return
-        if isinstance(training, Identity):
-            own, binary = self._own(), self._predicting["binary"]
+        if isinstance(training, IdentityTraining):
+            own, binary = self._without_networks(), self._predicting["binary"]
             arrays = own.arrays | self._predicting["arrays"] | training.arrays()
             hidden = list(settings.hidden)
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
@@ -270,6 +282,6 @@ class ForwardModelLearner:
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 
 
-def _steps(updates: Sequence[int]) -> int:
+def _count_steps(updates: Sequence[int]) -> int:
     """Return how many steps are needed for the given numbers of updates of several networks."""
     return sum(-(-some // CHUNK) for some in updates)

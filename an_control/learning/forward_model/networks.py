@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from an_control.disturbance import Range
-from an_control.learning.forward_model.episodes import Trace
-from an_control.learning.runs.run_folder import as_tensors
+from an_control.learning.forward_model.episodes import EpisodeTrace
+from an_control.learning.runs.run_folder import to_tensors
 from an_control.learning.training_disturbances import Fault
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
@@ -76,15 +76,15 @@ class ForwardModelSettings:
     minutes: float = 0.0
     """Time limit of the run in minutes of processor time; 0: no limit."""
 
-    def limit_s(self, share: float) -> float:
+    def time_limit_s(self, share: float) -> float:
         """Return a share of the time limit in seconds; infinity without a limit."""
         return 60.0 * self.minutes * share if self.minutes else math.inf
 
 
-class Training(ABC):
+class NetworkTraining(ABC):
     """Training of one network by Adam, with a learning rate that falls to 1e-5 along a cosine.
 
-    It ends after its updates, or after `limit_s` seconds of processor time.
+    It ends after its updates, or after `time_limit_s` seconds of processor time.
     """
 
     name: str
@@ -110,16 +110,16 @@ class Training(ABC):
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the network under its names in a model file."""
 
-    def further_state(self) -> dict[str, Any]:
+    def batch_state(self) -> dict[str, Any]:
         """Return the state of the batches, beside torch's random generator."""
         return {}
 
-    def restore_further(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `further_state` returned."""
+    def restore_batches(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `batch_state` returned."""
         return
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Return whether the training has ended."""
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
@@ -127,7 +127,7 @@ class Training(ABC):
         """Make up to `updates` updates and return their figures, {} without an update."""
         losses: list[float] = []
         last = self.done + updates
-        while self.done < last and not self.over:
+        while self.done < last and not self.is_over:
             begun = time.process_time()
             angle = math.pi * max(self.done / self.updates, self._cpu_s / self.limit_s)
             rate = self._rate * 0.5 * (1.0 + math.cos(angle)) + 1e-5
@@ -150,18 +150,18 @@ class Training(ABC):
             "cpu_s": self._cpu_s,
             "network": self.network.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            "further": self.further_state(),
+            "further": self.batch_state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
+        """Continue from a checkpoint that `state` returned."""
         self.done, self._cpu_s = state["done"], state["cpu_s"]
-        self.network.load_state_dict(as_tensors(state["network"]))
-        self._optimiser.load_state_dict(as_tensors(state["optimiser"]))
-        self.restore_further(state["further"])
+        self.network.load_state_dict(to_tensors(state["network"]))
+        self._optimiser.load_state_dict(to_tensors(state["optimiser"]))
+        self.restore_batches(state["further"])
 
 
-def arrays_of(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
+def layer_arrays(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
     """Return the weights of linear layers as `name`.0.weight, `name`.0.bias and so on."""
     arrays = {}
     for place, layer in enumerate(layers):
@@ -170,12 +170,12 @@ def arrays_of(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
     return arrays
 
 
-def moments(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean (N,) and standard deviation (N,) of the rows; the latter is never 0."""
     return inputs.mean(0), inputs.std(0) + MIN_SPREAD
 
 
-def fold_units(
+def fold_normalisation(
     arrays: dict[str, np.ndarray], layer: str, middle: np.ndarray, spread: np.ndarray
 ) -> None:
     """Change a first layer, in place, so that it takes inputs in their own units.
@@ -199,7 +199,7 @@ CALM_STEPS = 4000
 """Maximum number of undisturbed steps from which the usual costs are computed."""
 
 
-class Prediction(Training):
+class PredictionTraining(NetworkTraining):
     """Training of the prediction network.
 
     It estimates each channel's change and the scale of its error, and for binary channels the
@@ -208,12 +208,12 @@ class Prediction(Training):
 
     name = "predict"
 
-    def __init__(self, traces: Sequence[Trace], settings: ForwardModelSettings) -> None:
-        before, actions, after, episode = flat(traces)
+    def __init__(self, traces: Sequence[EpisodeTrace], settings: ForwardModelSettings) -> None:
+        before, actions, after, episode = collect_steps(traces)
         self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True for channels that read both 0 and 1 and nothing else."""
-        self._middle, self._spread = moments(np.concatenate([before, actions], 1))
+        self._middle, self._spread = mean_and_sd(np.concatenate([before, actions], 1))
         inputs = (np.concatenate([before, actions], 1) - self._middle) / self._spread
         self._inputs = torch.from_numpy(inputs)
         self._change = torch.from_numpy((after - before) / self._step)
@@ -223,32 +223,32 @@ class Prediction(Training):
         self._test = torch.from_numpy(np.flatnonzero(held[episode]))
         self._batch = settings.batch
         widths = [inputs.shape[1], *settings.hidden, 2 * before.shape[1]]
-        self._network = _Predictor(widths, torch.from_numpy(self.binary))
+        self._network = _PredictionNetwork(widths, torch.from_numpy(self.binary))
         super().__init__(self._network, settings.rate, settings.updates)
 
     def loss(self) -> torch.Tensor:
         """Return the mean negative log-likelihood () of the next batch."""
         rows = self._train[torch.randint(0, len(self._train), (self._batch,))]
-        return self._loss_of(rows)
+        return self._loss_of_rows(rows)
 
     def figures(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the loss on the held-out episodes."""
         with torch.no_grad():
-            return {"loss": losses[-1], "held_out": self._loss_of(self._test).item()}
+            return {"loss": losses[-1], "held_out": self._loss_of_rows(self._test).item()}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the network for inputs in their own units, under its names in a model file."""
-        arrays = arrays_of("forward", self._network.layers)
-        fold_units(arrays, "forward.0", self._middle, self._spread)
+        arrays = layer_arrays("forward", self._network.layers)
+        fold_normalisation(arrays, "forward.0", self._middle, self._spread)
         arrays["forward.step"] = self._step.astype(F32)
         return arrays
 
-    def _loss_of(self, rows: torch.Tensor) -> torch.Tensor:
+    def _loss_of_rows(self, rows: torch.Tensor) -> torch.Tensor:
         what = self._inputs[rows], self._change[rows], self._reads[rows]
         return self._network.loss(*what).mean()
 
 
-class _Predictor(nn.Module):
+class _PredictionNetwork(nn.Module):
     """Layers with SiLU (Elfwing et al. 2017) between them."""
 
     def __init__(self, widths: list[int], binary: torch.Tensor) -> None:
@@ -275,9 +275,9 @@ class _Predictor(nn.Module):
         return torch.where(self._binary, chance, smooth)
 
 
-def usual_costs(forward: ForwardModel, traces: Sequence[Trace]) -> np.ndarray:
+def usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -> np.ndarray:
     """Return the mean cost (N,) of each channel's readings in undisturbed steps, in nats."""
-    calm = flat([trace for trace in traces if not trace.disturbed] or traces)
+    calm = collect_steps([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
     Costs(forward, MONITOR.costs).add(costs, after - before, seen.change, after, seen)
@@ -285,7 +285,9 @@ def usual_costs(forward: ForwardModel, traces: Sequence[Trace]) -> np.ndarray:
     return usual
 
 
-def flat(traces: Sequence[Trace]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def collect_steps(
+    traces: Sequence[EpisodeTrace],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return all steps of the episodes in one table.
 
     Returns:

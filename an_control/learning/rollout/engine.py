@@ -1,8 +1,8 @@
 """Define the interface of the engines that play rollouts.
 
 An engine plays every candidate model through the same episodes. An episode depends only on its
-`Start` and the disturbance, so the returns are the same with every engine (up to float32 rounding)
-and with any number of workers (to the last bit). The return of a failed rollout is NaN.
+`EpisodeStart` and the disturbance, so the returns are the same with every engine (up to float32
+rounding) and with any number of workers (to the last bit). A failed rollout has the return NaN.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, episode_seed
 from an_control.policy import Model
 
-NOTHING = DisturbanceSettings()
+NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
     """Error if no rollout at all could be played; the message says why."""
 
 
-class Start(NamedTuple):
+class EpisodeStart(NamedTuple):
     """Seeds of an episode: the environment's, and the disturbance's run and episode."""
 
     environment: int
@@ -44,14 +44,14 @@ class Outcomes(NamedTuple):
     failure: str | None = None
 
 
-class Engine(Protocol):
+class RolloutEngine(Protocol):
     """Protocol of objects that play rollouts."""
 
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[Start],
-        disturbance: DisturbanceSettings = NOTHING,
+        starts: Sequence[EpisodeStart],
+        disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
         """Play every model through every episode.
 
@@ -68,11 +68,11 @@ class Engine(Protocol):
         """Stop the workers, if there are any."""
 
 
-def evaluation_starts(seed: int, episodes: int) -> list[Start]:
+def make_evaluation_starts(seed: int, episodes: int) -> list[EpisodeStart]:
     """Return the episodes of an evaluation, the same for every protocol and model."""
-    return [Start(episode_seed(seed, e), seed, e) for e in range(episodes)]
+    return [EpisodeStart(episode_seed(seed, e), seed, e) for e in range(episodes)]
 
 
-def training_starts(rng: np.random.Generator, rollouts: int) -> list[Start]:
+def draw_training_starts(rng: np.random.Generator, rollouts: int) -> list[EpisodeStart]:
     """Draw the episodes that all candidates of a generation play (common random numbers)."""
-    return [Start(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]
+    return [EpisodeStart(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]

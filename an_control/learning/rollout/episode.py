@@ -23,15 +23,15 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Stop
 from an_control.disturbance.patches import DisturbedPatches
-from an_control.learning.rollout.engine import Start
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.engine import EpisodeStart
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.system.environment_output import OUTPUT, Printed
-from an_control_sim.gym.environments import make_environment, of_patches, step_length
-from an_control_sim.gym.failure import EnvironmentFailure, failure_of
+from an_control_sim.gym.environments import make_environment, shows_patches, step_length
+from an_control_sim.gym.failure import EnvironmentFailure, make_failure
 from an_control_sim.gym.units import Units
-from an_control_sim.gym.varied_robot import varied
+from an_control_sim.gym.varied_robot import vary_robot
 
 MAX_BLIND = 100
 """Number of steps in a row without any reading after which an episode has failed."""
@@ -56,7 +56,7 @@ class NewestReadings:
         return values
 
 
-class Disturbance(typing.Protocol):
+class EpisodeDisturbance(typing.Protocol):
     """Protocol of what disturbs an episode, such as a `Disturber` after its `reset`."""
 
     @property
@@ -126,7 +126,7 @@ class LiveEpisode:
         self,
         env: gymnasium.Env[Any, Any],
         seed: int,
-        disturbance: Disturbance | None = None,
+        disturbance: EpisodeDisturbance | None = None,
         channels: Sequence[str] = (),
         limit: int | None = None,
     ) -> None:
@@ -135,9 +135,9 @@ class LiveEpisode:
         self.stop: Stop | None = None
         """When the safe command, which is 0, replaces the actions; None for never."""
         if disturbance is None:
-            varied(env)
+            vary_robot(env)
         else:
-            varied(env, disturbance.settings)
+            vary_robot(env, disturbance.settings)
             self.stop = disturbance.stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
@@ -151,7 +151,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._look(over=False)
+        self._check_observation(over=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -189,13 +189,13 @@ class LiveEpisode:
         if not math.isfinite(total):
             raise self._failure(f"gave the reward {reward}")
         over = self.fell or truncated
-        self._look(over)
+        self._check_observation(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
-            stop.follow(step + 1, self.info.get("distance_m"))
+            stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _look(self, over: bool) -> None:
+    def _check_observation(self, over: bool) -> None:
         """Count the steps without any reading.
 
         Raises:
@@ -225,7 +225,7 @@ TRIES = 2
 
 
 @dataclass(frozen=True)
-class Result:
+class PlayedEpisode:
     """Result of one episode.
 
     Attributes:
@@ -253,7 +253,7 @@ class Result:
     detected: int = 0
     walked_m: float | None = None
 
-    def line(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the fields of the episode for `--json`."""
         return {
             "return": self.total,
@@ -266,7 +266,7 @@ class Result:
         }
 
 
-class Played(NamedTuple):
+class WorkerResult(NamedTuple):
     """Outcome of one model's episodes.
 
     Attributes:
@@ -287,10 +287,10 @@ def play_episode(
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     disturber: Disturber,
-    start: Start,
-    protocol: Protocol | None = None,
+    start: EpisodeStart,
+    protocol: EvaluationProtocol | None = None,
     watch: Watch | None = None,
-) -> Result:
+) -> PlayedEpisode:
     """Play one episode of a policy to its end.
 
     Args:
@@ -308,7 +308,7 @@ def play_episode(
     begin = time.perf_counter()
     disturber.reset(start.episode)
     policy.reset()
-    disturbance = DisturbedPatches(disturber) if of_patches(env) else disturber
+    disturbance = DisturbedPatches(disturber) if shows_patches(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
     wanted: np.ndarray | None = None
@@ -316,7 +316,7 @@ def play_episode(
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))
-        forgets = protocol is not None and protocol.forgets(tick.moved)
+        forgets = protocol is not None and protocol.clears_state(tick.moved)
         if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
         action = episode.sent
@@ -327,7 +327,7 @@ def play_episode(
         if watch is not None:
             watch(policy, disturber)
         episode.act(action)
-    return Result(
+    return PlayedEpisode(
         episode.total,
         len(episode.rewards),
         disturber.shuffles,
@@ -341,13 +341,13 @@ def play_episode(
     )
 
 
-def play(
+def play_pickled_model(
     environment: str,
     channels: tuple[str, ...],
     pickled_model: bytes,
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     disturbance: DisturbanceSettings,
-) -> Played:
+) -> WorkerResult:
     """Play one model through several episodes, in this process's own environment.
 
     An episode that fails twice counts as NaN and does not affect the others.
@@ -368,7 +368,7 @@ def play(
             try:
                 result = play_episode(
                     policy,
-                    _environment(environment, units),
+                    _cached_environment(environment, units),
                     channels,
                     Disturber(channels, disturbance, start.run, episode=None),
                     start,
@@ -376,15 +376,15 @@ def play(
             except Exception as error:  # an environment may raise anything
                 failure = str(error)
                 if not isinstance(error, EnvironmentFailure):
-                    failure = str(failure_of(environment, "an episode", error))
-                _environment.cache_clear()
+                    failure = str(make_failure(environment, "an episode", error))
+                _cached_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
-    return Played(returns, steps, failure, OUTPUT.take())
+    return WorkerResult(returns, steps, failure, OUTPUT.take())
 
 
 @lru_cache(maxsize=1)
-def _environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
+def _cached_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
     """Make the environment, or return the one of the last call if it was the same."""
     return make_environment(environment, units)

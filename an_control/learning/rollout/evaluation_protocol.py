@@ -13,17 +13,17 @@ from an_control.disturbance import Change, DisturbanceSettings, Shuffle
 from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_words
 from an_control.policy import Monitor
 
-Memory = Literal["kept", "reset", "zeroed"]
-Part = Literal["attention", "queries", "action"]
+MemoryMode = Literal["kept", "reset", "zeroed"]
+RemovablePart = Literal["attention", "queries", "action"]
 """Part of a policy that can be removed (`an_control.learning.evaluation.ablation`)."""
 OWN_WORDS = (
-    f"{', '.join(get_args(Memory))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
-    f" without={'|'.join(get_args(Part))}, background=NAME"
+    f"{', '.join(get_args(MemoryMode))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
+    f" without={'|'.join(get_args(RemovablePart))}, background=NAME"
 )
 
 
 @dataclass(frozen=True)
-class Protocol:
+class EvaluationProtocol:
     """Protocol of an evaluation: the disturbance of the readings, and the rest.
 
     Attributes:
@@ -38,10 +38,10 @@ class Protocol:
     """
 
     disturbance: DisturbanceSettings
-    memory: Memory = "kept"
+    memory: MemoryMode = "kept"
     until: int | None = None
     monitor: Monitor | None = None
-    without: Part | None = None
+    without: RemovablePart | None = None
     background: str = ""
 
     def __str__(self) -> str:
@@ -62,13 +62,13 @@ class Protocol:
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
-    def parse(cls, text: str) -> Protocol:
+    def parse(cls, text: str) -> EvaluationProtocol:
         """Parse a protocol: when signals are permuted, followed by further words.
 
         Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,without=attention`, `reset,background=marble`.
 
-        >>> Protocol.parse("100,announced,noise=5").disturbance.shuffle.every
+        >>> EvaluationProtocol.parse("100,announced,noise=5").disturbance.shuffle.every
         100
 
         Raises:
@@ -77,27 +77,27 @@ class Protocol:
         shuffle, words = split_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._with(word)
+            protocol = protocol._with_word(word)
         return protocol
 
-    def _with(self, word: str) -> Protocol:
+    def _with_word(self, word: str) -> EvaluationProtocol:
         """Return the protocol with one more word; raise ValueError if it is not known."""
         name, _, value = word.partition("=")
         if name == "background" and value:
             return replace(self, background=value)
-        if word in get_args(Memory):
-            return replace(self, memory=cast(Memory, word))
+        if word in get_args(MemoryMode):
+            return replace(self, memory=cast(MemoryMode, word))
         if name == "monitor" and value in get_args(Monitor):
             return replace(self, monitor=cast(Monitor, value))
-        if name == "without" and value in get_args(Part):
-            return replace(self, without=cast(Part, value))
+        if name == "without" and value in get_args(RemovablePart):
+            return replace(self, without=cast(RemovablePart, value))
         if name == "until" and value.isdecimal():
             return replace(self, until=int(value))
         if name in WORDS:
             return replace(self, disturbance=self.disturbance.with_word(word))
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
-    def forgets(self, rewired: bool) -> bool:
+    def clears_state(self, rewired: bool) -> bool:
         """Return whether the neurons' state is cleared at a step.
 
         Args:

@@ -33,12 +33,12 @@ def standard_error(returns: np.ndarray) -> float:
     return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
 
 
-def failures(returns: np.ndarray) -> int:
+def count_failures(returns: np.ndarray) -> int:
     """Return the number of failed episodes."""
     return returns.size - finite_returns(returns).size
 
 
-def playable(returns: np.ndarray) -> np.ndarray:
+def drop_unplayable_episodes(returns: np.ndarray) -> np.ndarray:
     """Return the returns (P, R) of P candidates without the episodes that failed for all of them.
 
     If all episodes failed for all, the returns are unchanged.
@@ -57,7 +57,7 @@ CURVES = {
 DECILES = range(0, 101, 10)
 
 
-def figures(returns: np.ndarray, success: float | None) -> dict[str, Any]:
+def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, Any]:
     """Return the distribution of returns (E,) as a dict for JSON.
 
     Failed episodes are counted under "failed", if there are any, and count as no success; they are
@@ -70,7 +70,7 @@ def figures(returns: np.ndarray, success: float | None) -> dict[str, Any]:
     """
     some = finite_returns(returns)
     known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
-    if failed := failures(returns):
+    if failed := count_failures(returns):
         known["failed"] = failed
     if some.size:
         digits = 1 if np.abs(some).max() >= 10.0 else 3
@@ -96,7 +96,7 @@ def write_card(
         folder: The run's folder.
         model: The model.
         title: Title of the card.
-        evaluations: Results of `figures`, each with its "protocol".
+        evaluations: Results of `summarise_returns`, each with its "protocol".
         command: The command line that made the model.
         scores: A further Markdown table.
     """
@@ -165,7 +165,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     folder.write("curve.png", picture.getvalue())
 
 
-class Board:
+class MetricsBoard:
     """Writer of a run's metrics for TensorBoard; does nothing if TensorBoard is not installed.
 
     Args:

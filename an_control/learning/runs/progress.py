@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """Progress report of a run.
 
     Attributes:
@@ -44,13 +44,13 @@ class Progress:
         return self.done >= self.steps
 
 
-OnProgress = Callable[[Progress], bool | None]
+OnProgress = Callable[[RunProgress], bool | None]
 """Function that receives each report; returning False after a step stops the run."""
 
 
-class RunStopped(Exception):
+class RunStoppedError(Exception):
     """Exception for a run that its caller stopped; the same call continues it."""
 
 
-def ignore(progress: Progress) -> None:
+def ignore_progress(progress: RunProgress) -> None:
     """Ignore a report."""

@@ -9,8 +9,8 @@
     episodes_NNN.npz        episodes that a step recorded
 
 Every file is written whole or not at all, so that a run that is killed at any moment keeps its last
-checkpoint. The same command continues the run, also with another limit (`LIMITS`). A folder that
-holds a run with other settings is refused, but one without a checkpoint is free.
+checkpoint. The same command continues the run, also with another limit (`LIMIT_SETTINGS`). A folder
+that holds a run with other settings is refused, but one without a checkpoint is free.
 
 A checkpoint is a safetensors file: its arrays are numbered, and its header holds everything else as
 JSON, with `{"array": number}` at an array's place. Reading one runs no code.
@@ -35,8 +35,8 @@ import an_control
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 from an_control.system.files import locked, read_regular, write_whole
-from an_control_sim.gym.probe import measured_units
-from an_control_sim.gym.units import AS_THEY_ARE, Units
+from an_control_sim.gym.probe import measure_units
+from an_control_sim.gym.units import UNSCALED, Units
 
 HEADER = "state"
 ARRAY = "array"
@@ -46,7 +46,7 @@ class CheckpointError(ValueError):
     """Error for bytes that are not a checkpoint; the message says why."""
 
 
-def pack(state: dict[str, Any]) -> bytes:
+def pack_checkpoint(state: dict[str, Any]) -> bytes:
     """Return the bytes of a checkpoint.
 
     Args:
@@ -74,7 +74,7 @@ def pack(state: dict[str, Any]) -> bytes:
     return save(arrays, {HEADER: header})
 
 
-def unpack(content: bytes) -> dict[str, Any]:
+def unpack_checkpoint(content: bytes) -> dict[str, Any]:
     """Return the state in the bytes of a checkpoint; tensors become arrays and tuples become lists.
 
     Raises:
@@ -84,36 +84,39 @@ def unpack(content: bytes) -> dict[str, Any]:
         arrays = load(content)
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])["__metadata__"][HEADER]
-        state: dict[str, Any] = _nested(json.loads(header), arrays)
+        state: dict[str, Any] = _restore_arrays(json.loads(header), arrays)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"not a checkpoint: {error}") from error
     return state
 
 
-def _nested(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     """Return the value of a header's entry, with the arrays at their places."""
     if isinstance(value, list):
-        return [_nested(entry, arrays) for entry in value]
+        return [_restore_arrays(entry, arrays) for entry in value]
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
         return arrays[value[ARRAY]]
-    return {_nested(key, arrays): _nested(entry, arrays) for key, entry in value["items"]}
+    return {
+        _restore_arrays(key, arrays): _restore_arrays(entry, arrays)
+        for key, entry in value["items"]
+    }
 
 
-def as_tensors(value: Any) -> Any:
+def to_tensors(value: Any) -> Any:
     """Return a state with torch tensors instead of arrays, as `load_state_dict` expects."""
     import torch
 
     if isinstance(value, np.ndarray):
         return torch.tensor(value)
     if isinstance(value, dict):
-        return {key: as_tensors(entry) for key, entry in value.items()}
-    return [as_tensors(entry) for entry in value] if isinstance(value, list) else value
+        return {key: to_tensors(entry) for key, entry in value.items()}
+    return [to_tensors(entry) for entry in value] if isinstance(value, list) else value
 
 
 CHECKPOINT = "checkpoint.safetensors"
-LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
+LIMIT_SETTINGS = ("generations", "rounds", "minutes", "teacher_minutes")
 """Settings that only limit a run's length; the command that continues a run may change them."""
 NONE, MOST_DIFFERENCES, LONGEST_VALUE = "none", 3, 60
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
@@ -123,7 +126,7 @@ class RunError(RuntimeError):
     """Error for a run that cannot start or continue; the message names folder and reason."""
 
 
-def units_of_run(folder: Path, environment: str) -> Units:
+def find_units(folder: Path, environment: str) -> Units:
     """Return the units of readings for the run in this folder, or measure them for a new run.
 
     Args:
@@ -139,12 +142,12 @@ def units_of_run(folder: Path, environment: str) -> Units:
             config = json.loads(read_regular(folder / "config.json"))
             return Units.of_task(Task.from_header(config["task"]))
         except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
-            return AS_THEY_ARE
-    return measured_units(environment)
+            return UNSCALED
+    return measure_units(environment)
 
 
 class RunFolder:
-    """Files of one run; nothing is written before `begin`.
+    """Files of one run; nothing is written before `write_settings`.
 
     Args:
         path: The folder.
@@ -172,7 +175,7 @@ class RunFolder:
         self._known = None
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder against other processes, creating it if needed.
 
         Meanwhile, the output of environments goes to a file in the folder.
@@ -192,9 +195,9 @@ class RunFolder:
             stack.enter_context(OUTPUT.saved_to(self.path))
             yield
 
-    def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
+    def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
         """Write the settings and the metrics so far."""
-        known = (self._known or {}).get("versions") or versions()
+        known = (self._known or {}).get("versions") or find_versions()
         self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
         self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
@@ -223,20 +226,20 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: {error}") from error
 
-    def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Save a state; see `pack` for what it may hold."""
-        self.write(CHECKPOINT, pack(dict(state)))
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Save a state; see `pack_checkpoint` for what it may hold."""
+        self.write(CHECKPOINT, pack_checkpoint(dict(state)))
 
-    def last_checkpoint(self) -> dict[str, Any] | None:
+    def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the last saved state, or None if there is none."""
         if not (self.path / CHECKPOINT).exists():
             return None
         try:
-            return unpack(self.read(CHECKPOINT))
+            return unpack_checkpoint(self.read(CHECKPOINT))
         except CheckpointError as error:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
-    def metrics(self, lines: int) -> list[dict[str, Any]]:
+    def read_metrics(self, lines: int) -> list[dict[str, Any]]:
         """Return the first `lines` metrics lines.
 
         Later lines come after the last checkpoint; a resumed run makes them again.
@@ -246,7 +249,7 @@ class RunFolder:
         kept = self.read("metrics.jsonl").decode().splitlines()[:lines]
         return [json.loads(line) for line in kept]
 
-    def add_metrics(self, line: Mapping[str, Any]) -> None:
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Append a line to the metrics."""
         path = self.path / "metrics.jsonl"
         try:
@@ -258,11 +261,12 @@ class RunFolder:
     def _differences(self) -> str:
         """Return a text that names the settings in which the folder's run differs from this one."""
         there, asked = (
-            dict(_leaves(without_limits(one))) for one in (self._known or {}, self._config)
+            dict(_flatten_settings(without_limits(one)))
+            for one in (self._known or {}, self._config)
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
         said = [
-            f"{name} is {_short(there.get(name, NONE))}, not {_short(asked.get(name, NONE))}"
+            f"{name} is {_shorten(there.get(name, NONE))}, not {_shorten(asked.get(name, NONE))}"
             for name in names[:MOST_DIFFERENCES]
         ]
         more = len(names) - len(said)
@@ -283,26 +287,26 @@ def without_limits(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that must stay the same when a run is continued."""
     decisive = {name: value for name, value in config.items() if name != "versions"}
     if isinstance(settings := decisive.get("settings"), dict):
-        decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMITS}
+        decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMIT_SETTINGS}
     return decisive
 
 
-def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield each value in nested dicts as JSON with its name, such as "settings.streams.noise"."""
     if not isinstance(part, Mapping):
         yield name, json.dumps(part)
         return
     for key, value in part.items():
-        yield from _leaves(value, f"{name}.{key}" if name else key)
+        yield from _flatten_settings(value, f"{name}.{key}" if name else key)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return the text, shortened in the middle if it is too long for a message."""
     half = LONGEST_VALUE // 2
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 
 
-def versions() -> dict[str, str]:
+def find_versions() -> dict[str, str]:
     """Return the versions of this package, Python, and the packages that affect a run's results."""
     found = {"an_control": an_control.__version__, "python": platform.python_version()}
     for name in PACKAGES:
@@ -316,7 +320,7 @@ def versions() -> dict[str, str]:
 E = TypeVar("E", bound=Any)
 
 
-class Recordings(Generic[E]):
+class EpisodeRecordings(Generic[E]):
     """Episodes that the steps of a run recorded, one npz file per step.
 
     Args:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import an_control
-from an_control.learning.runs.card import Board, write_curve
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped
+from an_control.learning.runs.card import MetricsBoard, write_curve
+from an_control.learning.runs.progress import OnProgress, RunProgress, RunStoppedError
 from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, RunError, RunFolder
 from an_control.policy import Model, write_model
 
@@ -64,7 +64,7 @@ class Learner(Protocol):
 
 
 @runtime_checkable
-class Timed(Protocol):
+class HasProgress(Protocol):
     """Protocol of learners that know the finished share of the run better than their steps tell."""
 
     @property
@@ -73,7 +73,7 @@ class Timed(Protocol):
 
 
 @runtime_checkable
-class Limited(Protocol):
+class HasTimeLimit(Protocol):
     """Protocol of learners with a time limit."""
 
     @property
@@ -99,14 +99,14 @@ class RunLoop:
         self.done = 0
         """Number of finished steps."""
         self._best, self._wall_s, self._cpu_s = -math.inf, 0.0, 0.0
-        if (state := folder.last_checkpoint()) is not None:
+        if (state := folder.load_checkpoint()) is not None:
             try:
                 learner.restore(state["learner"])
             except CheckpointError as error:
                 raise RunError(f"{folder.path / CHECKPOINT}: {error}") from error
             self.done, self._best = state["done"], state["best"]
             self._wall_s, self._cpu_s = state["wall_s"], state["cpu_s"]
-        self.metrics = folder.metrics(self.done)
+        self.metrics = folder.read_metrics(self.done)
 
     @property
     def finished(self) -> bool:
@@ -130,25 +130,25 @@ class RunLoop:
             Exception: Whatever a step raises.
         """
         made = not self.folder.path.exists()
-        with self.folder.alone():
+        with self.folder.lock():
             self._run(report, stop_after, made)
 
     def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
         """Run the steps; remove a folder that was `made` for this if the first step fails."""
-        board: Board | None = None
+        board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
         try:
             while more and not self.finished and (stop_after is None or self.done < stop_after):
                 line = self._step()
                 if board is None:
-                    self.folder.begin(self.metrics)
-                    board = Board(self.folder, self.done - 1)
+                    self.folder.write_settings(self.metrics)
+                    board = MetricsBoard(self.folder, self.done - 1)
                 else:
-                    self.folder.add_metrics(line)
-                kept = self._validated(line)
+                    self.folder.append_metrics(line)
+                kept = self._keep_if_best(line)
                 board.add(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
-                    self._save()
+                    self._save_checkpoint()
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
         except BaseException:
@@ -159,17 +159,17 @@ class RunLoop:
             if board is not None:
                 board.close()
         if board is not None:
-            self._save()
+            self._save_checkpoint()
             write_curve(self.folder, self.metrics, self.learner.unit)
 
-    def run_reported(self, progress: OnProgress) -> None:
+    def run_with_progress(self, progress: OnProgress) -> None:
         """Run the steps that are left and report them.
 
         Args:
             progress: Called before the first step, after each step, and after the last one.
 
         Raises:
-            RunStopped: `progress` returned False after a step.
+            RunStoppedError: `progress` returned False after a step.
         """
         stopped = False
 
@@ -182,21 +182,21 @@ class RunLoop:
         self.run(report)
         progress(self._progress("end"))
         if stopped and not self.finished:
-            raise RunStopped(self.folder.path)
+            raise RunStoppedError(self.folder.path)
 
     def _progress(
         self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
-    ) -> Progress:
+    ) -> RunProgress:
         """Return the report of an event."""
         learner = self.learner
         share = self.done / max(1, learner.steps)
-        return Progress(
+        return RunProgress(
             event,
             unit=learner.unit,
             done=self.done,
             steps=learner.steps,
-            share=learner.progress if isinstance(learner, Timed) else share,
-            minutes_left=learner.minutes_left if isinstance(learner, Limited) else math.inf,
+            share=learner.progress if isinstance(learner, HasProgress) else share,
+            minutes_left=learner.minutes_left if isinstance(learner, HasTimeLimit) else math.inf,
             figures=line,
             folder=self.folder.path,
         )
@@ -223,26 +223,26 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _validated(self, line: Mapping[str, Any]) -> bool:
+    def _keep_if_best(self, line: Mapping[str, Any]) -> bool:
         """Return whether this line's validation is the best so far, and keep the model if it is."""
         best = "validation" in line and bool(line["validation"] >= self._best)
         if best:
             self._best = line["validation"]
-            self._keep()
+            self._write_model()
         return best
 
-    def _keep(self) -> None:
+    def _write_model(self) -> None:
         """Write the current model."""
         try:
             write_model(self.model_path, self.model())
         except OSError as error:
             raise RunError(str(error)) from error
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         """Save a checkpoint, and the model as long as nothing was validated."""
         if self._best == -math.inf:
-            self._keep()
-        self.folder.checkpoint(
+            self._write_model()
+        self.folder.save_checkpoint(
             {
                 "learner": self.learner.state(),
                 "done": self.done,

@@ -19,16 +19,26 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.runs.run_folder import units_of_run
+from an_control.learning.runs.run_folder import find_units
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.library import Library, centred, folded, mlp_model
-from an_control.learning.teacher.settings import TeacherSettings, contenders
-from an_control.learning.teacher.teachers import Layers, Teacher, settings_with
-from an_control.learning.teacher.training_episodes import disturbed_episode
-from an_control.learning.training_disturbances import draw
+from an_control.learning.teacher.library import (
+    LibraryAlgorithm,
+    centre_logits,
+    fold_normalisation,
+    mlp_model,
+)
+from an_control.learning.teacher.settings import TeacherSettings, contender_settings
+from an_control.learning.teacher.teachers import Layers, Teacher, hashes_for_run
+from an_control.learning.teacher.training_episodes import make_disturbed_episode
+from an_control.learning.training_disturbances import draw_one
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
-from an_control_sim.gym.environments import choices_of, describe, make_environment, of_patches
+from an_control_sim.gym.environments import (
+    describe_task,
+    find_choices,
+    make_environment,
+    shows_patches,
+)
 from an_control_sim.gym.failure import EnvironmentFailure
 from an_control_sim.gym.units import Units
 
@@ -49,7 +59,7 @@ class Contender:
         start: Teacher | None,
     ) -> None:
         envs = [make_environment(environment, units) for _ in range(settings.environments)]
-        self.library = Library(folder, envs, settings, seed, start)
+        self.library = LibraryAlgorithm(folder, envs, settings, seed, start)
         self.settings = settings
         self.done = 0
         """Number of finished iterations."""
@@ -66,12 +76,12 @@ class Contender:
         return self.done * self.settings.iteration
 
     @property
-    def noise(self) -> str:
+    def noise_kind(self) -> str:
         """Return the kind of exploration noise: "smooth" or "independent"."""
         return "smooth" if self.settings.options.get("use_sde") else "independent"
 
     @property
-    def stalled(self) -> bool:
+    def is_stalled(self) -> bool:
         """Return whether no validation was clearly better for half of the steps."""
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
@@ -92,10 +102,10 @@ class Contender:
         """
         layers, squashed = self.library.actor()
         if choices:
-            layers, squashed = centred(layers, choices, largest_logit), True
-        return folded(layers, self.library.normalisation()), squashed
+            layers, squashed = centre_logits(layers, choices, largest_logit), True
+        return fold_normalisation(layers, self.library.normalisation()), squashed
 
-    def judge(self, validation: float) -> None:
+    def record_validation(self, validation: float) -> None:
         """Record a validation; only a clear improvement resets the patience."""
         self.best = max(self.best, validation)
         if self._first is None:
@@ -131,7 +141,7 @@ PATIENCE = 1.0 / 3.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class TeacherLimits:
     """Limits of a run, of which the first reached ends it; None: no such limit."""
 
     minutes: float | None = None
@@ -153,7 +163,7 @@ class TeacherLearner:
         name: str,
         environment: str,
         settings: TeacherSettings,
-        limits: Limits,
+        limits: TeacherLimits,
         seed: int,
         start: Teacher | None = None,
     ) -> None:
@@ -171,24 +181,27 @@ class TeacherLearner:
         Raises:
             ValueError: the environment's readings are image patches.
         """
-        units = units_of_run(folder, environment) if start is None else start.units
+        units = find_units(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
-        if of_patches(self._env):
+        if shows_patches(self._env):
             self._env.close()
-            raise ValueError(f"environment {environment!r}: a teacher reads no image patches")
+            raise ValueError(
+                f"environment {environment!r}: has image patches; a teacher takes scalar channels"
+            )
         self.settings, self.limits, self.seed = settings, limits, seed
-        self._task = describe(self._env, name, environment)
-        self._choices = choices_of(self._env)
+        self._task = describe_task(self._env, name, environment)
+        self._choices = find_choices(self._env)
         self._started = start is not None
-        self._hashes = settings_with(folder, start_hash=None if start is None else start.digest)
+        self._hashes = hashes_for_run(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
-            Contender(folder, environment, units, one, seed, start) for one in contenders(settings)
+            Contender(folder, environment, units, one, seed, start)
+            for one in contender_settings(settings)
         ]
         self._newest = self._contenders[0]
         """The contender of the last iteration."""
         rng = np.random.default_rng([seed, 1])
         seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
-        self._validations = [(seed, draw(settings.faults, rng)) for seed in seeds]
+        self._validations = [(seed, draw_one(settings.faults, rng)) for seed in seeds]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
         """Iterations and seconds at the last validation that was clearly better."""
@@ -197,7 +210,7 @@ class TeacherLearner:
     @property
     def steps(self) -> int:
         """Return the number of iterations of the run, as far as the limits allow an estimate."""
-        if self.end:
+        if self.end_reason:
             return self._done
         share = self.progress
         return max(self._done + 1, math.ceil(self._done / share)) if share else sys.maxsize
@@ -205,9 +218,9 @@ class TeacherLearner:
     @property
     def progress(self) -> float:
         """Return the finished share (0..1) of the run."""
-        if self.end:
+        if self.end_reason:
             return 1.0
-        return self._used
+        return self._used_share
 
     @property
     def minutes_left(self) -> float:
@@ -217,11 +230,11 @@ class TeacherLearner:
         return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
     @property
-    def _used(self) -> float:
+    def _used_share(self) -> float:
         """Return the used share (0..1) of the limits of time and steps."""
-        return self._share(self._done, self._seconds)
+        return self._share_of_limits(self._done, self._seconds)
 
-    def _share(self, done: int, seconds: float) -> float:
+    def _share_of_limits(self, done: int, seconds: float) -> float:
         """Return the share (0..1) of the limits that iterations and seconds use."""
         limits = self.limits
         shares = [done * self.settings.iteration / (limits.steps or math.inf)]
@@ -230,20 +243,20 @@ class TeacherLearner:
         return min(1.0, max(shares))
 
     @property
-    def end(self) -> str:
+    def end_reason(self) -> str:
         """Return why the run has ended, as text for a log line, or "" while it has not."""
         limits, played = self.limits, self._done * self.settings.iteration
         best = max(one.best for one in self._contenders)
         if limits.score is not None and best >= limits.score:
-            return f"the score {limits.score:g} is reached"
+            return f"reached the score {limits.score:g}"
         if limits.steps is not None and played >= limits.steps:
-            return f"{limits.steps} steps are done"
+            return f"reached {limits.steps} steps"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
-            return f"{limits.minutes:g} minutes are over"
+            return f"reached {limits.minutes:g} minutes"
         limited = limits.steps is not None or limits.minutes is not None
-        patient = limited and self._used - self._share(*self._marked) < PATIENCE
-        if all(one.stalled for one in self._contenders) and not patient:
-            return f"no validation was better since step {self._contenders[0].marked_at}"
+        patient = limited and self._used_share - self._share_of_limits(*self._marked) < PATIENCE
+        if all(one.is_stalled for one in self._contenders) and not patient:
+            return f"no better validation since step {self._contenders[0].marked_at}"
         return ""
 
     @property
@@ -270,34 +283,34 @@ class TeacherLearner:
         """Make one iteration, validate where it is due, and return the figures."""
         begin = time.process_time()
         self._newest = min(
-            [one for one in self._contenders if not one.stalled] or self._contenders,
+            [one for one in self._contenders if not one.is_stalled] or self._contenders,
             key=lambda one: one.done,
         )
         line = self._newest.learn()
         self._done += 1
         line["steps"] = self._done * self.settings.iteration
         if self.settings.race:
-            line["noise"] = self._newest.noise
+            line["noise"] = self._newest.noise_kind
         if self._choices:
             self._largest_logit = self._newest.library.largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
             validation = self._validate()
-            line |= self._newest.library.failures.figures()
+            line |= self._newest.library.failures.take_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
-                self._newest.judge(validation)
+                self._newest.record_validation(validation)
             if self._newest.marked_at == self._newest.steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
         if validated and self.progress >= self.settings.race:
-            self._keep([max(self._contenders, key=lambda one: one.best)])
+            self._keep_contenders([max(self._contenders, key=lambda one: one.best)])
         return line
 
     def state(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         return {
-            "contenders": {one.noise: one.state() for one in self._contenders},
+            "contenders": {one.noise_kind: one.state() for one in self._contenders},
             "done": self._done,
             "seconds": self._seconds,
             "marked": self._marked,
@@ -305,11 +318,13 @@ class TeacherLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
-        self._keep([one for one in self._contenders if one.noise in state["contenders"]])
+        """Continue from a checkpoint that `state` returned."""
+        self._keep_contenders(
+            [one for one in self._contenders if one.noise_kind in state["contenders"]]
+        )
         self._newest = self._contenders[0]
         for one in self._contenders:
-            one.restore(state["contenders"][one.noise])
+            one.restore(state["contenders"][one.noise_kind])
         self._done, self._seconds = state["done"], state["seconds"]
         # An older run has no such figures: its patience starts here.
         done, seconds = state.get("marked", (self._done, self._seconds))
@@ -323,7 +338,7 @@ class TeacherLearner:
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _keep(self, kept: list[Contender]) -> None:
+    def _keep_contenders(self, kept: list[Contender]) -> None:
         """Remove all other contenders from the race."""
         for one in self._contenders:
             if one not in kept:
@@ -342,18 +357,18 @@ class TeacherLearner:
         for seed, fault in self._validations:
             policy.reset()
             try:
-                totals.append(self._return(policy, ids, seed, fault))
+                totals.append(self._play_validation(policy, ids, seed, fault))
             except EnvironmentFailure as failure:
-                failures.note(failure)
+                failures.count_failure(failure)
             else:
-                failures.succeed()
+                failures.count_success()
         return float(np.mean(totals)) if totals else math.nan
 
-    def _return(
+    def _play_validation(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
         """Play one validation episode and return its return."""
-        episode = disturbed_episode(self._env, seed, fault)
+        episode = make_disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:
                 episode.act(policy.step_array(tick.values, ids))

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.runs.run_folder import RunError, as_tensors
+from an_control.learning.runs.run_folder import RunError, to_tensors
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, Model
 from an_control.policy.task import Task
-from an_control_sim.gym.failure import Failures
+from an_control_sim.gym.failure import FailureCounter
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 """Arrays of a replay buffer that a record contains, in this order."""
@@ -82,7 +82,9 @@ class ReplayFile:
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
         if len(numbers) != (count - first) * width:
-            raise RunError(f"{self._path}: is shorter than the checkpoint says")
+            raise RunError(
+                f"{self._path}: is shorter than the checkpoint says; start the run again"
+            )
         columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
         places = np.arange(first, count) % size
         for part, column in zip(PARTS, columns, strict=True):
@@ -108,11 +110,11 @@ def actor_layers(algorithm: Any) -> Layers:
     """
     return tuple(
         (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
-        for part in linear_parts(algorithm.policy)
+        for part in actor_linear_layers(algorithm.policy)
     )
 
 
-def linear_parts(policy: Any) -> Sequence[nn.Linear]:
+def actor_linear_layers(policy: Any) -> Sequence[nn.Linear]:
     """Return the actor's linear layers from observation to action, in order."""
     if hasattr(policy, "action_net"):
         last = policy.action_net
@@ -125,14 +127,14 @@ def linear_parts(policy: Any) -> Sequence[nn.Linear]:
     return [part for part in parts if isinstance(part, nn.Linear)]
 
 
-def folded(layers: Layers, normalisation: Normalisation) -> Layers:
+def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
     """Return the same network for observations that are not normalised."""
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
     return ((weight, bias - weight @ normalisation.mean), *others)
 
 
-def means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+def choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
     """Return for each logit (A, ...) the mean of its choice's logits; 0 for a single bit."""
     parts, first = [], 0
     for count in choices:
@@ -143,13 +145,13 @@ def means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def centred(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
+def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
     """Return layers that make the same choices, with logits bounded to [-1, 1].
 
     The mean of a choice's logits is subtracted, and all are divided by `largest`.
     """
     *hidden, (weight, bias) = layers
-    weight, bias = weight - means(weight, choices), bias - means(bias, choices)
+    weight, bias = weight - choice_means(weight, choices), bias - choice_means(bias, choices)
     return (*hidden, (weight / largest, bias / largest))
 
 
@@ -187,7 +189,7 @@ LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 """Attributes of an algorithm's last step that a checkpoint contains."""
 
 
-class Library:
+class LibraryAlgorithm:
     """An algorithm of stable-baselines3 or sb3-contrib with its environments."""
 
     def __init__(
@@ -214,21 +216,21 @@ class Library:
         torch.set_num_threads(1)
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
-        self.failures = Failures()
+        self.failures = FailureCounter()
         """Failed episodes since the figures were last read."""
         self._episodes = [
             TrainingEpisodes(env, settings.burst, int(one), settings.faults, self.failures)
             for env, one in zip(envs, seeds, strict=True)
         ]
         self._vectorised = VecNormalize(
-            DummyVecEnv([partial(_same, one) for one in self._episodes]),
+            DummyVecEnv([partial(_return_unchanged, one) for one in self._episodes]),
             norm_obs=start is None,
             norm_reward=settings.normalise_reward,
             clip_obs=CLIP,
             gamma=settings.options["gamma"],
             epsilon=1e-6,
         )
-        self._algorithm = _algorithm(self._vectorised, settings, seed)
+        self._algorithm = _make_algorithm(self._vectorised, settings, seed)
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._random = _random_state()
         """State of torch's and numpy's global generators, which the library uses: each algorithm
@@ -240,7 +242,7 @@ class Library:
             start is not None and start.output == "tanh"
         )
         if start is not None:
-            self._start_actor(start)
+            self._load_actor(start)
 
     @property
     def steps(self) -> int:
@@ -260,13 +262,13 @@ class Library:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line | self.failures.figures()
+        return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
         """Freeze or release PPO's actor for the next iterations, if the settings have a warm-up."""
         if self._settings.warm_up:
             policy = self._algorithm.policy
-            own = (p for part in linear_parts(policy) for p in part.parameters())
+            own = (p for part in actor_linear_layers(policy) for p in part.parameters())
             for parameter in (policy.log_std, *own):
                 parameter.requires_grad_(not frozen)
 
@@ -299,7 +301,7 @@ class Library:
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias
-        return float(np.abs(logits - means(logits.T, choices).T).max())
+        return float(np.abs(logits - choice_means(logits.T, choices).T).max())
 
     def state(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues, without the replay buffer.
@@ -332,7 +334,7 @@ class Library:
             RunError: the file of the replay buffer is missing or too short.
         """
         algorithm, vectorised = self._algorithm, self._vectorised
-        algorithm.set_parameters(as_tensors(state["parameters"]), exact_match=True)
+        algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)
         for name, value in {**state["counters"], **state["last"]}.items():
             setattr(algorithm, name, value)
         vectorised.returns = state["returns"]
@@ -353,14 +355,14 @@ class Library:
         """Close the environments."""
         self._vectorised.close()
 
-    def _start_actor(self, start: Teacher) -> None:
+    def _load_actor(self, start: Teacher) -> None:
         """Copy a relu network into PPO's actor."""
         policy = self._algorithm.policy
         if self._squashed:
             policy.action_net = torch.nn.Sequential(policy.action_net, torch.nn.Tanh())
         assert start.layers is not None
         with torch.no_grad():
-            for part, (weight, bias) in zip(linear_parts(policy), start.layers, strict=True):
+            for part, (weight, bias) in zip(actor_linear_layers(policy), start.layers, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
 
@@ -374,11 +376,11 @@ def _set_random_state(state: dict[str, Any]) -> None:
     np.random.set_state(tuple(state["numpy"]))
 
 
-def _same(env: TrainingEpisodes) -> TrainingEpisodes:
+def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
     return env
 
 
-def _algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
+def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
     """Return a new algorithm of the library with these settings."""
     import sb3_contrib
     import stable_baselines3

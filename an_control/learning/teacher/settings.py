@@ -8,8 +8,8 @@ from typing import Any, Literal
 import gymnasium
 
 from an_control.learning.teacher.teachers import Output, Teacher
-from an_control.learning.training_disturbances import Fault, check_chances
-from an_control_sim.gym.environments import choices_of
+from an_control.learning.training_disturbances import Fault, check_probabilities
+from an_control_sim.gym.environments import find_choices
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
@@ -56,7 +56,7 @@ class TeacherSettings:
     """Share of the run in which independent noise races with smooth noise; 0: no race."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
 
 
 START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
@@ -113,7 +113,7 @@ DEFAULTS["td3"] = replace(
 )
 
 
-def settings_for(
+def settings_for_environment(
     env: gymnasium.Env[Any, Any],
     algorithm: Algorithm | Literal["auto"],
     start: Teacher | None = None,
@@ -130,15 +130,15 @@ def settings_for(
             network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
-    options = _without_smooth(settings)
-    if choices_of(env):
+    options = _without_smooth_noise(settings)
+    if find_choices(env):
         if settings.algorithm != "ppo":
-            raise ValueError(f"algorithm {algorithm!r}: actions that are choices allow ppo")
+            raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None or start.layers is None:
         return settings
     if settings.algorithm != "ppo":
-        raise ValueError(f"algorithm {algorithm!r}: a network to start from is continued by ppo")
+        raise ValueError(f"algorithm {algorithm!r}: only ppo can continue a network")
     calm = start.output == "tanh"
     options |= {"batch_size": 1024, "n_epochs": 8}
     if calm:
@@ -158,7 +158,7 @@ def settings_for(
     )
 
 
-def contenders(settings: TeacherSettings) -> list[TeacherSettings]:
+def contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
     """Return the settings of the contenders of a race, or the given ones alone if there is no race.
 
     Which noise suits a robot is not known in advance: PyBullet's hopper learns to stand still with
@@ -166,15 +166,15 @@ def contenders(settings: TeacherSettings) -> list[TeacherSettings]:
     """
     if not settings.race:
         return [settings]
-    options = _without_smooth(settings)
+    options = _without_smooth_noise(settings)
     return [settings, replace(settings, noise=INDEPENDENT_NOISE, options=options)]
 
 
-def _without_smooth(settings: TeacherSettings) -> dict[str, Any]:
+def _without_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
     return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 
 
-def smoke(settings: TeacherSettings) -> TeacherSettings:
+def smoke_settings(settings: TeacherSettings) -> TeacherSettings:
     """Return settings for a run of seconds, which learns next to nothing."""
     options = {**settings.options, "batch_size": 16}
     if "learning_starts" in options:

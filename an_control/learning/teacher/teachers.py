@@ -26,14 +26,14 @@ from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import head_layers
 from an_control.system.files import read_regular
 from an_control_sim.gym.environments import import_module
-from an_control_sim.gym.spaces import actions_of, chosen, one_hot
-from an_control_sim.gym.units import AS_THEY_ARE, Units
+from an_control_sim.gym.spaces import convert_actions, encode_choices, find_choices
+from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
 """Length of a hash."""
 
 
-def digest(arrays: Iterable[np.ndarray], *words: str) -> str:
+def hash_arrays(arrays: Iterable[np.ndarray], *words: str) -> str:
     """Return a short hash of these arrays, in this order, and of words about their use."""
     found = hashlib.sha256(json.dumps(words).encode())
     for array in arrays:
@@ -42,14 +42,14 @@ def digest(arrays: Iterable[np.ndarray], *words: str) -> str:
     return found.hexdigest()[:DIGITS]
 
 
-def model_digest(model: Model | None, *words: str) -> str | None:
+def hash_model(model: Model | None, *words: str) -> str | None:
     """Return a short hash of a model's arrays, or None without a model."""
     if model is None:
         return None
-    return digest((model.arrays[name] for name in sorted(model.arrays)), *words)
+    return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *words)
 
 
-def settings_with(folder: Path, **digests: str | None) -> dict[str, str]:
+def hashes_for_run(folder: Path, **digests: str | None) -> dict[str, str]:
     """Return those digests that are not None, for the settings of the run in `folder`.
 
     A run that started before there were hashes continues without them.
@@ -108,7 +108,7 @@ class NetworkTeacher:
         self,
         layers: Sequence[tuple[np.ndarray, np.ndarray]],
         output: Output = "clip",
-        units: Units = AS_THEY_ARE,
+        units: Units = UNSCALED,
     ) -> None:
         self.output: Output = output
         self.units = units
@@ -116,7 +116,9 @@ class NetworkTeacher:
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
             for weight, bias in layers
         )
-        self.digest: str | None = digest((part for pair in self.layers for part in pair), output)
+        self.digest: str | None = hash_arrays(
+            (part for pair in self.layers for part in pair), output
+        )
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32 for an observation (N,)."""
@@ -140,7 +142,7 @@ class FunctionTeacher:
         self,
         function: Callable[[np.ndarray], np.ndarray],
         digest: str | None = None,
-        units: Units = AS_THEY_ARE,
+        units: Units = UNSCALED,
     ) -> None:
         self._function, self.digest, self.units = function, digest, units
 
@@ -166,18 +168,20 @@ class ChoiceTeacher:
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return 1 for each option that is chosen and for each bit that is set, else -1."""
         numbers = self._teacher(observation)
-        made = one_hot(self._choices, chosen(self._choices, numbers))
+        made = encode_choices(self._choices, find_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
-def in_units(teacher: Teacher, units: Units) -> Teacher:
+def convert_units(teacher: Teacher, units: Units) -> Teacher:
     """Return a teacher that takes readings in `units` and acts as this one."""
     own = teacher.units
     if own == units:
         return teacher
     if teacher.layers is None:
         return FunctionTeacher(
-            lambda readings: teacher(own.scaled(units.numbers(readings))), teacher.digest, units
+            lambda readings: teacher(own.to_readings(units.to_numbers(readings))),
+            teacher.digest,
+            units,
         )
     (weight, bias), *others = teacher.layers
     ones, zeros = np.ones(weight.shape[1]), np.zeros(weight.shape[1])
@@ -207,13 +211,13 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
-        return _imported(text, path, env)
+        return _import_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
-        return _from_stable_baselines(algorithm, Path(path), env)
+        return _load_from_stable_baselines(algorithm, Path(path), env)
     if not text.endswith(".safetensors"):
         raise ValueError(
-            f"teacher {text!r}: must be a model file, one of {', '.join(ALGORITHMS)}, a colon and"
-            " a .zip, or python:MODULE:FUNCTION"
+            f"teacher {text!r}: must be a .safetensors file, ALGORITHM:FILE.zip with an algorithm"
+            f" of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
         )
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
@@ -226,12 +230,12 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(
         lambda observation: policy.step_array(observation, ids),
-        model_digest(model, model.sizes.activation, model.sizes.output),
+        hash_model(model, model.sizes.activation, model.sizes.output),
         Units.of_task(model.task),
     )
 
 
-def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _import_function(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     """Return a scripted teacher, after trying it on the observation of a reset."""
     module, _, name = place.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
@@ -244,13 +248,13 @@ def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTe
         raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(
-            f"teacher {text}: gives an action of shape {action.shape}, but the environment has"
+            f"teacher {text}: returns an action of shape {action.shape}, but the environment takes"
             f" {env.action_space.shape}"
         )
     return FunctionTeacher(function)
 
 
-def _from_stable_baselines(
+def _load_from_stable_baselines(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
     """Return a saved learner's deterministic action, scaled to [-1, 1], as a teacher."""
@@ -267,18 +271,20 @@ def _from_stable_baselines(
         raise ValueError(f"teacher {algorithm}:{path}: {error}") from error
     readings, actions = learner.observation_space, learner.action_space
     if not isinstance(readings, spaces.Box) or not isinstance(actions, spaces.Box):
-        raise ValueError(f"teacher {algorithm}:{path}: its spaces are {readings} and {actions}")
+        raise ValueError(
+            f"teacher {algorithm}:{path}: needs Box spaces, but has {readings} and {actions}"
+        )
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
-    unit = actions_of(actions).unit
+    unit = convert_actions(actions).to_numbers
 
     def act(observation: np.ndarray) -> np.ndarray:
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)
         return unit(action)
 
     numbers = (part.numpy(force=True) for part in learner.policy.state_dict().values())
-    return FunctionTeacher(act, digest(numbers, algorithm))
+    return FunctionTeacher(act, hash_arrays(numbers, algorithm))
 
 
 def _check_sizes(
@@ -290,12 +296,12 @@ def _check_sizes(
     wanted = env.observation_space.shape, env.action_space.shape
     if (readings, actions) != wanted:
         raise ValueError(
-            f"teacher {name}: takes {readings[0]} readings and gives {actions[0]} actions, but the"
-            f" environment has {wanted[0]} and {wanted[1]}"
+            f"teacher {name}: takes {readings[0]} readings and returns {actions[0]} actions, but"
+            f" the environment has {wanted[0]} and {wanted[1]}"
         )
 
 
-def own_teacher(task: str) -> Teacher | None:
+def teacher_of_task(task: str) -> Teacher | None:
     """Return the teacher that belongs to a task, or None if it has none."""
     return packaged_ant_teacher() if task == "ant" else None
 
@@ -313,14 +319,14 @@ def packaged_ant_teacher() -> NetworkTeacher:
         raise ValueError("teacher: the package pybullet is not installed (pip install pybullet)")
     path = Path(spec.submodule_search_locations[0]) / PACKAGED_ANT
     try:
-        arrays = _arrays(path.read_text(encoding="utf-8"))
+        arrays = _parse_arrays(path.read_text(encoding="utf-8"))
         weights, biases = arrays[::2], arrays[1::2]
         return NetworkTeacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
     except (OSError, SyntaxError, KeyError, ValueError) as error:
         raise ValueError(f"teacher: {path}: {error!r}") from error
 
 
-def _arrays(source: str) -> list[np.ndarray]:
+def _parse_arrays(source: str) -> list[np.ndarray]:
     """Return the arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
     found = {}
     for node in ast.parse(source).body:

@@ -12,23 +12,28 @@ from gymnasium import spaces
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
-from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
-from an_control_sim.gym.environments import choices_of
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
-from an_control_sim.gym.spaces import one_hot
+from an_control.learning.training_disturbances import (
+    Fault,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
+)
+from an_control_sim.gym.environments import find_choices
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.spaces import encode_choices
 
 LONGEST_BURST = 20
 """Upper bound of the steps of a burst."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
-def disturbed_episode(
+def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
     """Return an episode under a fault, which may be none; the seed alone decides it."""
     (channels,) = env.observation_space.shape or (0,)
-    disturbed = disturber(channels, fault, np.random.default_rng(seed))
-    return LiveEpisode(env, seed, disturbed, ids_of(channels))
+    disturbed = make_disturber(channels, fault, np.random.default_rng(seed))
+    return LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -54,7 +59,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         burst: float,
         seed: int,
         faults: Mapping[Fault, float] = NO_FAULTS,
-        failures: Failures | None = None,
+        failures: FailureCounter | None = None,
     ) -> None:
         """Start the first episode.
 
@@ -71,17 +76,17 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         super().__init__(env)
         self._faults = faults
-        self._failures = Failures() if failures is None else failures
+        self._failures = FailureCounter() if failures is None else failures
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        self._choices = choices_of(env)
+        self._choices = find_choices(env)
         if self._choices:
-            self.action_space = _space_of(self._choices)
+            self.action_space = _choice_space(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
-        self._start()
+        self._start_random_episode()
         self.returns: list[float] = []
         """Returns of the episodes that ended, bursts included; the reader clears the list."""
 
@@ -95,24 +100,24 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             elif self._stop_begins:
                 self._play_stop()
         except EnvironmentFailure as failure:
-            self._fail(failure)
+            self._note_failure(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
-            self._start()
+            self._start_random_episode()
         self._burst_begins = self._stop_begins = False
         return self._observed, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Take one step, which lasts until the next message arrives."""
         try:
-            reward = self._act(one_hot(self._choices, action) if self._choices else action)
+            reward = self._act(encode_choices(self._choices, action) if self._choices else action)
         except EnvironmentFailure as failure:
-            self._fail(failure)
+            self._note_failure(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
-            self._stop_begins = self._stopped
+            self._stop_begins = self._is_stopped
         cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
         return self._observed, reward, episode.fell, cut, {}
 
@@ -128,41 +133,41 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def restore(self, state: dict[str, Any]) -> None:
         """Play the current episode again from its seed and actions."""
         try:
-            self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
+            self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
         except EnvironmentFailure as failure:  # it does not repeat itself
-            self._fail(failure)
+            self._note_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _fail(self, failure: EnvironmentFailure) -> None:
+    def _note_failure(self, failure: EnvironmentFailure) -> None:
         """Count a failure and let the next reset start another episode."""
-        self._failures.note(failure)
+        self._failures.count_failure(failure)
         self._failed = True
 
     @property
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         """Return whether a stop replaces the next action by the safe command."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
-    def _start(self) -> None:
+    def _start_random_episode(self) -> None:
         """Start a new episode with a drawn seed and fault."""
         self._failed = True
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
-                self._begin(seed, draw(self._faults, self._rng))
+                self._start_episode(seed, draw_one(self._faults, self._rng))
             except EnvironmentFailure as failure:
-                self._fail(failure)
+                self._note_failure(failure)
 
-    def _begin(self, seed: int, fault: DisturbanceSettings) -> None:
+    def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
         """Start the episode with this seed and fault."""
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
         self._newest = NewestReadings()
-        self._episode = disturbed_episode(self.env, seed, fault)
+        self._episode = make_disturbed_episode(self.env, seed, fault)
         self._ticks: Iterator[Tick] = iter(self._episode)
         self._failed = False
         self._advance()
@@ -185,12 +190,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._advance()
         if self._episode.done:
             self.returns.append(self._episode.total)
-            self._failures.succeed()
+            self._failures.count_success()
         return reward
 
     def _play_stop(self) -> None:
         """Send zero actions until the stop is over."""
-        while self._stopped and not self._episode.done:
+        while self._is_stopped and not self._episode.done:
             self._act(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
@@ -203,7 +208,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._act(np.clip(noise, -1.0, 1.0))
 
 
-def _space_of(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+def _choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
     """Return the space in which the library makes these choices, see `spaces.Actions`."""
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])

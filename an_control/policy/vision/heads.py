@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import halves
+from an_control.policy.packed_weights import gate_factors
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 from an_control.policy.vision.kernels import Kernels
 
 F32 = np.float32
 
 
-class TopPatches:
+class TopPatchesHead:
     """CarRacing's head: an LSTM gets the places of the message's most important rows.
 
     A self-attention picks these rows (section 4.4 of the paper; Tang, Nguyen & Ha 2020,
@@ -20,8 +20,8 @@ class TopPatches:
     message is kept.
 
     Args:
-        model: a model of kind ``vision_top_patches``.
-        kernels: the loops, plain or compiled.
+        model: A model of kind ``vision_top_patches``.
+        kernels: The loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -71,14 +71,14 @@ class TopPatches:
         self._output = _logistic(leave) * np.tanh(self._cell)
 
 
-class Convolution:
+class ConvolutionHead:
     """PuzzlePong's head: two convolutions and two layers, then the best action, one-hot.
 
     Section 4.3 of the paper. Between the layers there may be a memory.
 
     Args:
-        model: a model of kind ``vision_convolution``.
-        kernels: the loops, plain or compiled.
+        model: A model of kind ``vision_convolution``.
+        kernels: The loops, plain or compiled.
     """
 
     WINDOWS = ((4, 2), (3, 1))
@@ -96,7 +96,7 @@ class Convolution:
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
         if model.sizes.memory:
-            half = halves(model.sizes.memory).astype(F32)
+            half = gate_factors(model.sizes.memory).astype(F32)
             self._input = model.arrays["memory.input"] * half[:, None]
             self._staying = model.arrays["memory.hidden"] * half[:, None]
             self._bias = model.arrays["memory.bias"] * half
@@ -154,7 +154,7 @@ def _gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> N
     """Advance GRU units (H,) by a tick, in place; `staying` is overwritten.
 
     `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
-    in the order reset, update, new, and multiplied by `halves`.
+    in the order reset, update, new, and multiplied by `gate_factors`.
     """
     count = len(units)
     gates, new = staying[: 2 * count], staying[2 * count :]

@@ -18,13 +18,13 @@ BLOCK = 64
 """Rows of the self-attention that fit the processor's cache."""
 
 
-def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
+def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
     """Turn scores (rows, N) into attention weights before normalising, in place.
 
     Args:
-        scores: overwritten by the weights, rounded by the shifter `grid`.
-        exponential: receives the same weights as float32.
-        grid: the shifter, see `exact_sums`.
+        scores: Overwritten by the weights, rounded by the shifter `grid`.
+        exponential: Receives the same weights as float32.
+        grid: The shifter, see `exact_sums`.
     """
     scores -= scores.max(axis=1, keepdims=True)
     exponential[...] = scores
@@ -34,7 +34,7 @@ def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None
     scores[...] = exponential
 
 
-def norm(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
     """Replace the message (M, m) by the layer norm of its positive part, in place."""
     np.maximum(message, 0.0, out=message)
     message -= message.mean(axis=1, keepdims=True)
@@ -68,8 +68,8 @@ def convolve(
         image: (rows, columns, planes).
         weights: (size * size * planes, out).
         bias: (out,).
-        size: the windows' width and height.
-        step: the step from window to window.
+        size: The windows' width and height.
+        step: The step from window to window.
     """
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
@@ -88,11 +88,11 @@ class Kernels(NamedTuple):
     """The functions of this module, or their compiled versions."""
 
     name: str
-    weigh: Callable[[np.ndarray, np.ndarray, np.float32], None]
-    norm: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    exponentiate: Callable[[np.ndarray, np.ndarray, np.float32], None]
+    normalise_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-PLAIN = Kernels("numpy", weigh, norm, importance, convolve, add_rows)
+PLAIN = Kernels("numpy", exponentiate, normalise_message, importance, convolve, add_rows)

@@ -19,8 +19,8 @@ EPSILON = F32(NORM_EPSILON)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def weigh(scores, exponential, grid):
-    """See `kernels.weigh`."""
+def exponentiate(scores, exponential, grid):
+    """See `kernels.exponentiate`."""
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
         largest = _largest(scores[m])
@@ -32,8 +32,8 @@ def weigh(scores, exponential, grid):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def norm(message, weight, bias):
-    """See `kernels.norm`."""
+def normalise_message(message, weight, bias):
+    """See `kernels.normalise_message`."""
     width = message.shape[1]
     for m in range(len(message)):
         mean, variance = F32(0.0), F32(0.0)
@@ -153,4 +153,4 @@ def add_rows(out, rows, x):
                 out[j] += rows[k, j] * number
 
 
-COMPILED = Kernels("numba", weigh, norm, importance, convolve, add_rows)
+COMPILED = Kernels("numba", exponentiate, normalise_message, importance, convolve, add_rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights, shifter
+from an_control.policy.exact_sums import ROUND_OUTPUT, round_weights, shifter
 from an_control.policy.model_file import Model
 from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, positional_table
 from an_control.policy.sizes import VisionSizes
@@ -36,8 +36,8 @@ class PatchAttention:
     rounding. Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
 
     Args:
-        model: a model of a vision kind.
-        kernels: the loops, plain or compiled.
+        model: A model of a vision kind.
+        kernels: The loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -51,7 +51,7 @@ class PatchAttention:
         self._key_scale = _power_of_two(
             sum(np.abs(part).sum(1) for part in (key, action, key_bias[:, None]))
         )
-        self._key = _on_grid(key.T / self._key_scale / WHITE, key.shape[1] * WHITE)
+        self._key = _round_to_grid(key.T / self._key_scale / WHITE, key.shape[1] * WHITE)
         self._key_action, self._key_bias = (
             action / self._key_scale[:, None],
             key_bias / self._key_scale,
@@ -65,7 +65,7 @@ class PatchAttention:
         # A normed frame's pixels have at most the length sqrt(p): Cauchy and Schwarz.
         longest = np.sqrt(pixels) * np.sqrt((value**2).sum(1)).sum(0)
         self._value_scale = _power_of_two(longest + np.abs(value_bias))
-        self._value = _on_grid(value / self._value_scale, pixels * WHITE)
+        self._value = _round_to_grid(value / self._value_scale, pixels * WHITE)
         self._value_mean = self._value.sum(1, keepdims=True)
         self._value_bias = value_bias / self._value_scale
         # (M, m): from a key to its scores.
@@ -78,12 +78,12 @@ class PatchAttention:
         if sizes.compares:  # an encoder sees keys as they are, not within [-1, 1]
             unscaled = queries / self._key_scale
             self._set = SetTransformer(sizes, array, unscaled, np.zeros(len(queries)))
-        self._queries, _ = exact_weights(queries)
+        self._queries, _ = round_weights(queries)
         self._norm_weight = array.get("message_norm.weight", np.ones(message)).astype(F32)
         self._norm_bias = array.get("message_norm.bias", np.zeros(message)).astype(F32)
-        self._arrange(0)
+        self._allocate(0)
 
-    def _arrange(self, patches: int) -> None:
+    def _allocate(self, patches: int) -> None:
         """Allocate the buffers for this number of patches."""
         queries, message = self._sizes.queries, self._sizes.message
         self._exponential = np.zeros((queries, patches), F32)
@@ -98,15 +98,15 @@ class PatchAttention:
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the message (M, m) for patches (N, f, p, p) and the previous action (A,)."""
         if len(patches) != self._exponential.shape[1]:
-            self._arrange(len(patches))
+            self._allocate(len(patches))
         pma = self._sizes.attention == "pma"
         if not len(patches):
             nothing = np.zeros((0 if pma else self._sizes.queries, self._sizes.message), F32)
-            return self._pool(nothing) if pma else self._normed(nothing)
+            return self._pool(nothing) if pma else self._normalise_message(nothing)
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
-        keys = self._keys_of(pixels, previous)
-        self._values[:, :-1] = self._values_of(pixels)
+        keys = self._compute_keys(pixels, previous)
+        self._values[:, :-1] = self._compute_values(pixels)
         if pma:
             return self._pool(keys)
         compared = None
@@ -120,11 +120,11 @@ class PatchAttention:
                 np.dot(self._queries[rows], keys, out=scores)
             else:
                 scores[...] = compared[rows]
-            self._kernels.weigh(scores, self._exponential[rows], self._to_attention)
+            self._kernels.exponentiate(scores, self._exponential[rows], self._to_attention)
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._value_scale
-        return self._normed(message.astype(F32))
+        return self._normalise_message(message.astype(F32))
 
     def _pool(self, keys: np.ndarray) -> np.ndarray:
         """Return the message (M, m) of PMA for each patch's key (N, m) and value."""
@@ -136,7 +136,7 @@ class PatchAttention:
         self._exponential[...] = attention
         return np.asarray(message, F32)
 
-    def _keys_of(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def _compute_keys(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """Return the keys (N, m) in [-1, 1], from frame differences and previous action."""
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
         common = self._key_bias + (self._key_action * previous).sum(1)
@@ -146,7 +146,7 @@ class PatchAttention:
         keys -= ROUND_OUTPUT
         return keys
 
-    def _values_of(self, pixels: np.ndarray) -> np.ndarray:
+    def _compute_values(self, pixels: np.ndarray) -> np.ndarray:
         """Return the values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
         mean = pixels.mean(axis=2, keepdims=True)
         square = np.square(pixels).mean(axis=2, keepdims=True)
@@ -161,8 +161,8 @@ class PatchAttention:
         value -= self._to_values
         return value
 
-    def _normed(self, message: np.ndarray) -> np.ndarray:
-        self._kernels.norm(message, self._norm_weight, self._norm_bias)
+    def _normalise_message(self, message: np.ndarray) -> np.ndarray:
+        self._kernels.normalise_message(message, self._norm_weight, self._norm_bias)
         return message
 
     @property
@@ -181,7 +181,7 @@ def _power_of_two(bound: np.ndarray) -> np.ndarray:
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
-def _on_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
+def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
     """Return `weights` rounded so that their sums of whole numbers are exact.
 
     `largest_sum` is the largest sum of those numbers' magnitudes.

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct
+from an_control.policy.protocol import Policy, PreviousAction, check_unique
 from an_control.policy.sizes import TopPatchesSizes, VisionSizes
-from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.heads import ConvolutionHead, TopPatchesHead
 from an_control.policy.vision.kernels import Kernels
 from an_control.policy.vision.patch_attention import PatchAttention
 from an_control.system.blas import one_blas_thread
@@ -23,8 +23,8 @@ class VisionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
 
     Args:
-        model: a model of a vision kind.
-        kernels: the loops, plain or compiled.
+        model: A model of a vision kind.
+        kernels: The loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -34,11 +34,11 @@ class VisionNeuron(PreviousAction, Policy):
         self.nominal_ids: tuple[str, ...] = model.task.channels
         self.reading_shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
         self._attend = PatchAttention(model, kernels)
-        self._head: TopPatches | Convolution
+        self._head: TopPatchesHead | ConvolutionHead
         if isinstance(model.sizes, TopPatchesSizes):
-            self._head = TopPatches(model, kernels)
+            self._head = TopPatchesHead(model, kernels)
         else:
-            self._head = Convolution(model, kernels)
+            self._head = ConvolutionHead(model, kernels)
         self.reset()
 
     def reset(self) -> None:
@@ -52,7 +52,7 @@ class VisionNeuron(PreviousAction, Policy):
         """Compute one tick and return the action (A,), see `step_array`.
 
         Args:
-            readings: patches (stack, patch, patch) uint8 by patch id.
+            readings: Patches (stack, patch, patch) uint8 by patch id.
         """
         patches = list(readings.values())
         return self.step_array(np.array(patches) if patches else self.no_patches, tuple(readings))
@@ -64,12 +64,12 @@ class VisionNeuron(PreviousAction, Policy):
         A policy that chooses one of A actions returns 1 for that action and 0 for the others.
 
         Args:
-            patches: patches (N, stack, patch, patch) uint8, the oldest frame first.
-            ids: their channel ids (N,), in any order.
+            patches: Patches (N, stack, patch, patch) uint8, the oldest frame first.
+            ids: Their channel ids (N,), in any order.
 
         Raises:
-            ValueError: the shapes differ, or an id occurs twice.
-            TypeError: the pixels are not uint8.
+            ValueError: The shapes differ, or an id occurs twice.
+            TypeError: The pixels are not uint8.
         """
         patches = np.asarray(patches)
         if patches.dtype != np.uint8:
@@ -80,7 +80,7 @@ class VisionNeuron(PreviousAction, Policy):
                 " (ids, frames, rows, columns)"
             )
         if ids is not self._ids:
-            self._ids = distinct(ids)
+            self._ids = check_unique(ids)
         self.message = self._attend(patches, self._previous)
         self._previous = self._head(self.message, self._previous)
         return self._previous.copy()

@@ -26,23 +26,23 @@ from an_control_sim.bridge.policy_link import (
     CALL_S,
     START_S,
     BridgeError,
-    Figures,
-    PolicyFigures,
+    DiagnosticsReader,
+    PolicyDiagnostics,
     PolicyLink,
     ProgressTopic,
-    others_publish,
+    describe_rival_publishers,
 )
-from an_control_sim.bridge.rehearsal import Tap
-from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.run_control import RunControl, Stopped
+from an_control_sim.bridge.rehearsal import MessageTap
+from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.run_control import RunControl, StopRequestedError
 from an_control_sim.bridge.step_outputs import StepOutputs
 from an_control_sim.process import RELIABLE, SLICE_S
 
-LOOK_S = 1.0
+RIVAL_CHECK_S = 1.0
 """Seconds between two checks for other nodes that publish the same topics."""
-TOO_OLD = 5
+MAX_COMMAND_STEPS = 5
 """Number of steps after which a command is too old in real time."""
-LATE_NS = 100_000_000
+MAX_STAMP_LAG_NS = 100_000_000
 """Maximum time by which stamps may lag behind the clock in real time. When the process pauses or
 the machine is busy, that time passes for the robot too."""
 
@@ -70,9 +70,9 @@ class Bridge:
     def __init__(
         self,
         node: Node,
-        robot: Robot,
+        robot: SimulatedRobot,
         *,
-        tap: Tap | None = None,
+        tap: MessageTap | None = None,
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float | None = None,
@@ -82,7 +82,7 @@ class Bridge:
         self.node, self.robot, self.tap = node, robot, tap
         self._realtime = realtime
         if command_timeout_s is None:
-            command_timeout_s = TOO_OLD * robot.simulation.step_s if realtime else 1.0
+            command_timeout_s = MAX_COMMAND_STEPS * robot.simulation.step_s if realtime else 1.0
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._heard_s = -np.inf
@@ -95,9 +95,9 @@ class Bridge:
         clears it."""
         self._rivals = ""
         self.run = RunControl(node)
-        self._open(policy, camera_hz)
+        self._create_topics(policy, camera_hz)
 
-    def _open(self, policy: str, camera_hz: float) -> None:
+    def _create_topics(self, policy: str, camera_hz: float) -> None:
         """Create publishers, subscriptions and the link to the policy."""
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
@@ -114,15 +114,15 @@ class Bridge:
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._find_other_simulators, clock=steady)
         self._link = PolicyLink(
             node, policy, tuple(simulation.command.topics), self.run.spin, self._start_timeout_s
         )
-        self._figures = PolicyFigures(node, self._link.name) if policy else None
+        self._figures = DiagnosticsReader(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
 
     # A run is one start, then a reset and steps for each episode. All of these methods may raise
-    # Stopped and BridgeError.
+    # StopRequestedError and BridgeError.
 
     def start(self) -> None:
         """Wait until the policy node is active and connected.
@@ -134,10 +134,10 @@ class Bridge:
             BridgeError: The policy does not come, does not read the tap's topic, or another
                 simulator publishes the same topics.
         """
-        self._refuse_rivals()
-        if self._link.named or not self._realtime:
+        self._wait_for_rivals_to_end()
+        if self._link.is_named or not self._realtime:
             self._link.wait(set(self._outputs.topics), shadow=self._realtime)
-            self._refuse_rivals()
+            self._wait_for_rivals_to_end()
         if self.tap is not None:
             self._link.require_reader(self.tap.topic)
         self._started = True
@@ -153,16 +153,16 @@ class Bridge:
         if not self._realtime:
             self.exchange.close()
         if self._latched:  # the previous episode ended during a stop
-            self.estop(False)
+            self.set_estop(False)
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
-        self.robot.commands.forget()
+        self.robot.commands.clear()
         self._count = 0
-        self._progress.begin(episode)
+        self._progress.start_episode(episode)
         self._link.reset()
         self._next_s = self._heard_s = time.monotonic()
-        self.run.begin_episode()
+        self.run.start_episode()
 
     def step(self) -> None:
         """Publish the readings, wait for the command and advance the robot by one step.
@@ -170,45 +170,45 @@ class Bridge:
         While paused, this waits for the step service.
 
         Raises:
-            Restarted: The reset service was called.
+            RestartRequestedError: The reset service was called.
             BridgeError: The policy has stopped answering.
         """
-        if self.run.begin_step():
+        if self.run.start_step():
             self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
-            self._stamp_ns = max(self._stamp_ns, time.time_ns() - LATE_NS)
+            self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
         self._outputs.fill(self._count, self._stamp_ns)
-        commands = self._paced() if self._realtime else self._replied()
+        commands = self._wait_for_step_end() if self._realtime else self._wait_for_command()
         if commands is None:
             self.timeouts += 1
             commands = self.robot.commands.safe
         self.robot.step(commands)
         self._count += 1
-        self._progress.step(self._count, self.robot, self._stamp_ns)
+        self._progress.publish_step(self._count, self.robot, self._stamp_ns)
         self.run.end_step()
 
     def finish(self) -> None:
         """End an episode; count commands that answer none of its steps (`exchange.unmatched`)."""
         self.run.end_episode()
-        with suppress(Stopped):  # the episode is complete anyway
+        with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
                 self.exchange.finish()
 
-    def estop(self, latch: bool) -> None:
-        """Latch or clear the policy's e-stop; call `prepare_stops` first."""
+    def set_estop(self, latch: bool) -> None:
+        """Latch or clear the policy's e-stop; call `wait_for_estop` first."""
         self._latched = latch
-        self._link.stop(latch, wait=not self._realtime)
+        self._link.set_estop(latch, wait=not self._realtime)
 
-    def prepare_stops(self) -> None:
-        """Wait for the services that `estop` needs.
+    def wait_for_estop(self) -> None:
+        """Wait for the services that `set_estop` needs.
 
         Raises:
             BridgeError: The policy does not offer them.
         """
-        self._link.prepare_stops()
+        self._link.wait_for_estop()
 
-    def figures(self) -> Figures | None:
+    def read_diagnostics(self) -> PolicyDiagnostics | None:
         """Return the policy node's diagnostics after the last episode, or None if there are none.
 
         Resets no longer start an episode here, and a stop ends only the waiting.
@@ -216,12 +216,12 @@ class Bridge:
         self.run.end_episode()
         try:
             return None if self._figures is None else self._figures.read(self.run.spin)
-        except Stopped:
+        except StopRequestedError:
             return None
 
     def close(self) -> None:
         """Clear the e-stop, answer pending service calls, release the node and close the robot."""
-        cleared = self._link.call_stop(False) if self._latched else None
+        cleared = self._link.request_estop(False) if self._latched else None
         until_s = time.monotonic() + CALL_S
         while cleared is not None and not cleared.done() and time.monotonic() < until_s:
             self.run.executor.spin_once(timeout_sec=SLICE_S)
@@ -230,7 +230,7 @@ class Bridge:
 
     # Others
 
-    def _refuse_rivals(self) -> None:
+    def _wait_for_rivals_to_end(self) -> None:
         """Wait for other simulators on the same topics to end.
 
         Raises:
@@ -238,7 +238,7 @@ class Bridge:
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
-        self._check_for_other_simulators()
+        self._find_other_simulators()
         if self._rivals:
             self.node.get_logger().warning(
                 f"waiting up to {patience_s:g} s for another simulator to end"
@@ -246,18 +246,18 @@ class Bridge:
         while self._rivals:
             if not self.run.spin(until_s):
                 raise BridgeError(self._rivals)
-            self._check_for_other_simulators()
+            self._find_other_simulators()
 
-    def _check_for_other_simulators(self) -> None:
+    def _find_other_simulators(self) -> None:
         """Find other nodes that publish the same topics; log a change once the run has started."""
-        rivals = others_publish(self.node, self._outputs.own_topics)
+        rivals = describe_rival_publishers(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals
 
     # Commands
 
-    def _replied(self) -> NDArray[np.float64] | None:
+    def _wait_for_command(self) -> NDArray[np.float64] | None:
         """In lockstep, return the command that answers this step, or None after the timeout.
 
         If the tap drops this step's message, the last command is applied again, or the safe command
@@ -266,13 +266,13 @@ class Bridge:
         commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
             self._outputs.publish()
-            return commands.safe if self._latched else commands.answer
-        commands.forget()
-        took_s = self.exchange.ask(self._stamp_ns, lambda: commands.answer is not None)
+            return commands.safe if self._latched else commands.newest
+        commands.clear()
+        took_s = self.exchange.ask(self._stamp_ns, lambda: commands.newest is not None)
         if took_s is not None:
             self._heard_s = time.monotonic()
             self.latency_s.append(took_s)
-            return commands.answer
+            return commands.newest
         if time.monotonic() - self._heard_s > self._start_timeout_s:
             topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
@@ -281,7 +281,7 @@ class Bridge:
             )
         return None
 
-    def _paced(self) -> NDArray[np.float64] | None:
+    def _wait_for_step_end(self) -> NDArray[np.float64] | None:
         """In real time, return the newest command at the end of this step, None if too old."""
         self._outputs.publish()
         now = time.monotonic()
@@ -289,15 +289,15 @@ class Bridge:
         while self.run.spin(self._next_s):
             pass
         commands = self.robot.commands
-        age_s = time.monotonic() - commands.answered_s
-        return commands.answer if age_s <= self._command_timeout_s else None
+        age_s = time.monotonic() - commands.received_s
+        return commands.newest if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:
         stamp_ns = self.robot.commands.stamp_ns(message, number)
-        if not (self._realtime or self.exchange.answers(number, stamp_ns)):
+        if not (self._realtime or self.exchange.is_answer(number, stamp_ns)):
             return
         try:
-            self.robot.commands.take(message, time.monotonic(), number)
+            self.robot.commands.store(message, time.monotonic(), number)
             refusal = ""
         except ValueError as error:
             refusal = str(error)

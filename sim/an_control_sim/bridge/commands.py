@@ -17,10 +17,10 @@ from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
-from an_control_sim.gym.spaces import actions_of
+from an_control_sim.gym.spaces import convert_actions
 
 
-class Commands:
+class CommandReader:
     """Reader of an environment's command messages.
 
     Attributes:
@@ -57,7 +57,7 @@ class Commands:
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
         self._check(len(actuators), simulation)
-        self.forget()
+        self.clear()
 
     @property
     def topics(self) -> list[tuple[str, Any]]:
@@ -92,7 +92,7 @@ class Commands:
         values = self._messages[number].read(message)
         return (values - self._offsets[span]) / self._scales[span]
 
-    def take(self, message: Any, now_s: float, number: int = 0) -> None:
+    def store(self, message: Any, now_s: float, number: int = 0) -> None:
         """Store the commands of a topic's message.
 
         Args:
@@ -106,13 +106,13 @@ class Commands:
         self._parts[number] = self.read(message, number)
         self._taken_s[number] = now_s
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Discard the stored commands, which answered an earlier step."""
         self._parts: list[NDArray[np.float64] | None] = [None] * len(self._messages)
         self._taken_s = [-np.inf] * len(self._messages)
 
     @property
-    def answer(self) -> NDArray[np.float64] | None:
+    def newest(self) -> NDArray[np.float64] | None:
         """Return the newest command (A,) in the unit of the action.
 
         Returns None as long as a topic has sent none.
@@ -121,8 +121,8 @@ class Commands:
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
-    def answered_s(self) -> float:
-        """Return the time at which the oldest part of `answer` was received."""
+    def received_s(self) -> float:
+        """Return the time at which the oldest part of `newest` was received."""
         return min(self._taken_s)
 
     def action(self, commands: NDArray[np.float64]) -> Any:
@@ -133,7 +133,7 @@ class Commands:
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
-        return self._actions.steering(commands)
+        return self._actions.from_own_units(commands)
 
     def _check(self, count: int, simulation: Simulation) -> None:
         """Check the number of actuators against the action space.
@@ -142,7 +142,7 @@ class Commands:
             WiringError: The number differs, or the space is not supported.
         """
         try:
-            self._actions = actions_of(self._space)
+            self._actions = convert_actions(self._space)
         except ValueError as error:
             kind = type(self._space).__name__
             raise WiringError(simulation.file, "environment", kind, str(error)) from None

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
+from an_control.disturbance import DisturbanceSettings, Disturber, describe_walks, episode_seed
 from an_control.system.statistics import with_error
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.policy_link import BridgeError, Figures
-from an_control_sim.bridge.run_control import Restarted, Stopped
+from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
+from an_control_sim.bridge.run_control import RestartRequestedError, StopRequestedError
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class EpisodeResult:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EpisodeProgress:
     """Progress report of a run.
 
     Attributes:
@@ -66,11 +66,11 @@ class Progress:
     finished: EpisodeResult | None = None
 
 
-ProgressCallback = Callable[[Progress], None]
-PROGRESS_EVERY = 50
+ProgressCallback = Callable[[EpisodeProgress], None]
+STEPS_PER_REPORT = 50
 """Number of steps between two progress reports."""
-NOTHING = DisturbanceSettings()
-KEPT = 1000
+NO_DISTURBANCE = DisturbanceSettings()
+MAX_KEPT_RESULTS = 1000
 """Number of results that an endless run keeps, so that its memory does not grow."""
 
 
@@ -80,13 +80,13 @@ def run_episodes(
     episodes: int,
     seed: int,
     progress: ProgressCallback | None = None,
-    disturbance: DisturbanceSettings = NOTHING,
+    disturbance: DisturbanceSettings = NO_DISTURBANCE,
 ) -> list[EpisodeResult]:
     """Run episodes on a bridge and return their results.
 
     Episode e starts from `episode_seed(seed, e)`. The reset service restarts the running episode,
     and `bridge.run.stop()` ends the run with the results so far. An endless run returns the last
-    `KEPT` results.
+    `MAX_KEPT_RESULTS` results.
 
     Args:
         bridge: The bridge; it is not closed.
@@ -100,19 +100,19 @@ def run_episodes(
         BridgeError: The policy cannot be reached; `finished` has the results so far.
         ValueError: The environment does not support such a robot.
     """
-    results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
+    results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
     drawn, episode = Disturber((), disturbance, seed), 0
     try:
         bridge.start()
         if disturbance.stop:
-            bridge.prepare_stops()
+            bridge.wait_for_estop()
         while not episodes or episode < episodes:
             try:
-                results.append(_run(bridge, episode, episodes, seed, progress, drawn))
+                results.append(_run_episode(bridge, episode, episodes, seed, progress, drawn))
                 episode += 1
-            except Restarted:
+            except RestartRequestedError:
                 continue
-    except Stopped:
+    except StopRequestedError:
         pass
     except BridgeError as error:
         error.finished = list(results)
@@ -120,7 +120,7 @@ def run_episodes(
     return list(results)
 
 
-def _run(
+def _run_episode(
     bridge: Bridge,
     episode: int,
     episodes: int,
@@ -131,24 +131,24 @@ def _run(
     """Run one episode and return its result."""
     drawn.reset(episode)
     stop = drawn.stop(bridge.robot.simulation.step_s)
-    bridge.robot.vary(drawn.settings)
+    bridge.robot.vary_robot(drawn.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(episode_seed(seed, episode), episode)
     robot, tell = bridge.robot, progress or (lambda progress: None)
     bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0
     while not robot.over:
-        if steps % PROGRESS_EVERY == 0:
-            tell(Progress(episode, episodes, steps, return_))
+        if steps % STEPS_PER_REPORT == 0:
+            tell(EpisodeProgress(episode, episodes, steps, return_))
         if stop is not None and steps in (stop.begin, stop.end):
-            bridge.estop(steps == stop.begin)
+            bridge.set_estop(steps == stop.begin)
         bridge.step()
         return_ += robot.reward
         steps += 1
         if stop is not None:
-            stop.follow(steps, robot.distance_m)
+            stop.record_distance(steps, robot.distance_m)
     if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell during the stop
-        bridge.estop(False)
+        bridge.set_estop(False)
     wall_s = time.monotonic() - begin_s
     bridge.finish()
     result = EpisodeResult(
@@ -162,12 +162,12 @@ def _run(
         walked_m=None if stop is None else stop.walked_m,
         latency_s=np.array(bridge.latency_s),
     )
-    tell(Progress(episode, episodes, steps, return_, result))
+    tell(EpisodeProgress(episode, episodes, steps, return_, result))
     return result
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """Summary of a run; figures are NaN without an episode, and `sd` is the population's (ddof 0).
 
     Attributes:
@@ -178,7 +178,7 @@ class Summary:
     """
 
     episodes: tuple[EpisodeResult, ...]
-    policy: Figures | None = None
+    policy: PolicyDiagnostics | None = None
     walk_m: float | None = None
     failure: str = ""
 
@@ -241,7 +241,7 @@ class Summary:
         if self.policy is not None:
             lines += self.policy.lines()
         if walked := self.walked_m:
-            lines.append(f"stops     {after_stops(walked, self.walk_m)}")
+            lines.append(f"stops     {describe_walks(walked, self.walk_m)}")
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
         if self.unmatched:

@@ -67,7 +67,7 @@ class Exchange:
         Returns:
             The seconds that it took, or None after the timeout.
         """
-        self._settle()
+        self._drain_messages()
         self._stamp_ns, self._open = stamp_ns, True
         self._awaited = [True] * len(self._topics)
         begin_s, attempts = self._clock(), ATTEMPTS if all(self._stamped) else 1
@@ -83,7 +83,7 @@ class Exchange:
         self._open, self._longest_s = False, self._timeout_s
         return None
 
-    def answers(self, topic: int, stamp_ns: int | None) -> bool:
+    def is_answer(self, topic: int, stamp_ns: int | None) -> bool:
         """Return whether a message answers the current step.
 
         Args:
@@ -99,7 +99,7 @@ class Exchange:
         if self._awaited[topic]:
             self._awaited[topic] = False
             return self._open
-        self._doubt(
+        self._count_unmatched(
             f"a command on {self._topics[topic]} came that no step had asked for, and has no stamp"
             " to say which step it answers"
         )
@@ -107,7 +107,7 @@ class Exchange:
 
     def close(self) -> None:
         """Wait for commands that a finished step still misses, before the next episode."""
-        self._settle()
+        self._drain_messages()
         self._longest_s, self._reported = 0.0, False
 
     def finish(self) -> None:
@@ -115,22 +115,24 @@ class Exchange:
 
         If all commands came one step late, the last one comes now. Stamped commands need no wait.
         """
-        self._settle()
+        self._drain_messages()
         if not all(self._stamped):
             listen_s = max(MIN_LISTEN_S, PATIENCE * self._longest_s)
             until_s = self._clock() + min(listen_s, self._timeout_s)
             while self._spin(until_s):
                 pass
 
-    def _settle(self) -> None:
+    def _drain_messages(self) -> None:
         """Process what has arrived, and wait for late commands, which answer no step any more."""
         self._open = False
         until_s = self._clock() + self._timeout_s
-        while self._late() and self._spin(until_s):
+        while self._find_missing() and self._spin(until_s):
             pass
-        for topic in self._late():
+        for topic in self._find_missing():
             self._awaited[topic] = False
-            self._doubt(f"no command on {self._topics[topic]} came for a step, not even late")
+            self._count_unmatched(
+                f"no command on {self._topics[topic]} came for a step, not even late"
+            )
         if all(self._stamped):
             return
         heard = None
@@ -138,7 +140,7 @@ class Exchange:
             heard = self._heard
             self._spin(self._clock() + GLANCE_S)
 
-    def _late(self) -> list[int]:
+    def _find_missing(self) -> list[int]:
         """Return the topics on which a command without a stamp is still missing."""
         return [
             topic
@@ -146,7 +148,7 @@ class Exchange:
             if awaited and not self._stamped[topic]
         ]
 
-    def _doubt(self, event: str) -> None:
+    def _count_unmatched(self, event: str) -> None:
         """Count an event after which commands may answer other steps; report an episode's first."""
         self.unmatched += 1
         if not self._reported:

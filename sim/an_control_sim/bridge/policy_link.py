@@ -18,9 +18,9 @@ from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from an_control.ros.graph import UNKNOWN, owner
+from an_control.ros.graph import UNKNOWN, owner_name
 from an_control.ros.outputs import set_stamp
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.process import RELIABLE
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
@@ -78,7 +78,7 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
-    def named(self) -> bool:
+    def is_named(self) -> bool:
         """Return whether the policy is a certain node."""
         return self._client is not None
 
@@ -114,7 +114,7 @@ class PolicyLink:
         Raises:
             BridgeError: There is no subscription.
         """
-        if self.named:
+        if self.is_named:
             read, who = topic in self._subscribed(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
@@ -122,7 +122,7 @@ class PolicyLink:
                 pass
             read = self._node.count_subscribers(topic) > 0
         if not read:
-            does = "does not read" if self.named else "reads"
+            does = "does not read" if self.is_named else "reads"
             raise BridgeError(
                 f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
                 f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
@@ -149,8 +149,8 @@ class PolicyLink:
                     f"{self._service}: {answer}"
                 )
 
-    def prepare_stops(self) -> None:
-        """Wait for the services that `stop` needs.
+    def wait_for_estop(self) -> None:
+        """Wait for the services that `set_estop` needs.
 
         Raises:
             BridgeError: The policy does not offer them.
@@ -160,7 +160,7 @@ class PolicyLink:
             if not self._spin(until_s):
                 raise BridgeError(f"waited {self._timeout_s:g} s in vain for {self.name}'s e-stop")
 
-    def stop(self, latch: bool, *, wait: bool) -> None:
+    def set_estop(self, latch: bool, *, wait: bool) -> None:
         """Latch or clear the policy's e-stop.
 
         Args:
@@ -170,13 +170,13 @@ class PolicyLink:
         Raises:
             BridgeError: The answer did not come in time.
         """
-        future = self.call_stop(latch)
+        future = self.request_estop(latch)
         until_s = time.monotonic() + self._timeout_s
         while wait and not future.done():
             if not self._spin(until_s):
                 raise BridgeError(f"{self.name} does not answer the e-stop")
 
-    def call_stop(self, latch: bool) -> Future[Any]:
+    def request_estop(self, latch: bool) -> Future[Any]:
         """Ask the policy to latch or clear its e-stop and return the future of the answer."""
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
@@ -227,7 +227,7 @@ class PolicyLink:
         return {topic for topic, _ in known}
 
 
-def others_publish(node: Node, topics: Collection[str]) -> str:
+def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
     """Return a message that names the other nodes that publish on `topics`, or "" without any.
 
     Another node of the same name counts too. A publisher whose name is not known yet is ignored,
@@ -235,7 +235,7 @@ def others_publish(node: Node, topics: Collection[str]) -> str:
     """
     own, rivals = node.get_fully_qualified_name(), []
     for topic in topics:
-        names = [owner(one) for one in node.get_publishers_info_by_topic(topic)]
+        names = [owner_name(one) for one in node.get_publishers_info_by_topic(topic)]
         if own in names and any(one.topic_name == topic for one in node.publishers):
             names.remove(own)
         others = sorted({*names} - {UNKNOWN})
@@ -264,7 +264,7 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
     """
     begin_s, said = time.monotonic(), False
     while not stopped():
-        rivals, waited_s = others_publish(node, ["/clock"]), time.monotonic() - begin_s
+        rivals, waited_s = describe_rival_publishers(node, ["/clock"]), time.monotonic() - begin_s
         if rivals and waited_s > ALONE_S:
             raise BridgeError(rivals)
         if not rivals and waited_s > DISCOVERY_S:
@@ -275,12 +275,12 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
         time.sleep(LOOK_S)
 
 
-FIRST_S = 2.5
+FIRST_DIAGNOSTICS_S = 2.5
 """How long to wait for the first diagnostics; the node sends them every second."""
 
 
 @dataclass(frozen=True)
-class Figures:
+class PolicyDiagnostics:
     """Counts of the policy node since its activation, and the age of the readings that it used."""
 
     ticks: int
@@ -307,7 +307,7 @@ class Figures:
         return asdict(self)
 
 
-class PolicyFigures:
+class DiagnosticsReader:
     """Subscriber to the diagnostics of one policy node.
 
     Args:
@@ -326,20 +326,20 @@ class PolicyFigures:
             if name == self._name:
                 self._parts[part] = {pair.key: pair.value for pair in status.values}
 
-    def read(self, spin: Callable[[float], bool]) -> Figures | None:
+    def read(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
         """Return the newest figures, at most a second old, or None if the node publishes none.
 
         Args:
             spin: Processes messages until a time of the steady clock, or a little less; returns
                 False once that time has passed.
         """
-        until_s = time.monotonic() + FIRST_S
+        until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):
             pass
         policy, watchdog = (self._parts.get(part) for part in ("policy", "watchdog"))
         if policy is None or watchdog is None:
             return None
-        return Figures(
+        return PolicyDiagnostics(
             ticks=int(policy["ticks"]),
             missed=int(policy["missed deadlines"]),
             repeats=int(policy["ticks without a new reading"]),
@@ -350,27 +350,27 @@ class PolicyFigures:
         )
 
 
-NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
+PROGRESS_NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
 """Names in a progress message, with the values as positions; the distance is in m. Unknown values
 are NaN: the distance of a robot that does not travel, and the last return in the first episode."""
 
 
 class ProgressTopic:
-    """Publisher of `NAMES` after each step, on `~/progress`."""
+    """Publisher of `PROGRESS_NAMES` after each step, on `~/progress`."""
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(JointState, "~/progress", 10)
-        self._message = JointState(name=list(NAMES))
+        self._message = JointState(name=list(PROGRESS_NAMES))
         self._episode, self._return, self._last_return = -1, 0.0, float("nan")
         self._steps = 0
 
-    def begin(self, episode: int) -> None:
+    def start_episode(self, episode: int) -> None:
         """Start an episode."""
         if self._steps:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
-    def step(self, count: int, robot: Robot, stamp_ns: int) -> None:
+    def publish_step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
         """Publish the figures after the episode's step number `count`."""
         self._steps = count
         self._return += robot.reward

@@ -15,7 +15,7 @@ import numpy as np
 
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_types
-from an_control_sim.bridge.simulation_file import Expression, TopicConfig
+from an_control_sim.bridge.simulation_file import Expression, SimulatedTopicConfig
 
 JOINTS = "sensor_msgs/msg/JointState"
 Writer = Callable[[Any], None]
@@ -35,7 +35,7 @@ class Outlet:
         WiringError: The message type lacks a field, or a literal does not fit its field.
     """
 
-    def __init__(self, config: TopicConfig, message_class: Any, file: str) -> None:
+    def __init__(self, config: SimulatedTopicConfig, message_class: Any, file: str) -> None:
         self.topic = config.topic
         self.message = message_class()
         self._config, self._where = config, (file, f"publish.{config.topic}.fields")
@@ -105,21 +105,25 @@ class Outlet:
         if self._picture and path == "data" and expression:
             write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
         else:
-            write = _writer(parent, name, kind)
+            write = _make_writer(parent, name, kind)
         if write is None:
             raise self._error(path, value, f"a field of numbers or text, not of {kind.base}")
         if expression and kind.base == "string":
-            raise self._error(path, value, f"a value of type {_text(kind)}")
+            raise self._error(path, value, f"a value of type {_format_type(kind)}")
         if expression:
             self._expressions.append((path, value))
             self._writers.append((value.getter(), write))
             return
-        if not _fits(value, parent, name, kind):
-            raise self._error(path, value, f"an expression, or a value of type {_text(kind)}")
+        if not _literal_fits(value, parent, name, kind):
+            raise self._error(
+                path, value, f"an expression, or a value of type {_format_type(kind)}"
+            )
         try:
             write(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._error(path, value, f"a value of type {_text(kind)} ({error})") from None
+            raise self._error(
+                path, value, f"a value of type {_format_type(kind)} ({error})"
+            ) from None
 
     def _field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
         """Return the message object that holds a field, the field's name and its type."""
@@ -140,11 +144,11 @@ class Outlet:
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
 
 
-def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
+def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
     """Return the writer for a field, or None if it takes neither numbers nor text."""
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
-        return _numbers_writer(
+        return _make_numbers_writer(
             parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None
         )
     if kind.array and cast is not None:
@@ -152,10 +156,10 @@ def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
     if cast is not None:
         return lambda value: setattr(parent, name, cast(value))
     vector = None if kind.array else _vector_fields(parent, name)
-    return _vector_writer(getattr(parent, name), vector) if vector else None
+    return _make_vector_writer(getattr(parent, name), vector) if vector else None
 
 
-def _numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
+def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
     """Return the writer for an array of numbers, of a fixed length if one is given."""
     dtype = np.dtype(code)
 
@@ -179,7 +183,7 @@ def _vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
     return tuple(types) if types and plain else None
 
 
-def _vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
+def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     """Return a writer that puts a vector into such a message, in the order of its fields."""
 
     def write(value: Any) -> None:
@@ -190,7 +194,7 @@ def _vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     return write
 
 
-def _fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+def _literal_fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
     """Return whether a literal has the form of the field: one or several, number or text."""
     several = kind.array or _vector_fields(parent, name) is not None
     if isinstance(value, list) != several:
@@ -204,7 +208,7 @@ def _fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
     )
 
 
-def _text(kind: FieldType) -> str:
+def _format_type(kind: FieldType) -> str:
     """Return a field's type as text, such as "double[36]"."""
     return f"{kind.base}[{kind.size or ''}]" if kind.array else kind.base
 

@@ -20,10 +20,10 @@ from an_control_sim.process import RELIABLE
 RATE_HZ = 30.0
 """Pictures per simulated second for a recording."""
 ROWS, COLUMNS = 2, 3
-ENOUGH = 2**16
-KEPT = 100
+PROBE_BYTES = 2**16
+MAX_WAITING = 100
 """Maximum number of a topic's pictures that wait for those of the other topics."""
-SHEET = 240
+MAX_SHEET_PICTURES = 240
 """Maximum number of pictures from which a sheet is made; beyond it, every second one is dropped."""
 
 
@@ -79,7 +79,7 @@ class Recorder:
         """Keep every n-th picture for the sheet, with n growing, so that memory stays bounded."""
         if self.pictures % self._stride == 0:
             self._sheet.append(self._captioned(picture, now_s))
-        if len(self._sheet) == SHEET:
+        if len(self._sheet) == MAX_SHEET_PICTURES:
             del self._sheet[1::2]
             self._stride *= 2
 
@@ -100,12 +100,14 @@ class Recorder:
         shape = (message.height, message.width, channels)
         pixels = np.frombuffer(message.data, np.uint8).reshape(shape)
         waiting[stamp_ns] = np.broadcast_to(pixels, (*shape[:2], 3))[..., ::-1]
-        while len(waiting) > KEPT:
+        while len(waiting) > MAX_WAITING:
             del waiting[min(waiting)]
         if all(stamp_ns in one for one in self._waiting):
             pictures = [one.pop(stamp_ns) for one in self._waiting]
             height = max(len(picture) for picture in pictures)
-            self._write(np.hstack([_of_height(one, height) for one in pictures]), stamp_ns / 1e9)
+            self._write(
+                np.hstack([_scale_to_height(one, height) for one in pictures]), stamp_ns / 1e9
+            )
             self.pictures += 1
 
     def _write(self, picture: np.ndarray, now_s: float) -> None:
@@ -137,11 +139,11 @@ def _check_video(path: Path, pictures: int) -> None:
     if written == pictures > 0:
         return
     with path.open("ab") as file:  # if the disk is full, this raises the system's error
-        file.write(bytes(ENOUGH))
+        file.write(bytes(PROBE_BYTES))
     raise OSError(errno.EIO, f"only {written} of {pictures} pictures were written")
 
 
-def _of_height(picture: np.ndarray, height: int) -> np.ndarray:
+def _scale_to_height(picture: np.ndarray, height: int) -> np.ndarray:
     """Return the picture scaled to this height, with square pixels."""
     width = picture.shape[1] * height // picture.shape[0]
     return np.asarray(

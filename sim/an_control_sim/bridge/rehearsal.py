@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from an_control.wiring import ChannelTable, Wiring
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.scrambler.wiring import scrambled_wiring
+from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
 
-def rehearsed_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
-    """Return the wiring behind the scrambler; see `scrambled_wiring`.
+def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
+    """Return the wiring behind the scrambler; see `derive_scrambled_wiring`.
 
     The robot's first readings show which channels the wiring's entries with a `*` stand for.
 
@@ -24,8 +24,8 @@ def rehearsed_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
         WiringError: The simulation YAML does not fit its environment.
     """
     if wiring.images or not any("*" in one.id for one in wiring.channels):
-        return scrambled_wiring(wiring)
-    robot, table = Robot(load_simulation(simulation)), ChannelTable(wiring)
+        return derive_scrambled_wiring(wiring)
+    robot, table = SimulatedRobot(load_simulation(simulation)), ChannelTable(wiring)
     try:
         robot.reset(0)
         robot.fill(robot.simulation.step_ns)
@@ -36,10 +36,10 @@ def rehearsed_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
         table.read(0)
     finally:
         robot.close()
-    return scrambled_wiring(wiring, elements_of(table))
+    return derive_scrambled_wiring(wiring, list_elements(table))
 
 
-def elements_of(table: ChannelTable) -> dict[str, list[str]]:
+def list_elements(table: ChannelTable) -> dict[str, list[str]]:
     """Return, for each entry with a `*`, the ids of the channels that it stands for so far."""
     found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():
@@ -48,7 +48,7 @@ def elements_of(table: ChannelTable) -> dict[str, list[str]]:
     return found
 
 
-class Tap(Protocol):
+class MessageTap(Protocol):
     """Protocol of objects that get the robot's messages in this process, such as the scrambler."""
 
     topic: str

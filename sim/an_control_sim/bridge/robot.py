@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, message_class
-from an_control_sim.bridge.commands import Commands
+from an_control_sim.bridge.commands import CommandReader
 from an_control_sim.bridge.publishers import Outlet
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
-from an_control_sim.gym.spaces import readings_of
-from an_control_sim.gym.varied_robot import check_robot, varied
+from an_control_sim.gym.spaces import convert_readings
+from an_control_sim.gym.varied_robot import check_robot, vary_robot
 
 
-class Robot:
+class SimulatedRobot:
     """Simulated robot: an environment with the messages that it sends and receives.
 
     Call `reset` before the first step. The checks below use a separate environment: physics engines
@@ -47,14 +47,16 @@ class Robot:
         resolve: Resolver = message_class,
     ) -> None:
         self.simulation = simulation
-        self._open(camera)
+        self._make_environment(camera)
         file = simulation.file
         try:
             self.outlets = [
-                Outlet(topic, _resolve(resolve, topic.type, file, f"publish.{topic.topic}"), file)
+                Outlet(
+                    topic, _resolve_type(resolve, topic.type, file, f"publish.{topic.topic}"), file
+                )
                 for topic in simulation.publish
             ]
-            self.commands = Commands(simulation, self._environment.action_space, resolve)
+            self.commands = CommandReader(simulation, self._environment.action_space, resolve)
             if disturbance is not None:
                 check_robot(self._environment, disturbance)
             self.reset(0)
@@ -62,26 +64,26 @@ class Robot:
                 outlet.check(self._observation, self._sensors())
         finally:
             self.close()
-        self._open(camera)
+        self._make_environment(camera)
 
-    def _open(self, camera: bool) -> None:
+    def _make_environment(self, camera: bool) -> None:
         """Make the environment."""
-        self._environment = _make(self.simulation, camera)
+        self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
         if not isinstance(space, gymnasium.spaces.Box):
-            self._read = readings_of(space).flatten
+            self._read = convert_readings(space).flatten
         self._sensors: Callable[[], Mapping[str, Any]] = (
             inner.sensors if isinstance(inner, HasSensors) else dict
         )
 
-    def vary(self, settings: DisturbanceSettings) -> None:
+    def vary_robot(self, settings: DisturbanceSettings) -> None:
         """Change the robot's gain, mass and so on from the next reset on.
 
         Raises:
             ValueError: The environment does not support it; see `check_robot`.
         """
-        varied(self._environment, settings)
+        vary_robot(self._environment, settings)
 
     def reset(self, seed: int) -> None:
         """Start an episode that depends only on the seed."""
@@ -122,7 +124,7 @@ class Robot:
         self._environment.close()
 
 
-def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
+def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
     """Make the simulation's environment; raise WiringError if that fails."""
     options = dict(simulation.options)
     if camera:
@@ -134,7 +136,7 @@ def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _resolve(resolve: Resolver, name: str, file: str, key: str) -> Any:
+def _resolve_type(resolve: Resolver, name: str, file: str, key: str) -> Any:
     """Return the class of a message type; raise WiringError if it is not known."""
     try:
         return resolve(name)

@@ -10,15 +10,15 @@ from rclpy.node import Node
 from rclpy.task import Future
 from std_srvs.srv import SetBool, Trigger
 
-from an_control.ros.distributions import create_patient_service
-from an_control_sim.process import SLICE_S, new_executor
+from an_control.ros.distributions import create_deferred_service
+from an_control_sim.process import SLICE_S, make_events_executor
 
 
-class Stopped(Exception):
+class StopRequestedError(Exception):
     """Exception that ends a run after `RunControl.stop`."""
 
 
-class Restarted(Exception):
+class RestartRequestedError(Exception):
     """Exception that restarts the episode after a call of the reset service."""
 
 
@@ -32,7 +32,7 @@ class RunControl:
     """
 
     def __init__(self, node: Node) -> None:
-        self.executor = new_executor(node.context)
+        self.executor = make_events_executor(node.context)
         """Executor of the node; other nodes may be added."""
         self.executor.add_node(node)
         self._node = node
@@ -40,9 +40,9 @@ class RunControl:
         self._pauses: list[Future[str]] = []
         self._steps: list[Future[str]] = []
         self._resets: list[Future[str]] = []
-        create_patient_service(node, SetBool, "~/pause", self._on_pause)
-        create_patient_service(node, Trigger, "~/step", self._on_step)
-        create_patient_service(node, Trigger, "~/reset", self._on_reset)
+        create_deferred_service(node, SetBool, "~/pause", self._on_pause)
+        create_deferred_service(node, Trigger, "~/step", self._on_step)
+        create_deferred_service(node, Trigger, "~/reset", self._on_reset)
 
     def spin(self, until_s: float) -> bool:
         """Process messages that have arrived, or wait for some.
@@ -54,20 +54,20 @@ class RunControl:
             False once `until_s` has passed, else True.
 
         Raises:
-            Stopped: `stop` was called.
-            Restarted: The reset service was called during an episode.
+            StopRequestedError: `stop` was called.
+            RestartRequestedError: The reset service was called during an episode.
         """
         left_s = until_s - time.monotonic()
         if left_s <= 0.0:
             return False
         self.executor.spin_once(timeout_sec=min(left_s, SLICE_S))
         if self._stopping:
-            raise Stopped
+            raise StopRequestedError
         if self._resets and self._running:
-            raise Restarted
+            raise RestartRequestedError
         return True
 
-    def begin_episode(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode and answer the resets that asked for it; later ones restart it."""
         self._running = True
         while self._resets:
@@ -78,7 +78,7 @@ class RunControl:
         self._running = False
         self._end_pauses()
 
-    def begin_step(self) -> bool:
+    def start_step(self) -> bool:
         """Wait while paused until a step is requested; return whether this has waited."""
         waited = False
         while self._paused and not self._steps:
@@ -94,7 +94,7 @@ class RunControl:
             self._steps.pop(0).set_result("")
 
     def stop(self) -> None:
-        """End every wait with Stopped; safe to call from a signal handler."""
+        """End every wait with StopRequestedError; safe to call from a signal handler."""
         self._stopping = True
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class RunControl:
         """Pause or resume; a pause is answered after the current step."""
         self._paused = bool(request.data)
         if self._paused and self._stepping:
-            return _when_done(self._pauses, response)
+            return _reply_when_done(self._pauses, response)
         response.success = True
         return response
 
@@ -124,13 +124,13 @@ class RunControl:
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
-        return _when_done(self._steps, response)
+        return _reply_when_done(self._steps, response)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        return _when_done(self._resets, response)
+        return _reply_when_done(self._resets, response)
 
 
-def _when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
+def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
     """Return the future of a service's response, which is sent once the request is done.
 
     The future in `queue` is resolved with "" for success, or with the reason of a failure.

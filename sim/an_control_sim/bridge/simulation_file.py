@@ -23,7 +23,12 @@ from typing import Any
 import numpy as np
 
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
-from an_control.wiring.command import Messages, message_entries, own_field, shared_field
+from an_control.wiring.command import (
+    CommandMessageList,
+    message_entries,
+    read_own_field,
+    read_shared_field,
+)
 from an_control.wiring.messages import MESSAGE_TYPE
 
 Getter = Callable[[Any, Mapping[str, Any]], Any]
@@ -124,7 +129,7 @@ _TEXT = re.compile(r"[ -~]{0,200}")
 
 
 @dataclass(frozen=True)
-class TopicConfig:
+class SimulatedTopicConfig:
     """Published topic: its message type and, by field path, a literal or an Expression."""
 
     topic: str
@@ -133,7 +138,7 @@ class TopicConfig:
 
 
 @dataclass(frozen=True)
-class ActuatorConfig:
+class SimulatedActuatorConfig:
     """Actuator of the environment: action = (command - offset) / scale.
 
     `safe` is the command that is applied if none came in time.
@@ -147,13 +152,13 @@ class ActuatorConfig:
 
 
 @dataclass(frozen=True)
-class MessageConfig:
+class SimulatedMessageConfig:
     """Command topic that drives the environment; `field` means the same as in the wiring."""
 
     topic: str
     type: str
     field: str | None
-    actuators: tuple[ActuatorConfig, ...]
+    actuators: tuple[SimulatedActuatorConfig, ...]
     constants: Mapping[str, Any] = dataclass_field(default_factory=dict)
 
 
@@ -165,7 +170,7 @@ class CameraConfig:
     frame_id: str
 
 
-TAKEN = {"environment", "id", "disable_env_checker"}
+RESERVED_OPTIONS = {"environment", "id", "disable_env_checker"}
 """Arguments of `gymnasium.make` that the simulator sets itself."""
 
 
@@ -177,8 +182,8 @@ class Simulation:
     environment: str
     options: Mapping[str, Any]
     step_s: float
-    publish: tuple[TopicConfig, ...]
-    command: Messages[MessageConfig]
+    publish: tuple[SimulatedTopicConfig, ...]
+    command: CommandMessageList[SimulatedMessageConfig]
     camera: CameraConfig | None
 
     @property
@@ -200,15 +205,17 @@ def load_simulation(path: str | Path) -> Simulation:
     version = top["an_control_simulation"]
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
-    command = Messages(tuple(_message(one) for one in message_entries(top["command"])))
-    command.check_once(str(path))
-    publish = tuple(_topic(*item) for item in top["publish"].items("at least one topic"))
+    command = CommandMessageList(
+        tuple(_parse_message(one) for one in message_entries(top["command"]))
+    )
+    command.check_unique(str(path))
+    publish = tuple(_parse_topic(*item) for item in top["publish"].items("at least one topic"))
     for topic, key in command.topics.items():
         if topic in {one.topic for one in publish}:
             allowed = "a topic that is not under publish: the robot would command itself"
             raise WiringError(path, key, topic, allowed)
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
-    for name in TAKEN & options.keys():
+    for name in RESERVED_OPTIONS & options.keys():
         raise options[name].error(f"no {name} here: it is set already")
     return Simulation(
         file=str(path),
@@ -217,21 +224,21 @@ def load_simulation(path: str | Path) -> Simulation:
         step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
         publish=publish,
         command=command,
-        camera=_camera(top["camera"]) if "camera" in top else None,
+        camera=_parse_camera(top["camera"]) if "camera" in top else None,
     )
 
 
-def _topic(topic: str, entry: Entry) -> TopicConfig:
+def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
     """Return the published topic of an entry."""
     if not _TOPIC.fullmatch(topic):
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
     parts = entry.fields(("type", "fields"))
     fields = parts["fields"].items("at least one field path and its value")
-    values = {path: _value(path, value) for path, value in fields}
-    return TopicConfig(topic, _type(parts["type"]), values)
+    values = {path: _parse_value(path, value) for path, value in fields}
+    return SimulatedTopicConfig(topic, _parse_type(parts["type"]), values)
 
 
-def _value(path: str, entry: Entry) -> Any:
+def _parse_value(path: str, entry: Entry) -> Any:
     """Return the literal of an entry, or the Expression if it is one."""
     if not _FIELD.fullmatch(path):
         raise WiringError(entry.file, entry.key, path, "a field path such as header.frame_id")
@@ -247,20 +254,20 @@ def _value(path: str, entry: Entry) -> Any:
     return value
 
 
-def _message(entry: Entry) -> MessageConfig:
+def _parse_message(entry: Entry) -> SimulatedMessageConfig:
     """Return the command topic of an entry."""
     parts = entry.fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].items("at least one actuator, in the action's order")
-    shared = shared_field(parts["field"]) if "field" in parts else None
-    return MessageConfig(
+    shared = read_shared_field(parts["field"]) if "field" in parts else None
+    return SimulatedMessageConfig(
         topic=parts["topic"].text("a topic name", _TOPIC),
-        type=_type(parts["type"]),
+        type=_parse_type(parts["type"]),
         field=shared,
-        actuators=tuple(_actuator(*item, shared) for item in actuators),
+        actuators=tuple(_parse_actuator(*item, shared) for item in actuators),
     )
 
 
-def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
+def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedActuatorConfig:
     """Return the actuator of an entry."""
     parts = entry.fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].number("a finite number other than 0")
@@ -268,11 +275,11 @@ def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
         raise parts["scale"].error("a finite number other than 0")
     offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].number("a finite number")
-    field = own_field(entry, parts.get("field"), shared)
-    return ActuatorConfig(name, scale, offset, safe, field)
+    field = read_own_field(entry, parts.get("field"), shared)
+    return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 
-def _camera(entry: Entry) -> CameraConfig:
+def _parse_camera(entry: Entry) -> CameraConfig:
     """Return the camera of an entry."""
     parts = entry.fields(("topic", "frame_id"))
     return CameraConfig(
@@ -281,6 +288,6 @@ def _camera(entry: Entry) -> CameraConfig:
     )
 
 
-def _type(entry: Entry) -> str:
+def _parse_type(entry: Entry) -> str:
     """Return the message type of an entry."""
     return entry.text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)

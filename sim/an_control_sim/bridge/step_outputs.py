@@ -10,8 +10,8 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
 from an_control_sim.bridge.publishers import fill_image
-from an_control_sim.bridge.rehearsal import Tap
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.rehearsal import MessageTap
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import CameraConfig
 from an_control_sim.process import RELIABLE
 
@@ -28,7 +28,9 @@ class StepOutputs:
         camera_hz: Pictures per simulated second; 0 for none.
     """
 
-    def __init__(self, node: Node, robot: Robot, tap: Tap | None, camera_hz: float) -> None:
+    def __init__(
+        self, node: Node, robot: SimulatedRobot, tap: MessageTap | None, camera_hz: float
+    ) -> None:
         self._robot, self._tap = robot, tap
         self._clock = Clock()
         self._clock_publisher = node.create_publisher(Clock, "/clock", RELIABLE)
@@ -79,7 +81,7 @@ class StepOutputs:
             self._tap.send()
 
 
-def steps_per_picture(rate_hz: float, step_s: float) -> int:
+def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
     """Return the number of steps from one picture to the next that comes nearest to `rate_hz`."""
     return max(1, round(1.0 / (rate_hz * step_s)))
 
@@ -87,9 +89,11 @@ def steps_per_picture(rate_hz: float, step_s: float) -> int:
 class CameraTopic:
     """Publisher of a picture of the robot every n steps."""
 
-    def __init__(self, node: Node, robot: Robot, camera: CameraConfig, rate_hz: float) -> None:
+    def __init__(
+        self, node: Node, robot: SimulatedRobot, camera: CameraConfig, rate_hz: float
+    ) -> None:
         self._robot = robot
-        self._every = steps_per_picture(rate_hz, robot.simulation.step_s)
+        self._every = compute_steps_per_picture(rate_hz, robot.simulation.step_s)
         self._message = Image()
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)

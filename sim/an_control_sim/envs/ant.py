@@ -92,11 +92,11 @@ class AntWorld:
         )
         self._find_parts()
         if self.mass != 1.0:
-            self._weigh()
+            self._scale_mass()
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
-    def _weigh(self) -> None:
+    def _scale_mass(self) -> None:
         """Scale the mass and inertia of all parts."""
         for link in (-1, *self._links):
             info = pybullet.getDynamicsInfo(self._ant, link, physicsClientId=self._client)
@@ -225,7 +225,7 @@ JOINT_LIMITS_DEG = {
 }
 
 
-def _scaling() -> dict[str, tuple[float, float]]:
+def _compute_scaling() -> dict[str, tuple[float, float]]:
     scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
     for axis in "xyz":
         scaling[f"velocity.{axis}"] = (0.3, 0.0)
@@ -237,7 +237,7 @@ def _scaling() -> dict[str, tuple[float, float]]:
     return scaling
 
 
-ANT_SCALING = _scaling()
+ANT_SCALING = _compute_scaling()
 """Channel id -> (scale, offset) from its physical reading to the observation."""
 
 TORQUE_NM = 250.0
@@ -350,7 +350,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal": np.array([self._readings[2], self._readings[1]]),
             "velocity": np.array(self._readings[3:6]),
             "orientation": np.array(state.orientation),
-            "angular_velocity": _in_frame(state.orientation, state.angular_velocity),
+            "angular_velocity": _rotate_into_frame(state.orientation, state.angular_velocity),
             "position": np.subtract(state.position, self._start),
             "joint_position": np.array(state.joint_position),
             "joint_velocity": np.array(state.joint_velocity),
@@ -416,7 +416,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
 
 
-def _in_frame(
+def _rotate_into_frame(
     orientation: tuple[float, float, float, float], vector: tuple[float, float, float]
 ) -> np.ndarray:
     """Rotate a world vector (3,) into a frame with this orientation (quaternion x, y, z, w)."""

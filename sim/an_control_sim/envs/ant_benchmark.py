@@ -15,7 +15,7 @@ ROUNDS = 5
 STEPS = 400
 
 
-def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+def measure_ant(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     """Measure steps per second of both environments on one core, and their ratio.
 
     Each round gives both the same start and the same small actions, which keep the ant mostly on
@@ -33,9 +33,9 @@ def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
         ours, theirs = AntEnv(), AntBulletEnv()
         own, packaged = [], []
         for seed in range(rounds):
-            actions = _gait(seed, steps)
-            packaged.append(_steps_per_s(theirs, seed, actions))
-            own.append(_steps_per_s(ours, seed, actions))
+            actions = _make_actions(seed, steps)
+            packaged.append(_measure_steps_per_s(theirs, seed, actions))
+            own.append(_measure_steps_per_s(ours, seed, actions))
         ours.close()
         theirs.close()
     return {
@@ -45,13 +45,13 @@ def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     }
 
 
-def _gait(seed: int, steps: int) -> np.ndarray:
+def _make_actions(seed: int, steps: int) -> np.ndarray:
     """Return small periodic actions (steps, 8), different for each seed."""
     phase = np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi, 8)
     return (0.4 * np.sin(0.3 * np.arange(steps)[:, None] + phase)).astype(np.float32)
 
 
-def _steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
+def _measure_steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
     """Return the steps per second of an environment with these actions."""
     env.reset(seed=seed)
     begin = time.perf_counter()

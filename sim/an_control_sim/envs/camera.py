@@ -14,9 +14,9 @@ from an_control_sim.envs.tasks import PATCH
 STACK = 4
 
 
-def cut(frames: np.ndarray) -> np.ndarray:
+def cut_patches(frames: np.ndarray) -> np.ndarray:
     """Return the patches (N, k, 6, 6) of frames (k, H, W), in the order of `patch_ids`."""
-    return image.cut(frames, PATCH)
+    return image.cut_patches(frames, PATCH)
 
 
 class FrameStack:

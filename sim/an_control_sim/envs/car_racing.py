@@ -8,13 +8,13 @@ import cv2
 import gymnasium
 import numpy as np
 
-from an_control_sim.envs.camera import STACK, FrameStack, cut
+from an_control_sim.envs.camera import STACK, FrameStack, cut_patches
 from an_control_sim.envs.car_racing_game import (
     GRASS,
     PANEL_ROWS,
     SIDE,
     QuickCarRacing,
-    background,
+    draw_background,
     game,
 )
 from an_control_sim.envs.tasks import CAR_RACING_TASK
@@ -61,7 +61,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         Raises:
             ValueError: There is no background of that name.
         """
-        self._background = background(name)
+        self._background = draw_background(name)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -69,8 +69,8 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode on a new track; only the seed decides it."""
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
-        self._stack.start(self._see(frame))
-        return cut(self._stack.frames), info
+        self._stack.start(self._make_gray_frame(frame))
+        return cut_patches(self._stack.frames), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step of 0.02 s.
@@ -84,8 +84,8 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         steer, gas, brake = np.clip(action, -1.0, 1.0)
         controls = np.array([steer, 0.5 * (gas + 1.0), 0.5 * (brake + 1.0)])
         frame, reward, terminated, truncated, info = self.game.step(controls)
-        self._stack.add(self._see(frame))
-        return cut(self._stack.frames), float(reward), terminated, truncated, info
+        self._stack.add(self._make_gray_frame(frame))
+        return cut_patches(self._stack.frames), float(reward), terminated, truncated, info
 
     def sensors(self) -> dict[str, np.ndarray]:
         """Return the camera's picture (96, 96, 3) in RGB."""
@@ -108,7 +108,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Close the game."""
         self.game.close()
 
-    def _see(self, frame: np.ndarray) -> np.ndarray:
+    def _make_gray_frame(self, frame: np.ndarray) -> np.ndarray:
         """Return the gray frame (96, 96) of the game's frame (96, 96, 3), with the background."""
         if self._background is not None:
             there = cv2.inRange(frame, DARK_GRASS, LIGHT_GRASS)  # the two, and their mixes

@@ -110,7 +110,7 @@ GRASS = "grass"
 """Name of the game's own background, which training uses."""
 
 
-def background(name: str) -> np.ndarray | None:
+def draw_background(name: str) -> np.ndarray | None:
     """Return the picture (96, 96, 3) uint8 of this name; None for the grass.
 
     Raises:
@@ -123,7 +123,7 @@ def background(name: str) -> np.ndarray | None:
     return np.clip(_PICTURES[name](), 0, 255).astype(np.uint8)
 
 
-def _smooth(rng: np.random.Generator, cells: int) -> np.ndarray:
+def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
     """Return noise (96, 96) in [0, 1] that varies over a `cells`-th of the picture."""
     coarse = rng.random((cells + 1, cells + 1))
     place = np.linspace(0.0, cells, SIZE, endpoint=False)
@@ -134,37 +134,39 @@ def _smooth(rng: np.random.Generator, cells: int) -> np.ndarray:
     return rows[:, low] * (1.0 - part) + rows[:, low + 1] * part
 
 
-def _blend(share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]) -> np.ndarray:
+def _blend_colours(
+    share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
+) -> np.ndarray:
     """Return the mix of two colours by `share` (H, W) of the second one."""
     return share[..., None] * np.array(second) + (1.0 - share[..., None]) * np.array(first)
 
 
-def _mountain() -> np.ndarray:
+def _draw_mountain() -> np.ndarray:
     """Return a picture of a peak with snow before an evening sky."""
     rng = np.random.default_rng(1)
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
-    picture = _blend(down, (70, 90, 170), (250, 180, 120))
-    ridge = 0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_smooth(rng, 24)[:1] - 0.5)
+    picture = _blend_colours(down, (70, 90, 170), (250, 180, 120))
+    ridge = 0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_make_smooth_noise(rng, 24)[:1] - 0.5)
     picture[down > ridge] = (80, 85, 110)
     picture[(down > ridge) & (down < 0.45)] = (235, 235, 245)
     return picture
 
 
-def _marble() -> np.ndarray:
+def _draw_marble() -> np.ndarray:
     """Return a picture of veins of light and dark stone."""
     rng = np.random.default_rng(2)
-    veins = sum(_smooth(rng, 3 * 2**octave) / 2**octave for octave in range(4))
-    return _blend(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
+    veins = sum(_make_smooth_noise(rng, 3 * 2**octave) / 2**octave for octave in range(4))
+    return _blend_colours(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
 
 
-def _waves() -> np.ndarray:
+def _draw_waves() -> np.ndarray:
     """Return a picture of rows of waves, as in a woodcut."""
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     crest = np.sin(2 * np.pi * (7.0 * down + 0.35 * np.sin(2 * np.pi * 3.0 * across)))
-    return _blend(0.5 + 0.5 * np.tanh(3.0 * crest), (30, 70, 130), (225, 235, 225))
+    return _blend_colours(0.5 + 0.5 * np.tanh(3.0 * crest), (30, 70, 130), (225, 235, 225))
 
 
-def _city() -> np.ndarray:
+def _draw_city() -> np.ndarray:
     """Return a picture of blocks of flats by night, some windows lit."""
     rng = np.random.default_rng(4)
     picture = np.kron(rng.integers(40, 130, (8, 8, 1)), np.ones((12, 12, 1))).repeat(3, axis=2)
@@ -174,9 +176,9 @@ def _city() -> np.ndarray:
 
 
 _PICTURES: dict[str, Callable[[], np.ndarray]] = {
-    "mountain": _mountain,
-    "marble": _marble,
-    "waves": _waves,
-    "city": _city,
+    "mountain": _draw_mountain,
+    "marble": _draw_marble,
+    "waves": _draw_waves,
+    "city": _draw_city,
 }
 BACKGROUNDS = (GRASS, *_PICTURES)

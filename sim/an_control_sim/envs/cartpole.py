@@ -38,7 +38,7 @@ START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 
 
 @njit(inline="always", error_model="numpy")
-def _accelerations(velocity, spin, sin, cos, force):
+def _compute_accelerations(velocity, spin, sin, cos, force):
     """Return the accelerations of the cart (m/s^2) and of the pole (rad/s^2)."""
     drag = FRICTION * velocity
     cart = (
@@ -110,7 +110,7 @@ def advance(state, action, reward, ended):
         velocity, spin = state[1, b], state[3, b]
         push = np.float64(action[0, b])
         force = FORCE_N * min(max(push, -1.0), 1.0)
-        cart, pole = _accelerations(velocity, spin, state[4, b], state[5, b], force)
+        cart, pole = _compute_accelerations(velocity, spin, state[4, b], state[5, b], force)
         position = state[0, b] + velocity * STEP_S
         angle = state[2, b] + spin * STEP_S
         sin, cos = _sin_cos(angle)
@@ -125,18 +125,18 @@ def advance(state, action, reward, ended):
         ended[b] = (position < -LIMIT_M) | (position > LIMIT_M)
 
 
-def start(seed: int) -> np.ndarray:
+def draw_start_state(seed: int) -> np.ndarray:
     """Return the state (6,) from which `reset(seed=seed)` starts."""
-    return _start(seeding.np_random(seed)[0])
+    return _draw_start_state(seeding.np_random(seed)[0])
 
 
-def _start(rng: np.random.Generator) -> np.ndarray:
+def _draw_start_state(rng: np.random.Generator) -> np.ndarray:
     """Draw a start state (6,)."""
     state = START_MIDDLE + START_SPREAD * rng.uniform(-1.0, 1.0, 4)
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
 
 
-class Batch(NamedTuple):
+class CartPoleBatch(NamedTuple):
     """Compiled physics of the task; see `an_control_sim.gym.environments.Batch`."""
 
     start: Any
@@ -162,7 +162,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    batch = Batch(start, observe, advance, states=6, steps=1000)
+    batch = CartPoleBatch(draw_start_state, observe, advance, states=6, steps=1000)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -178,7 +178,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode; only the seed decides it."""
         super().reset(seed=seed)
-        self._state[:, 0] = _start(self.np_random)
+        self._state[:, 0] = _draw_start_state(self.np_random)
         return self._observe(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

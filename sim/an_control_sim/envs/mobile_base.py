@@ -82,7 +82,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode with another room, start and goal; only the seed decides it."""
         super().reset(seed=seed)
         rng = self.np_random
-        self._place, self._goal = self._two_places()
+        self._place, self._goal = self._draw_start_and_goal()
         count = int(rng.integers(4, PILLARS + 1))
         self._pillars = rng.uniform(-ARENA_M, ARENA_M, (count, 2))
         room = np.minimum(*(np.hypot(*(self._pillars - p).T) for p in (self._place, self._goal)))
@@ -93,7 +93,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._speed = np.zeros(2)
         self._acceleration = 0.0
         self._lost = rng.permutation(BEAMS)[: self._lost_count]
-        self._measure()
+        self._draw_readings()
         return self._observe(), {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -106,7 +106,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._heading += float(self._speed[1]) * STEP_S
         ahead = np.array([math.cos(self._heading), math.sin(self._heading)])
         self._place = self._place + self._speed[0] * STEP_S * ahead
-        self._measure()
+        self._draw_readings()
         arrived = self._left_m < GOAL_M
         crashed = bool(self._clearance_m() < ROBOT_M)
         reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
@@ -126,10 +126,10 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal_distance": self._distance,
         }
 
-    def _measure(self) -> None:
+    def _draw_readings(self) -> None:
         """Draw the readings of all sensors."""
         rng = self.np_random
-        ranges = self._cast() + RANGE_SD_M * rng.standard_normal(BEAMS)
+        ranges = self._cast_beams() + RANGE_SD_M * rng.standard_normal(BEAMS)
         ranges[ranges > RANGE_M] = np.inf
         ranges[self._lost] = np.nan
         self._ranges = ranges.astype(np.float32)
@@ -159,7 +159,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             np.float32,
         )
 
-    def _two_places(self) -> tuple[Values, Values]:
+    def _draw_start_and_goal(self) -> tuple[Values, Values]:
         """Draw a start and a goal that are `FAR_M` apart and clear of the walls."""
         while True:
             inside = ARENA_M - 3.0 * ROBOT_M
@@ -167,7 +167,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             if np.hypot(*(goal - start)) >= FAR_M:
                 return start, goal
 
-    def _cast(self) -> Values:
+    def _cast_beams(self) -> Values:
         """Return the distance along each beam to the first wall or pillar, in m."""
         angles = self._heading + ANGLES
         along = np.stack([np.cos(angles), np.sin(angles)], 1)
@@ -203,10 +203,10 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     free_m = np.nan_to_num(RANGE_M - np.abs(observation[:SECTORS]), nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
     left_m = observation[SECTORS + 2] / DISTANCE_SCALE
-    apart = np.abs(_wrapped(HEADINGS[:, None] - MIDDLES))
+    apart = np.abs(_wrap_angle(HEADINGS[:, None] - MIDDLES))
     needed_m = min(1.2, left_m)
     blocked = np.clip((needed_m - free_m) / 0.8, 0.0, 1.0) * np.clip(1.6 - apart / 0.5, 0.0, 1.0)
-    cost = np.abs(_wrapped(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
+    cost = np.abs(_wrap_angle(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
     weight = np.exp(-8.0 * (cost - cost.min()))
     heading = math.atan2(weight @ np.sin(HEADINGS), weight @ np.cos(HEADINGS))
     front = np.abs(MIDDLES) < 0.6
@@ -216,6 +216,6 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     return np.clip([forward, 1.5 * heading], -1.0, 1.0).astype(np.float32)
 
 
-def _wrapped(angle: Any) -> Any:
+def _wrap_angle(angle: Any) -> Any:
     """Return the equal angle within +-pi."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
-from an_control_sim.envs.camera import STACK, FrameStack, cut
+from an_control_sim.envs.camera import STACK, FrameStack, cut_patches
 from an_control_sim.envs.tasks import PONG_TASK
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         for _ in range(int(self.np_random.integers(1, MAX_IDLE_FRAMES + 1))):
             self.console.act(Action.NOOP)
         self.console.getScreenGrayscale(self._screens[0])
-        self._stack.start(_seen(self._screens[0]))
-        return cut(self._stack.frames), {}
+        self._stack.start(_make_frame(self._screens[0]))
+        return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Play four frames, 1/15 s.
@@ -99,9 +99,9 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             reward += self.console.act(button)
             if frame >= SKIP - 2:
                 self.console.getScreenGrayscale(self._screens[frame - SKIP + 2])
-        self._stack.add(_seen(self._screens.max(axis=0)))
+        self._stack.add(_make_frame(self._screens.max(axis=0)))
         over = self.console.game_over(with_truncation=False)
-        return cut(self._stack.frames), reward, over, False, {}
+        return cut_patches(self._stack.frames), reward, over, False, {}
 
     def sensors(self) -> dict[str, np.ndarray]:
         """Return the camera's picture (84, 84) in gray."""
@@ -123,7 +123,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self.console.getScreenRGB() if self.render_mode else None
 
 
-def _seen(screen: np.ndarray) -> np.ndarray:
+def _make_frame(screen: np.ndarray) -> np.ndarray:
     """Return the frame (84, 84) of a screen (210, 160): scaled, without the score."""
     frame = np.asarray(cv2.resize(screen, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
     frame[:SCORE_ROWS] = 0

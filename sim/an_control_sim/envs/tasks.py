@@ -9,7 +9,7 @@ PATCH = 6
 """Edge length of an image patch in pixels."""
 
 
-def patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
+def make_patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
     """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
 
     >>> patch_ids(12, 6)
@@ -51,14 +51,14 @@ CARTPOLE_TASK = Task(
 CAR_RACING_TASK = Task(
     name="car_racing",
     environment="an_control/CarRacing-v0",
-    channels=patch_ids(96, 96),
+    channels=make_patch_ids(96, 96),
     actuators=("steer", "gas", "brake"),
     step_s=0.02,
 )
 PONG_TASK = Task(
     name="pong",
     environment="an_control/PuzzlePong-v0",
-    channels=patch_ids(84, 84),
+    channels=make_patch_ids(84, 84),
     actuators=("noop", "fire", "right", "left", "right_fire", "left_fire"),
     step_s=4 / 60,
 )

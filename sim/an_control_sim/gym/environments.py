@@ -43,12 +43,12 @@ from gymnasium import spaces
 
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, no_native_output
-from an_control_sim.gym.failure import EnvironmentFailure, failure_of
-from an_control_sim.gym.spaces import READINGS, Readings, actions_of, readings_of
-from an_control_sim.gym.units import AS_THEY_ARE, Units
-from an_control_sim.gym.varied_robot import VariedRobot, physics_of, print_mujoco_warnings
+from an_control_sim.gym.failure import EnvironmentFailure, make_failure
+from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
+from an_control_sim.gym.units import UNSCALED, Units
+from an_control_sim.gym.varied_robot import VariedRobot, find_physics, print_mujoco_warnings
 
-MAX_STEPS = 1000
+DEFAULT_MAX_STEPS = 1000
 """Maximum length of an episode if the environment is registered without a time limit."""
 OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "_max_steps")
 MAX_OWN_LIMIT = 100_000
@@ -80,7 +80,7 @@ class HasStepLength(Protocol):
     """Length of a step in seconds."""
 
 
-class Batch(Protocol):
+class EnvironmentBatch(Protocol):
     """Compiled physics of B episodes, one per column, with S numbers of state per episode.
 
     `observe` and `advance` are numba functions that are compiled for exactly these contiguous
@@ -103,10 +103,10 @@ class Batch(Protocol):
 
 
 @runtime_checkable
-class Batched(Protocol):
+class HasBatch(Protocol):
     """Environment with compiled physics for many episodes at once."""
 
-    batch: Batch
+    batch: EnvironmentBatch
 
 
 class StateTeacher(Protocol):
@@ -192,7 +192,7 @@ class HasStarts(Protocol):
     seed)."""
 
 
-ENVIRONMENTS = {
+TASK_ENVIRONMENTS = {
     "ant": "an_control_sim:an_control/Ant-v0",
     "car_racing": "an_control_sim:an_control/CarRacing-v0",
     "cartpole": "an_control_sim:an_control/CartPoleSwingUpHarder-v0",
@@ -201,15 +201,15 @@ ENVIRONMENTS = {
 """Gymnasium ids of the tasks known by a short name."""
 
 
-def environment_of(task: str) -> str:
+def find_environment_id(task: str) -> str:
     """Return the gymnasium id of a task's short name; any other name is an id already.
 
-    >>> environment_of("ant")
+    >>> find_environment_id("ant")
     'an_control_sim:an_control/Ant-v0'
-    >>> environment_of("CartPole-v1")
+    >>> find_environment_id("CartPole-v1")
     'CartPole-v1'
     """
-    return ENVIRONMENTS.get(task, task)
+    return TASK_ENVIRONMENTS.get(task, task)
 
 
 def open_environment(
@@ -238,12 +238,12 @@ def open_environment(
         raise ValueError(f"environment {environment!r}: {text}") from error
     except Exception as error:
         _print_traceback(error)
-        raise ValueError(str(failure_of(environment, "making it", error))) from error
+        raise ValueError(str(make_failure(environment, "making it", error))) from error
     print_mujoco_warnings()
     inner = env.unwrapped
     if limited and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)
-    physics = inner.set_physics if isinstance(inner, HasPhysics) else physics_of(inner)
+    physics = inner.set_physics if isinstance(inner, HasPhysics) else find_physics(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
 
 
@@ -264,7 +264,7 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
         own = [getattr(env.unwrapped, name, None) for name in OWN_LIMITS]
         limits = [int(one) for one in own if isinstance(one, int | float) and one < MAX_OWN_LIMIT]
         self._limit, self._environment, self._steps = max(limits, default=0), environment, 0
-        self._limit = max(MAX_STEPS, self._limit)
+        self._limit = max(DEFAULT_MAX_STEPS, self._limit)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -305,7 +305,7 @@ def import_module(name: str) -> ModuleType:
 
 
 def make_environment(
-    environment: str, units: Units = AS_THEY_ARE, **arguments: Any
+    environment: str, units: Units = UNSCALED, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment and adapt it to policies.
 
@@ -325,13 +325,13 @@ def make_environment(
     reopen = partial(open_environment, environment, limited=True, **arguments)
     env = reopen()
     try:
-        return Adapted(env, environment, units, reopen)
+        return AdaptedEnvironment(env, environment, units, reopen)
     except ValueError as error:
         env.close()
         raise ValueError(f"environment {environment!r}: {error}") from error
 
 
-class _OwnThreads:
+class _RestoreThreads:
     """Context that restores torch's number of threads, which an environment's code may change."""
 
     def __enter__(self) -> None:
@@ -343,10 +343,10 @@ class _OwnThreads:
             torch.set_num_threads(self._threads)
 
 
-THREADS = _OwnThreads()
+RESTORE_THREADS = _RestoreThreads()
 
 
-class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
+class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that presents readings and actions as numbers and failures as an EnvironmentFailure.
 
     After a failure the environment is made again, since the old one may be broken.
@@ -369,13 +369,13 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._environment, self._reopen, self.units = environment, reopen, units
-        self.actions = actions_of(env.action_space)
-        self.readings: Readings | None = None
+        self.actions = convert_actions(env.action_space)
+        self.readings: ReadingConversion | None = None
         self._steps = 0
-        if of_patches(env):
+        if shows_patches(env):
             self.observation_space = env.observation_space
         else:
-            self.readings = readings_of(env.observation_space)
+            self.readings = convert_readings(env.observation_space)
             units.check(len(self.readings.ids))
             shape = (len(self.readings.ids),)
             self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -391,11 +391,11 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         self._steps = 0
         try:
-            with OUTPUT, THREADS:
+            with OUTPUT, RESTORE_THREADS:
                 observation, info = self.env.reset(seed=seed, options=options)
             return self._read(observation), info
         except Exception as error:
-            self._fail(f"reset with seed {seed}", error)
+            self._reopen_and_raise(f"reset with seed {seed}", error)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make a step with the action (A,).
@@ -404,13 +404,13 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
             EnvironmentFailure: The environment raised an error.
         """
         self._steps += 1
-        native = self.actions.native(action)
+        native = self.actions.to_action(action)
         try:
-            with OUTPUT, THREADS:
+            with OUTPUT, RESTORE_THREADS:
                 observation, reward, terminated, truncated, info = self.env.step(native)
             return self._read(observation), float(reward), bool(terminated), bool(truncated), info
         except Exception as error:
-            self._fail(f"step {self._steps}", error)
+            self._reopen_and_raise(f"step {self._steps}", error)
 
     def close(self) -> None:
         """Close the environment, ignoring its errors."""
@@ -425,12 +425,12 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.readings is None:
             return np.array(observation)
         self.numbers = self.readings.flatten(observation)
-        readings = self.units.scaled(self.numbers)
+        readings = self.units.to_readings(self.numbers)
         if not np.isfinite(readings).all():
             readings[~np.isfinite(readings)] = np.nan
         return readings
 
-    def _fail(self, what: str, error: Exception) -> NoReturn:
+    def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
         """Make the environment again and raise an EnvironmentFailure that names the error."""
         _print_traceback(error)
         self.close()
@@ -438,43 +438,43 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.env = self._reopen()
         except ValueError as reopening:
             raise EnvironmentFailure(str(reopening)) from error
-        raise failure_of(self._environment, what, error) from error
+        raise make_failure(self._environment, what, error) from error
 
 
-def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
+def shows_patches(env: gymnasium.Env[Any, Any]) -> bool:
     """Return whether the environment shows image patches (N, f, p, p) uint8."""
     space = env.observation_space
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def choices_of(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+def find_choices(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
     """Return the sizes of the groups of actions whose largest number is chosen, 1 for a bit.
 
     The result is () if some action of this environment of `make_environment` is a number of a Box.
     """
-    adapted = _adapter_of(env)
+    adapted = _find_adapter(env)
     return () if adapted is None else adapted.actions.choices
 
 
-def adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted:
+def find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment:
     """Return the adapter of an environment of `make_environment`, which may be wrapped.
 
     Raises:
         TypeError: The environment has no adapter.
     """
-    if (adapted := _adapter_of(env)) is None:
+    if (adapted := _find_adapter(env)) is None:
         raise TypeError(f"{env} was not opened by make_environment")
     return adapted
 
 
-def _adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted | None:
+def _find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
     """Return the adapter of an environment, or None if it has none."""
-    while not isinstance(env, Adapted) and isinstance(env, gymnasium.Wrapper):
+    while not isinstance(env, AdaptedEnvironment) and isinstance(env, gymnasium.Wrapper):
         env = env.env
-    return env if isinstance(env, Adapted) else None
+    return env if isinstance(env, AdaptedEnvironment) else None
 
 
-def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
+def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
     """Return the `task` of a model file for this environment.
 
     Args:
@@ -486,16 +486,16 @@ def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
         ValueError: The environment's own names differ in number from its readings or actuators.
     """
     inner: Any = env.unwrapped
-    adapted = adapter_of(env)
+    adapted = find_adapter(env)
     readings, actuators = env.observation_space.shape, adapted.actions.names
     assert readings is not None
     channels: Sequence[str] = [f"{READINGS}.{i}" for i in range(readings[0])]
     if adapted.readings is not None:
         channels = adapted.readings.ids
     if isinstance(inner, HasChannels) and _are_names(inner.channels):
-        channels = _named("channels", inner.channels, len(channels), environment)
+        channels = _check_names("channels", inner.channels, len(channels), environment)
     if isinstance(inner, HasActuators) and _are_names(inner.actuators):
-        actuators = tuple(_named("actuators", inner.actuators, len(actuators), environment))
+        actuators = tuple(_check_names("actuators", inner.actuators, len(actuators), environment))
     return Task(
         name=name,
         environment=environment.rpartition(":")[2],
@@ -511,7 +511,7 @@ def _are_names(names: Any) -> bool:
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 
-def _named(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
+def _check_names(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
     """Return the names if they are `count` different ones; else raise ValueError."""
     if len(names) != count or len(set(names)) != count:
         raise ValueError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 
-__all__ = ["EnvironmentFailure", "Failures", "failure_of", "shortened"]
+__all__ = ["EnvironmentFailure", "FailureCounter", "make_failure", "shorten"]
 
 MAX_IN_A_ROW = 20
 """Number of consecutive failed episodes after which a run is ended."""
@@ -22,7 +22,7 @@ readings."""
 _OURS = str(Path(__file__).parents[1])
 
 
-def failure_of(environment: str, what: str, error: BaseException) -> EnvironmentFailure:
+def make_failure(environment: str, what: str, error: BaseException) -> EnvironmentFailure:
     """Return the failure for an error that an environment raised.
 
     Args:
@@ -30,29 +30,29 @@ def failure_of(environment: str, what: str, error: BaseException) -> Environment
         what: What the environment was doing.
         error: The error.
     """
-    text = shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if _foreign(one.filename)]
+    text = shorten(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_foreign(one.filename)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     return EnvironmentFailure(f"environment {environment!r}: {what}: {text}{where}")
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text on one line, cut to the maximum length of a message."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 4]} ..."
 
 
-def _foreign(filename: str) -> bool:
+def _is_foreign(filename: str) -> bool:
     """Return whether a source file belongs neither to this package nor to gymnasium."""
     return not filename.startswith((_OURS, "<")) and "/gymnasium/" not in filename
 
 
-class Failures:
+class FailureCounter:
     """Counter of failed episodes between two metrics lines.
 
     Attributes:
-        count: Number of failed episodes since the last call of `figures`.
+        count: Number of failed episodes since the last call of `take_metrics`.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Failures:
         self._in_a_row = 0
         self._first = ""
 
-    def note(self, failure: EnvironmentFailure) -> None:
+    def count_failure(self, failure: EnvironmentFailure) -> None:
         """Count a failed episode.
 
         Raises:
@@ -73,11 +73,11 @@ class Failures:
         if self._in_a_row >= MAX_IN_A_ROW:
             raise EnvironmentFailure(f"{failure}; {self._in_a_row} episodes in a row failed")
 
-    def succeed(self) -> None:
+    def count_success(self) -> None:
         """Count an episode that did not fail."""
         self._in_a_row = 0
 
-    def figures(self) -> dict[str, Any]:
+    def take_metrics(self) -> dict[str, Any]:
         """Return the metrics on the failures since the last call; {} without any."""
         if not self.count:
             return {}

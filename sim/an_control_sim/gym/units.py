@@ -19,7 +19,7 @@ MIN_SD, MAX_SD = 0.005, 50.0
 """Bounds of the standard deviation of readings of ordinary size."""
 MAX_MEAN = 50.0
 """Maximum absolute mean of readings of ordinary size."""
-NOTHING = 1e-8
+MAX_ROUNDING_SD = 1e-8
 """A standard deviation up to this is due to rounding errors, not to a sensor."""
 KEPT_ZERO = 3.0
 """If the mean is at most this many standard deviations from 0, 0 is not moved."""
@@ -51,14 +51,14 @@ class Units:
     def __bool__(self) -> bool:
         return bool(self.scale)
 
-    def scaled(self, numbers: np.ndarray) -> np.ndarray:
+    def to_readings(self, numbers: np.ndarray) -> np.ndarray:
         """Return float32 readings (N,) for the environment's numbers (N,), as a wiring does."""
         if not self.scale:
             return numbers.astype(np.float32)
         with np.errstate(over="ignore"):
             return (numbers.astype(np.float64) * self.scale + self.offset).astype(np.float32)
 
-    def numbers(self, readings: np.ndarray) -> np.ndarray:
+    def to_numbers(self, readings: np.ndarray) -> np.ndarray:
         """Return the environment's numbers (N,) for readings (N,)."""
         if not self.scale:
             return readings
@@ -74,10 +74,10 @@ class Units:
             raise ValueError(f"units of {len(self.scale)} readings, but there are {readings}")
 
 
-AS_THEY_ARE = Units()
+UNSCALED = Units()
 
 
-def units_for(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> Units:
+def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> Units:
     """Return units for readings from a sample of their values.
 
     Args:
@@ -86,7 +86,7 @@ def units_for(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> U
         resolution: Relative resolution of the values' original type.
     """
     pairs = [
-        _unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
+        _choose_unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
         for column, scales in zip(numbers.T, scalable, strict=True)
     ]
     if all(pair == (1.0, 0.0) for pair in pairs):
@@ -94,7 +94,7 @@ def units_for(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> U
     return Units(tuple(scale for scale, _ in pairs), tuple(offset for _, offset in pairs))
 
 
-def _unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
+def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
     """Return scale and offset of one reading from its values (T,)."""
     if not numbers.size:
         return 1.0, 0.0
@@ -103,15 +103,17 @@ def _unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
         return 1.0, 0.0
     shrunk = numbers / largest  # the squares of the largest floats are infinite
     mean, sd = float(shrunk.mean()) * largest, float(shrunk.std()) * largest
-    if sd <= max(NOTHING, 4.0 * resolution * abs(mean)):  # nothing says how much it will vary
+    if sd <= max(
+        MAX_ROUNDING_SD, 4.0 * resolution * abs(mean)
+    ):  # nothing says how much it will vary
         return 1.0, (-float(round(mean)) if abs(mean) > MAX_MEAN else 0.0)
     if MIN_SD <= sd <= MAX_SD and abs(mean) <= MAX_MEAN:
         return 1.0, 0.0
-    scale = 1.0 / _round(sd)
+    scale = 1.0 / _round_to_1_2_5(sd)
     return scale, (-float(round(mean * scale)) if abs(mean) > KEPT_ZERO * sd else 0.0)
 
 
-def _round(number: float) -> float:
+def _round_to_1_2_5(number: float) -> float:
     """Return the nearest of 1, 2 and 5 times a power of ten, by ratio."""
     power = 10.0 ** math.floor(math.log10(number))
     steps = [one * power for one in (1.0, 2.0, 5.0, 10.0)]

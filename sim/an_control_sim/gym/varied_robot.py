@@ -41,7 +41,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._starts, self._physics = tuple(starts), physics
-        self._settings, self._is_worn = NOMINAL, False
+        self._settings, self._has_motor_effects = NOMINAL, False
         self._effect: np.ndarray | None = None
         self._was_reset = False
 
@@ -54,9 +54,11 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         for one in settings.changed:
             if one.target != "robot":
                 continue
-            reason = {"start": self._no_start, "gain": self._no_box, "lag": self._no_box}.get(
-                one.name, self._no_physics
-            )(settings)
+            reason = {
+                "start": self._start_problem,
+                "gain": self._action_problem,
+                "lag": self._action_problem,
+            }.get(one.name, self._physics_problem)(settings)
             if reason:
                 value, name = getattr(settings, one.name), type(self.unwrapped).__name__
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
@@ -69,7 +71,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         self.check(settings)
         before, self._settings = self._settings, settings
-        self._is_worn = settings.gain != NOMINAL.gain or bool(settings.lag)
+        self._has_motor_effects = settings.gain != NOMINAL.gain or bool(settings.lag)
         now = settings.mass, settings.friction
         if self._physics is not None and now != (before.mass, before.friction):
             self._physics(settings.mass.value, settings.friction.value)
@@ -88,37 +90,37 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Make a step, with the action as gain and lag change it."""
-        if self._is_worn:
-            action = self._worn(np.asarray(action))
+        if self._has_motor_effects:
+            action = self._motor_output(np.asarray(action))
         return self.env.step(action)
 
-    def _worn(self, action: np.ndarray) -> np.ndarray:
+    def _motor_output(self, action: np.ndarray) -> np.ndarray:
         """Return the motors' output for an action.
 
         Gain and lag apply around the middle of the action space.
         """
-        middle = _middle(self.action_space)
+        middle = _middle_of_space(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
-    def _no_start(self, settings: DisturbanceSettings) -> str:
+    def _start_problem(self, settings: DisturbanceSettings) -> str:
         """Return why the environment does not support the start, or ""."""
         if settings.start in self._starts:
             return ""
         return f"starts {' or '.join(('usual', *self._starts))}"
 
-    def _no_box(self, settings: DisturbanceSettings) -> str:
+    def _action_problem(self, settings: DisturbanceSettings) -> str:
         """Return why gain and lag cannot be applied to the actions, or ""."""
         box = isinstance(self.action_space, spaces.Box)
         return "" if box else f"takes {self.action_space}: no number to scale"
 
-    def _no_physics(self, settings: DisturbanceSettings) -> str:
+    def _physics_problem(self, settings: DisturbanceSettings) -> str:
         """Return why mass and friction cannot be changed, or ""."""
         return "has no set_physics" if self._physics is None else ""
 
 
-def _middle(space: spaces.Space[Any]) -> np.ndarray:
+def _middle_of_space(space: spaces.Space[Any]) -> np.ndarray:
     """Return the action that does nothing: the middle of the bounds, or 0 if there are none."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -126,7 +128,7 @@ def _middle(space: spaces.Space[Any]) -> np.ndarray:
     return np.where(bounded, (low + high) / 2.0, 0.0)
 
 
-def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
+def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
     """Change the robot of an environment from the next reset on.
 
     Args:
@@ -136,7 +138,7 @@ def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL
     Raises:
         ValueError: The environment does not support a setting, or a setting is a range.
     """
-    robot = _robot(env)
+    robot = _find_robot(env)
     if robot is not None:
         robot.vary(settings)
     elif settings.active_on("robot"):
@@ -149,12 +151,12 @@ def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> 
     Raises:
         ValueError: It does not; the message names the setting.
     """
-    robot = _robot(env)
+    robot = _find_robot(env)
     if robot is not None:
         robot.check(settings)
 
 
-def _robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
+def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
     """Return the environment's VariedRobot wrapper, or None if it has none."""
     while not isinstance(env, VariedRobot):
         if not isinstance(env, gymnasium.Wrapper):
@@ -167,7 +169,7 @@ FRICTION = 0
 """Column of the sliding friction in MuJoCo's three frictions of a geom."""
 
 
-def physics_of(inner: Any) -> SetPhysics | None:
+def find_physics(inner: Any) -> SetPhysics | None:
     """Return a function that sets the physics of an unwrapped environment.
 
     Returns None if the simulator is not known.

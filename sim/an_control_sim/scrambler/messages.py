@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Late, stages
-from an_control.ros.outputs import doubles, set_stamp
+from an_control.disturbance import Change, DelayLine, DisturbanceSettings, scheduled_settings
+from an_control.ros.outputs import set_stamp, to_float64_array
 from an_control.wiring import Readings, Wiring, WiringError
-from an_control.wiring.checked_yaml import Shown
-from an_control.wiring.image import put_together
+from an_control.wiring.checked_yaml import Description
+from an_control.wiring.image import join_patches
 
 CHANNELS_OF_PIXELS = 4
 
 
-class Disturbs(Protocol):
+class MessageDisturber(Protocol):
     """Protocol of what a message needs from its disturber; see `Disturber`."""
 
     @property
@@ -40,20 +40,20 @@ class ScrambledMessage(Protocol):
     """Protocol of the scrambler's one message, which is refilled at every tick."""
 
     message: Any
-    noisy: bool
+    accepts_noise: bool
     """Whether a channel can carry noise instead of its signal."""
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """Raise ValueError if a setting cannot disturb this message."""
 
-    def forget(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode."""
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message."""
 
 
-def scrambled_message(wiring: Wiring) -> ScrambledMessage:
+def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
     """Return the message for a wiring's readings.
 
     Raises:
@@ -65,7 +65,7 @@ def scrambled_message(wiring: Wiring) -> ScrambledMessage:
 class ScrambledReadings:
     """JointState with channel ids as names and readings as positions."""
 
-    noisy = True
+    accepts_noise = True
 
     def __init__(self, wiring: Wiring) -> None:
         ids = [channel.id for channel in wiring.channels]
@@ -74,19 +74,19 @@ class ScrambledReadings:
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """Raise ValueError if a setting cannot disturb scalar channels."""
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
 
-    def forget(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode."""
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message."""
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
-        self.message.position = doubles(values)
+        self.message.position = to_float64_array(values)
         set_stamp(self.message.header.stamp, stamp_ns)
 
 
@@ -99,11 +99,11 @@ class ScrambledImage:
         WiringError: The wiring has several cameras.
     """
 
-    noisy = False
+    accepts_noise = False
 
     def __init__(self, wiring: Wiring) -> None:
         if len(wiring.images) != 1:
-            cameras = Shown(f"{len(wiring.images)} cameras")
+            cameras = Description(f"{len(wiring.images)} cameras")
             raise WiringError(
                 wiring.file, "channels", cameras, "one camera, to scramble its images"
             )
@@ -112,7 +112,7 @@ class ScrambledImage:
         labels = image.labels()
         self._place = {channel.id.replace("*", label): i for i, label in enumerate(labels)}
         self._names: tuple[str, ...] = ()
-        self.forget()
+        self.start_episode()
         self._places = np.zeros(0, np.intp)
         height, width = (count * image.patch for count in image.grid)
         step = CHANNELS_OF_PIXELS * width
@@ -120,15 +120,15 @@ class ScrambledImage:
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """Raise ValueError if a setting cannot disturb an image."""
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
-    def forget(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode."""
-        self._late: Late[np.ndarray] = Late()
+        self._late: DelayLine[np.ndarray] = DelayLine()
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed patches of a tick into the message."""
         seen = [self._place[name] for name in readings.ids]
         signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
@@ -145,6 +145,6 @@ class ScrambledImage:
         patches[self._places] = late[signals.astype(np.intp)]
         alpha[self._places] = 255
         grid = self._image.grid
-        gray, there = put_together(patches, grid), put_together(alpha, grid)
+        gray, there = join_patches(patches, grid), join_patches(alpha, grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)
         self.message.data = array.array("B", pixels.tobytes())

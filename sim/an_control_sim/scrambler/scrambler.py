@@ -30,22 +30,29 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_srvs.srv import Trigger
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
-from an_control.disturbance.cables import NOISE, NOTHING, Cables
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, scheduled_settings
+from an_control.disturbance.signal_routing import NOISE, NOTHING, SignalRouting
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
-    declare,
     declare_disturbance,
+    declare_parameter,
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
-from an_control_sim.scrambler.messages import scrambled_message
+from an_control_sim.process import (
+    RELIABLE,
+    SLICE_S,
+    catch_signals,
+    make_events_executor,
+    make_node,
+    ros_context,
+)
+from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import TOPIC
 
 PARAMETER = "order"
@@ -58,23 +65,23 @@ class OrderTopic:
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
-        self._told: Hashable = None
+        self._published_version: Hashable = None
 
-    def tell(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
+    def publish_if_changed(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
         """Publish the order unless its version is the one that was published last.
 
         Args:
             version: Any value that changes whenever the order does.
             order: Returns the signal of each channel by id.
         """
-        if version == self._told:
+        if version == self._published_version:
             return
-        self._told = version
+        self._published_version = version
         values = [KeyValue(key=channel, value=signal) for channel, signal in order().items()]
         self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
 
-def follow_order(
+def declare_order_parameter(
     node: Node,
     channels: Callable[[], Sequence[str]],
     check: Callable[[Mapping[str, str]], object],
@@ -103,14 +110,14 @@ def follow_order(
 
     def refuse(parameters: list[Parameter]) -> SetParametersResult:
         try:
-            for entries in _set(parameters):
+            for entries in _order_values(parameters):
                 check(parse_order(entries, channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
     def take(parameters: list[Parameter]) -> None:
-        for entries in _set(parameters):
+        for entries in _order_values(parameters):
             change(parse_order(entries, channels()))
 
     node.add_on_set_parameters_callback(refuse)
@@ -141,7 +148,7 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _set(parameters: list[Parameter]) -> list[Sequence[str]]:
+def _order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
     """Return the values that are set for the parameter `order`."""
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
@@ -191,13 +198,13 @@ class Scrambler:
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
         self._table = ChannelTable(wiring)
-        self._out = scrambled_message(wiring)
+        self._out = make_scrambled_message(wiring)
         self._accept = accept
-        for stage in stages(settings, schedule):
-            self._check(stage)
+        for stage in scheduled_settings(settings, schedule):
+            self._check_settings(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
-        self._cables = Cables((), seed)
+        self._cables = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -213,8 +220,10 @@ class Scrambler:
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
-        follow_disturbance(node, self.change, self._check)
-        follow_order(node, lambda: self._cables.ids, self._check_order, self.connect)
+        follow_disturbance(node, self.change, self._check_settings)
+        declare_order_parameter(
+            node, lambda: self._cables.ids, self._check_order, self.move_signals
+        )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
@@ -249,7 +258,7 @@ class Scrambler:
         carried, disturber = self._cables.carried, self._disturber
         return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
 
-    def connect(self, changes: Mapping[str, str]) -> None:
+    def move_signals(self, changes: Mapping[str, str]) -> None:
         """Change the signals that channels carry, from the next tick on.
 
         Args:
@@ -265,7 +274,7 @@ class Scrambler:
     def _check_order(self, changes: Mapping[str, str]) -> None:
         """Raise ValueError if these changes of the order are not possible."""
         self._cables.check(changes)
-        if not self._out.noisy and NOISE in changes.values():
+        if not self._out.accepts_noise and NOISE in changes.values():
             raise ValueError(f"{NOISE}: not for images (allowed: a signal or nothing)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
             raise ValueError(
@@ -282,7 +291,7 @@ class Scrambler:
         """Start an episode with its own permutations and missing channels."""
         self._episode = episode
         self._disturber.reset(episode)
-        self._out.forget()
+        self._out.start_episode()
 
     def change(self, settings: DisturbanceSettings) -> None:
         """Use other settings from the next tick on."""
@@ -312,19 +321,19 @@ class Scrambler:
             readings = self._table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
-            readings = self._whole(readings)
+            readings = self._add_missing(readings)
             if readings.ids is not self._ids:
-                self._know(readings.ids)
+                self._add_channels(readings.ids)
             self._out.fill(readings, self, stamp_ns)
         version = self._episode, self._disturber.shuffles, self._cables.version
-        self._order_topic.tell(version, lambda: self.order)
+        self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def send(self) -> None:
         """Publish the prepared message; it may be published again for the same step."""
         if not (self.lost or self._idle):
             self._publisher.publish(self._out.message)
 
-    def _whole(self, readings: Readings) -> Readings:
+    def _add_missing(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every scalar channel that is missing.
 
         Otherwise a reader of the messages would keep the channel's last value until it is too old.
@@ -340,13 +349,13 @@ class Scrambler:
         values[self._places] = readings.values
         return readings._replace(values=values, ids=ids)
 
-    def _check(self, settings: DisturbanceSettings) -> None:
+    def _check_settings(self, settings: DisturbanceSettings) -> None:
         """Raise ValueError if these settings cannot be used here."""
         self._out.check(settings)
         if self._accept is not None:
             self._accept(settings)
 
-    def _know(self, ids: tuple[str, ...]) -> None:
+    def _add_channels(self, ids: tuple[str, ...]) -> None:
         """Add channels that have appeared."""
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
@@ -363,7 +372,7 @@ class Scrambler:
         return response
 
 
-def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
+def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
     """Raise ValueError for settings that need the simulator, which is another process here."""
     for one in settings.changed:
         if one.target != "readings" or (lockstep and one.name == "lose"):
@@ -372,14 +381,14 @@ def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
             raise ValueError(f"{value} (allowed {where}: {one.plain}; the simulator does it)")
 
 
-def declare_parameters(
+def declare_scrambler_parameters(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
     """Declare the executable's parameters and return wiring, mode, seed, settings and schedule."""
     return (
-        declare(node, "wiring", "", "path of the robot's wiring YAML"),
-        declare(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
-        declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        declare_parameter(node, "wiring", "", "path of the robot's wiring YAML"),
+        declare_parameter(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
+        declare_parameter(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
         declare_disturbance(node),
         declare_schedule(node),
     )
@@ -398,50 +407,50 @@ class ScramblerNode(QuietNode):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        path, mode, seed, settings, schedule = declare_parameters(self)
+        path, mode, seed, settings, schedule = declare_scrambler_parameters(self)
         if not path:
             raise ValueError("parameter wiring: is not set (allowed: a wiring YAML)")
         wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
         lockstep = mode == "lockstep"
-        accept = partial(_check_alone, lockstep=lockstep)
+        accept = partial(_check_without_simulator, lockstep=lockstep)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
         names = (source.name for source in wiring.sources)
         self._lockstep = Lockstep(names, int(LOCKSTEP_WAIT_S * 1e9))
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
-            self._follow if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
+            self._on_source if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         if lockstep:
             self.create_timer(LOCKSTEP_WAIT_S / 2, self._act_if_overdue, clock=steady)
         else:
-            self.create_timer(1.0 / wiring.rate_hz, self._tick, clock=steady)
+            self.create_timer(1.0 / wiring.rate_hz, self._send_newest, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
-    def _follow(self, source: str, stamp_ns: int | None) -> None:
+    def _on_source(self, source: str, stamp_ns: int | None) -> None:
         """Process the arrival of a source's message in lockstep."""
-        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
+        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
-            self._act(ready_ns)
-        elif self._lockstep.repeated(stamp_ns):
+            self._send_step(ready_ns)
+        elif self._lockstep.is_repeated(stamp_ns):
             self._scrambler.send()
 
     def _act_if_overdue(self) -> None:
         """Send the readings of a step whose wait has ended."""
-        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
-            self._act(overdue_ns)
+            self._send_step(overdue_ns)
 
-    def _act(self, stamp_ns: int) -> None:
+    def _send_step(self, stamp_ns: int) -> None:
         """Send the readings of a step in lockstep."""
-        self._lockstep.acted()
+        self._lockstep.record_action()
         self._scrambler.prepare(stamp_ns)
         self._scrambler.send()
 
-    def _tick(self) -> None:
+    def _send_newest(self) -> None:
         """Send the current readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.prepare(stamp_ns, now_ns=time.monotonic_ns())
@@ -458,12 +467,12 @@ class ScramblerNode(QuietNode):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the executable `scrambler` and return its exit status: 0 stopped, 2 invalid input."""
-    if answers_help("scrambler", ABOUT, declare_parameters, args):
+    if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
-        with signals() as stopped, ros(args):
-            node = new_node(ScramblerNode)
-            executor = new_executor(node.context)
+        with catch_signals() as stopped, ros_context(args):
+            node = make_node(ScramblerNode)
+            executor = make_events_executor(node.context)
             executor.add_node(node)
             while not stopped():
                 executor.spin_once(timeout_sec=SLICE_S)

@@ -29,7 +29,9 @@ _NAMED = re.compile(r"(?![0-9]+$)[^][*]+")
 """Ids that can be a name in a field path; others would be an index or not a path."""
 
 
-def scrambled_wiring(wiring: Wiring, elements: Mapping[str, Sequence[str]] | None = None) -> Wiring:
+def derive_scrambled_wiring(
+    wiring: Wiring, elements: Mapping[str, Sequence[str]] | None = None
+) -> Wiring:
     """Return the wiring of a policy that reads the robot's channels from the topic `scrambled`.
 
     Each channel is read by its id, with the same maximum age and weight as on the robot, and the
@@ -61,18 +63,18 @@ def scrambled_wiring(wiring: Wiring, elements: Mapping[str, Sequence[str]] | Non
         ),
         channels=tuple(
             replace(one, max_age_s=None if one.max_age_s == oldest_s else one.max_age_s)
-            for one in _channels(wiring, elements or {}, ages)
+            for one in _derive_channels(wiring, elements or {}, ages)
         ),
     )
 
 
-def _channels(
+def _derive_channels(
     wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
     """Yield the channels that the scrambler publishes, with the maximum ages of their entries."""
     if wiring.images:
         for one in wiring.channels:
-            yield _seen(one, ages[one.id])
+            yield _derive_image_channel(one, ages[one.id])
         return
     stands_for = {
         one.id: elements.get(one.id) or [one.id.replace("*", "?")]
@@ -99,7 +101,7 @@ def _channels(
     yield ChannelConfig("*", TOPIC, "position[*]", weight=0.0 if all_named else None)
 
 
-def _seen(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
+def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
     """Return a camera's channel for images that arrive as the policy sees them."""
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.grid
@@ -114,45 +116,47 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    commands = [_message(one) for one in wiring.command.messages]
+    commands = [_message_entry(one) for one in wiring.command.messages]
     content = {
         "an_control_wiring": 1,
         "robot": wiring.robot,
         "rate_hz": wiring.rate_hz,
         "min_present_share": wiring.min_present_share,
-        "sources": {one.name: _entry(one, "name") for one in wiring.sources},
-        "channels": {one.id: _entry(one, "id") for one in wiring.channels},
+        "sources": {one.name: _config_entry(one, "name") for one in wiring.sources},
+        "channels": {one.id: _config_entry(one, "id") for one in wiring.channels},
         "command": commands if len(commands) > 1 else commands[0],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
     write_whole(path, text)
 
 
-def _message(message: MessageConfig) -> dict[str, Any]:
+def _message_entry(message: MessageConfig) -> dict[str, Any]:
     """Return a command message's entry in the YAML."""
-    entry = _entry(replace(message, actuators=(), measured=None, bring_up=None))
+    entry = _config_entry(replace(message, actuators=(), measured=None, bring_up=None))
     for name in ("measured", "bring_up"):
         if (config := getattr(message, name)) is not None:
-            entry[name] = _entry(config)
+            entry[name] = _config_entry(config)
     if not message.constants:
         del entry["constants"]
-    return entry | {"actuators": {one.name: _entry(one, "name") for one in message.actuators}}
+    return entry | {
+        "actuators": {one.name: _config_entry(one, "name") for one in message.actuators}
+    }
 
 
-def _entry(config: Any, key: str = "") -> dict[str, Any]:
+def _config_entry(config: Any, key: str = "") -> dict[str, Any]:
     """Return a config's fields for YAML, without the field `key` and those that are None."""
     fields = {name: value for name, value in vars(config).items() if name != key}
     if fields.get("image") is not None:
         fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
     return {
-        "-inf" if name == "minus_inf" else name: _plain(value)
+        "-inf" if name == "minus_inf" else name: _yaml_value(value)
         for name, value in fields.items()
         if value is not None
     }
 
 
-def _plain(value: Any) -> Any:
+def _yaml_value(value: Any) -> Any:
     """Return a value for YAML."""
     if isinstance(value, ImageConfig | PoolConfig):
-        return _entry(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+        return _config_entry(value)
+    return [_yaml_value(one) for one in value] if isinstance(value, tuple) else value

@@ -19,9 +19,9 @@ import numpy as np
 
 from an_control.disturbance import draw_present
 from an_control.learning.dagger.image_patches.episodes import (
-    Episode,
-    as_seen,
-    pattern,
+    PatchEpisode,
+    draw_background,
+    draw_seen_frames,
     replace_grass,
 )
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
@@ -29,12 +29,12 @@ from an_control.policy.set_transformer import NORM_EPSILON
 from an_control.policy.vision.patch_attention import WHITE
 
 
-class Seen(NamedTuple):
+class CompressedViews(NamedTuple):
     """Views of B steps, compressed to K patches each.
 
     Patch 0 stands for all patches that show no change. They have one key and equal weights, so the
     mean of their values gives the same message and the same gradients. Where each different patch
-    is listed (`distinct`), patch 0 is empty.
+    is listed (`compress_equal_patches`), patch 0 is empty.
     """
 
     patches: np.ndarray
@@ -45,10 +45,10 @@ class Seen(NamedTuple):
     """(B, K) float32: how many patches each one stands for, 0 for none."""
 
 
-class Batch(NamedTuple):
+class PatchBatch(NamedTuple):
     """A batch of T steps of B rows with A actions."""
 
-    seen: Seen
+    seen: CompressedViews
     """The B * T views, row by row."""
     previous: np.ndarray
     """(B, T, A) float32: previous actions."""
@@ -61,10 +61,10 @@ class Batch(NamedTuple):
 
 
 @dataclass
-class Row:
+class PatchRow:
     """A row's episode, its next step, and how it is disturbed."""
 
-    episode: Episode
+    episode: PatchEpisode
     step: int
     """Index of the next step, among those in which the student acts."""
     seen: np.ndarray
@@ -79,7 +79,7 @@ class Row:
     """Whether left and right are exchanged."""
 
 
-class Batches:
+class PatchBatches:
     """An endless supply of batches: half of the rows play the newest episodes, half all episodes.
 
     A row of a student with memory continues to the end of its episode before it starts another. Its
@@ -88,17 +88,20 @@ class Batches:
     """
 
     def __init__(
-        self, episodes: Sequence[Episode], settings: PatchDaggerSettings, rng: np.random.Generator
+        self,
+        episodes: Sequence[PatchEpisode],
+        settings: PatchDaggerSettings,
+        rng: np.random.Generator,
     ) -> None:
         self._episodes, self._settings, self._rng = episodes, settings, rng
-        self._rows: list[Row | None] = [None] * settings.batch
+        self._rows: list[PatchRow | None] = [None] * settings.batch
 
-    def draw(self) -> Batch:
+    def next_batch(self) -> PatchBatch:
         """Return the next steps of all rows."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._has_ended(row) for row in self._rows])
         rows = [
-            self._begin(place, row) if begins[place] or row is None else row
+            self._start_row(place, row) if begins[place] or row is None else row
             for place, row in enumerate(self._rows)
         ]
         self._rows[:] = rows
@@ -109,48 +112,50 @@ class Batches:
             last = len(row.acted) - 1
             place = np.minimum(at, last)
             step = row.acted[place]
-            views.append(self._view(row, episode.frames[row.seen[place]]))
-            labels.append(self._turned(row, episode.labels[step]))
+            views.append(self._disturb_views(row, episode.frames[row.seen[place]]))
+            labels.append(self._mirror_actions(row, episode.labels[step]))
             previous = episode.actions[np.maximum(step - 1, 0)]
             if row.step == 0:
                 previous[0] = student.start
-            actions.append(self._turned(row, previous))
+            actions.append(self._mirror_actions(row, previous))
             counts.append(at <= last)
             row.step += settings.piece
         missing = np.repeat([row.missing for row in rows], settings.piece, axis=0)
-        shown_as = distinct if student.attention == "pma" else compact
+        shown_as = compress_equal_patches if student.attention == "pma" else compress_still_patches
         seen = shown_as(
             np.concatenate(views), student.patch, missing, settings.max_moving, self._rng
         )
-        return Batch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
+        return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
-    def _has_ended(self, row: Row | None) -> bool:
+    def _has_ended(self, row: PatchRow | None) -> bool:
         """Return whether the row needs a new episode or a new place in one."""
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
-    def _begin(self, place: int, last: Row | None) -> Row:
-        """Return the row for index `place` with a newly drawn episode and disturbances."""
+    def _start_row(self, number: int, previous_row: PatchRow | None) -> PatchRow:
+        """Return the row for index `number` with a newly drawn episode and disturbances."""
         settings, rng = self._settings, self._rng
-        newest = settings.newest if place % 2 else len(self._episodes)
+        newest = settings.newest if number % 2 else len(self._episodes)
         episode = self._episodes[-1 - int(rng.integers(min(newest, len(self._episodes))))]
         height, width = episode.frames.shape[1:]
         patch = settings.student.patch
-        at_start = last is not None and settings.student.memory > 0
+        at_start = previous_row is not None and settings.student.memory > 0
         drawn, stack = settings.draw_disturbance(rng), settings.student.stack
-        seen, acted = as_seen(len(episode.frames), stack, drawn, rng, repeats=settings.repeats)
+        seen, acted = draw_seen_frames(
+            len(episode.frames), stack, drawn, rng, repeats=settings.repeats
+        )
         patches = (height // patch) * (width // patch)
-        return Row(
+        return PatchRow(
             episode,
             0 if at_start else int(rng.integers(len(acted))),
             seen,
             acted,
             ~draw_present(rng, patches, drawn.missing.draw(rng)),
-            pattern(width, rng) if rng.random() < settings.backgrounds else None,
+            draw_background(width, rng) if rng.random() < settings.backgrounds else None,
             bool(settings.mirrored) and rng.random() < 0.5,
         )
 
-    def _view(self, row: Row, views: np.ndarray) -> np.ndarray:
+    def _disturb_views(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
         """Return views (T, f, H, W) with the row's mirroring and picture applied."""
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
@@ -158,7 +163,7 @@ class Batches:
             replace_grass(views, row.picture)
         return views
 
-    def _turned(self, row: Row, actions: np.ndarray) -> np.ndarray:
+    def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
         """Return actions (T, A), with signs changed if the row is mirrored."""
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
@@ -166,16 +171,16 @@ class Batches:
         return actions * signs
 
 
-def compact(
-    views: np.ndarray, patch: int, missing: np.ndarray, max_moving: int, rng: np.random.Generator
-) -> Seen:
+def compress_still_patches(
+    views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
+) -> CompressedViews:
     """Compress views: one mean for all patches without a change, and the patches with one.
 
     Args:
         views: (B, f, H, W) uint8.
         patch: side of a patch in pixels.
         missing: (B, N) True for patches that are left out.
-        max_moving: patches with a change to keep of each view, drawn at random.
+        max_patches: patches with a change to keep of each view, drawn at random.
         rng: draws them.
     """
     batch, stack, height, width = views.shape
@@ -183,29 +188,29 @@ def compact(
     changed = (views[:, 1:] != views[:, :1]).any(axis=1)
     moving = changed.reshape(batch, rows, patch, columns, patch).any(axis=(2, 4))
     moving = moving.reshape(batch, -1)
-    still, number = _mean_of(views[:, -1], patch, ~moving & ~missing)
+    still, number = _mean_layer_normed(views[:, -1], patch, ~moving & ~missing)
     moving &= ~missing
-    max_moving = min(max_moving, int(moving.sum(axis=1).max()))
-    order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_moving]
-    there = np.arange(max_moving) < moving.sum(axis=1, keepdims=True)
+    max_patches = min(max_patches, int(moving.sum(axis=1).max()))
+    order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_patches]
+    there = np.arange(max_patches) < moving.sum(axis=1, keepdims=True)
     cut = views.reshape(batch, stack, rows, patch, columns, patch).transpose(0, 2, 4, 1, 3, 5)
-    chosen = np.zeros((batch, 1 + max_moving, stack, patch, patch), np.uint8)
+    chosen = np.zeros((batch, 1 + max_patches, stack, patch, patch), np.uint8)
     chosen[:, 1:] = cut[np.arange(batch)[:, None], order // columns, order % columns]
     chosen[:, 1:] *= there[:, :, None, None, None]
     counts = np.concatenate([number[:, None], there], axis=1).astype(np.float32)
-    return Seen(chosen, still, counts)
+    return CompressedViews(chosen, still, counts)
 
 
-def distinct(
-    views: np.ndarray, patch: int, missing: np.ndarray, most: int, rng: np.random.Generator
-) -> Seen:
+def compress_equal_patches(
+    views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
+) -> CompressedViews:
     """Compress views: each different patch, with how often it occurs.
 
     Args:
         views: (B, f, H, W) uint8.
         patch: side of a patch in pixels.
         missing: (B, N) True for patches that are left out.
-        most: different patches to keep of each view, drawn at random.
+        max_patches: different patches to keep of each view, drawn at random.
         rng: draws them.
     """
     batch, stack, height, width = views.shape
@@ -215,7 +220,9 @@ def distinct(
     found = []
     for patches, gone in zip(as_one, missing, strict=True):
         _, places, numbers = np.unique(patches[~gone], return_index=True, return_counts=True)
-        chosen = rng.permutation(len(places))[:most] if len(places) > most else slice(None)
+        chosen = (
+            rng.permutation(len(places))[:max_patches] if len(places) > max_patches else slice(None)
+        )
         found.append((np.flatnonzero(~gone)[places[chosen]], numbers[chosen]))
     longest = max(len(places) for places, _ in found)
     chosen_patches = np.zeros((batch, 1 + longest, stack, patch, patch), np.uint8)
@@ -223,10 +230,12 @@ def distinct(
     for row, (places, numbers) in enumerate(found):
         chosen_patches[row, 1 : 1 + len(places)] = cut[row, places].reshape(-1, stack, patch, patch)
         counts[row, 1 : 1 + len(places)] = numbers
-    return Seen(chosen_patches, np.zeros((batch, patch**2), np.float32), counts)
+    return CompressedViews(chosen_patches, np.zeros((batch, patch**2), np.float32), counts)
 
 
-def _mean_of(frames: np.ndarray, patch: int, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_layer_normed(
+    frames: np.ndarray, patch: int, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean (B, p * p) of the layer-normed chosen patches, and their number (B,).
 
     Args:

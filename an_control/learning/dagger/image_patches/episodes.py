@@ -18,9 +18,13 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturbe
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import NOTHING, disturber, ids_of
+from an_control.learning.training_disturbances import (
+    NO_DISTURBANCE,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.policy import Policy
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
 
 ROAD_GRAY = 102.0
@@ -29,7 +33,7 @@ GRASS_GRAYS = (159, 177)
 """Lowest and highest gray value of CarRacing's grass; hardly anything else lies between."""
 
 
-def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
+def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random picture (side, side) uint8 of one to three blots, blocks, stripes or cuts.
 
     Half of the pictures are about as dark as the road, which makes the road hard to see.
@@ -38,36 +42,36 @@ def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
     shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
     for kind in rng.integers(4, size=rng.integers(1, 4)):
         contrast = np.exp(rng.uniform(np.log(5.0), np.log(100.0)))
-        shades += contrast * (_blots, _blocks, _stripes, _cuts)[kind](side, rng)
+        shades += contrast * (_draw_blots, _draw_blocks, _draw_stripes, _draw_cuts)[kind](side, rng)
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _cells(rng: np.random.Generator) -> np.ndarray:
+def _draw_cells(rng: np.random.Generator) -> np.ndarray:
     """Draw shades of 2 to 32 rows and columns of cells, log-uniform in both numbers."""
     rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
     return rng.standard_normal((rows, columns)).astype(np.float32)
 
 
-def _blots(side: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw smooth blots."""
-    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
-def _blocks(side: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw blocks of one shade each."""
-    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
-def _stripes(side: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw stripes in a random direction, bent by blots, with soft or hard edges."""
     down, across = np.mgrid[0:side, 0:side] / side
     angle = rng.uniform(0.0, np.pi)
     along = np.cos(angle) * down + np.sin(angle) * across
-    bent = rng.uniform(2.0, 15.0) * along + rng.uniform(0.0, 0.3) * _blots(side, rng)
+    bent = rng.uniform(2.0, 15.0) * along + rng.uniform(0.0, 0.3) * _draw_blots(side, rng)
     return np.asarray(np.tanh(rng.uniform(0.5, 5.0) * np.sin(2.0 * np.pi * bent)))
 
 
-def _cuts(side: int, rng: np.random.Generator) -> np.ndarray:
+def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw straight cuts through the picture, each with another shade on its far side."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))
@@ -86,7 +90,7 @@ def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
     np.copyto(view, picture, where=there)
 
 
-class Episode(NamedTuple):
+class PatchEpisode(NamedTuple):
     """A recorded episode of T steps."""
 
     frames: np.ndarray
@@ -101,7 +105,7 @@ class Episode(NamedTuple):
     """Share of the steps in which the teacher acted."""
 
 
-def record(
+def record_episode(
     env: gymnasium.Env[Any, Any],
     teacher: StateTeacher,
     policy: Policy | None,
@@ -109,7 +113,7 @@ def record(
     noise: float,
     rng: np.random.Generator,
     steps: int,
-) -> Episode:
+) -> PatchEpisode:
     """Record one episode.
 
     The policy's view is disturbed as `settings` say, and in a share `settings.backgrounds` of the
@@ -135,7 +139,7 @@ def record(
         policy.reset()
     policy_acts, picture = True, None
     if rng.random() < settings.backgrounds:
-        picture = pattern(inner.frames.shape[-1], rng)
+        picture = draw_background(inner.frames.shape[-1], rng)
     begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
     frames: list[np.ndarray] = []
     labels: list[np.ndarray] = []
@@ -151,7 +155,7 @@ def record(
             if picture is not None:
                 view = inner.frames.copy()
                 replace_grass(view, picture)
-                patches = cut(view, settings.student.patch)
+                patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.apply(patches, channels)
                 policy_acts = delivery.arrived or settings.repeats
@@ -169,19 +173,24 @@ def record(
         if teacher.hopeless:
             break
     done = np.array(labels, np.float32), np.array(actions, np.float32)
-    return Episode(np.array(frames), *done, episode.total, helped / len(frames))
+    return PatchEpisode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-CHANNEL = ids_of(1)
+CHANNEL = make_sorted_ids(1)
 
 
-def in_time(steps: int, stack: int) -> np.ndarray:
+def undisturbed_frames(steps: int, stack: int) -> np.ndarray:
     """Return (T, f): the indices of the frames that are seen at each undisturbed step."""
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
-def as_seen(
-    steps: int, stack: int, drawn: DisturbanceSettings, rng: np.random.Generator, *, repeats: bool
+def draw_seen_frames(
+    steps: int,
+    stack: int,
+    disturbance: DisturbanceSettings,
+    rng: np.random.Generator,
+    *,
+    repeats: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return which frames the student sees, and at which steps it acts, under disturbances.
 
@@ -191,7 +200,7 @@ def as_seen(
     Args:
         steps: number T of steps of the episode.
         stack: number f of frames that the student sees at once.
-        drawn: the disturbances.
+        disturbance: the disturbances.
         rng: decides all random numbers.
         repeats: whether the student also acts on frames that it has seen already. Otherwise it acts
             only when a frame arrives.
@@ -200,8 +209,8 @@ def as_seen(
         Indices (K, f) of the frames seen at each step in which the student acts, and these steps
             (K,).
     """
-    frames = in_time(steps, stack)
-    disturbing = disturber(1, replace(drawn, missing=NOTHING.missing), rng)
+    frames = undisturbed_frames(steps, stack)
+    disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
     delivery = DisturbedPatches(disturbing)

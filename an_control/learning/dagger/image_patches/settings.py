@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.training_disturbances import PatchFault, check_chances, draw, draw_each
+from an_control.learning.training_disturbances import (
+    PatchDisturbance,
+    check_probabilities,
+    draw_independently,
+    draw_one,
+)
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
@@ -47,9 +52,9 @@ class PatchDaggerSettings:
     """Learning rate at the end of the run."""
     noise: float = 0.1
     """Strength of the random walk on the first action, in every other episode."""
-    disturb: dict[PatchFault, Share] = field(default_factory=dict)
+    disturb: dict[PatchDisturbance, Share] = field(default_factory=dict)
     """Share of the student's episodes, and of the rows, that have each of these disturbances."""
-    faults: dict[PatchFault, Share] = field(default_factory=dict)
+    faults: dict[PatchDisturbance, Share] = field(default_factory=dict)
     """Probabilities of further disturbances, of which an episode or a row has one or none. The
     teacher always sees undisturbed readings."""
     max_moving: int = 144
@@ -78,7 +83,7 @@ class PatchDaggerSettings:
     """Episodes of a validation."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
 
     @property
     def repeats(self) -> bool:
@@ -93,9 +98,9 @@ class PatchDaggerSettings:
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
         """Draw the disturbances of an episode or a row."""
-        return draw(self.faults, rng).merged_with(draw_each(self.disturb, rng))
+        return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
-    def rate_of(self, number: int) -> float:
+    def learning_rate(self, number: int) -> float:
         """Return the learning rate of a round: constant for two thirds of the run, then falling."""
         left = 3.0 * (1.0 - number / max(1, self.rounds))
         return self.final_rate + (self.rate - self.final_rate) * min(1.0, left)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
@@ -27,7 +27,7 @@ NEVER = -1e9
 """Attention score of a missing patch."""
 
 
-class Memory(NamedTuple):
+class LstmHeadState(NamedTuple):
     """State of the head with the LSTM from tick to tick, for B episodes."""
 
     output: Tensor
@@ -43,8 +43,9 @@ class Memory(NamedTuple):
 class VisionStudent(nn.Module):
     """Torch module of the policy for image patches.
 
-    It takes patches (..., N, f, p, p) uint8, previous actions (..., A) and, optionally, a mask of
-    present patches (..., N). Weights start uniform within 1 / sqrt(fan-in).
+    It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
+    actions (..., A) and, optionally, a mask of present patches (..., N). The message (..., M, m)
+    has m numbers for each of M queries. Weights start uniform within 1 / sqrt(fan-in).
     """
 
     def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
@@ -57,16 +58,16 @@ class VisionStudent(nn.Module):
         if sizes.attention == "pma":
             self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
         arrays = random_model(sizes, seed).arrays
-        of_parts = {name for part in self._parts for name in part.arrays()}
+        of_parts = {name for part in self._set_layers for name in part.arrays()}
         self.weights = nn.ParameterDict(
             {
-                _key(name): nn.Parameter(torch.from_numpy(array))
+                _torch_name(name): nn.Parameter(torch.from_numpy(array))
                 for name, array in arrays.items()
                 if name not in of_parts
             }
         )
-        for part in self._parts:
-            part.begin_as(arrays)
+        for part in self._set_layers:
+            part.load_arrays(arrays)
         table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
@@ -75,7 +76,7 @@ class VisionStudent(nn.Module):
         self.register_buffer("places", torch.from_numpy(places.astype(np.float32)), False)
 
     @property
-    def _parts(self) -> list[SetEncoder | SetPooling]:
+    def _set_layers(self) -> list[SetEncoder | SetPooling]:
         """Return the optional encoder and pooling layers, where there are any."""
         return [part for part in (self.encoder, self.pooling) if part is not None]
 
@@ -86,15 +87,17 @@ class VisionStudent(nn.Module):
             ValueError: the model has other sizes.
         """
         if model.sizes != self.sizes:
-            raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {model.sizes}, but the student's are {self.sizes}"
+            )
         with torch.no_grad():
             for name, array in model.arrays.items():
-                if _key(name) in self.weights:
-                    self.weights[_key(name)].copy_(torch.tensor(array))
-        for part in self._parts:
-            part.begin_as(model.arrays)
+                if _torch_name(name) in self.weights:
+                    self.weights[_torch_name(name)].copy_(torch.tensor(array))
+        for part in self._set_layers:
+            part.load_arrays(model.arrays)
 
-    def begin_as(self, model: Model) -> None:
+    def load_arrays(self, model: Model) -> None:
         """Copy a model's weights; a memory that only the student has starts with no effect.
 
         Raises:
@@ -116,15 +119,15 @@ class VisionStudent(nn.Module):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights under their names in a model file."""
-        found = {name: array for part in self._parts for name, array in part.arrays().items()}
+        found = {name: array for part in self._set_layers for name, array in part.arrays().items()}
         return {
-            name: found[name] if name in found else array_of(self.array(name))
+            name: found[name] if name in found else to_array(self.array(name))
             for name in self.sizes.shapes()
         }
 
     def array(self, name: str) -> Tensor:
         """Return the parameter with this name in the model file."""
-        return self.weights[_key(name)]
+        return self.weights[_torch_name(name)]
 
     def message(
         self,
@@ -142,14 +145,14 @@ class VisionStudent(nn.Module):
             present: (..., N) False for missing patches; None: all are present. If none is present,
                 the message is that of no patches.
             counts: (..., N) how many patches each one stands for; None: one.
-            still: (..., p * p) mean of the layer-normed frames of the patches for which the first
-                one stands, all of which show no change; None if it stands for itself. Not used with
+            still: (..., p * p) if the first patch stands for all patches that show no change: the
+                mean of their layer-normed frames. None: it stands for itself. Not used with
                 pooling.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
-        weight, bias = self._norm("value_norm")
+        weight, bias = self._norm_weights("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
         if still is not None:
             mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
@@ -174,7 +177,7 @@ class VisionStudent(nn.Module):
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
         message = torch.relu(scores.softmax(-1) @ values)
-        weight, bias = self._norm("message_norm")
+        weight, bias = self._norm_weights("message_norm")
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
@@ -191,14 +194,16 @@ class VisionStudent(nn.Module):
         message = self.message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
-            return self.choose(message, previous, units)[0]
-        memory, actions = self.start(len(patches)), []
+            return self.score_actions(message, previous, units)[0]
+        memory, actions = self.initial_state(len(patches)), []
         for tick in message.unbind(1):
             action, memory = self.act(tick, memory)
             actions.append(action)
         return torch.stack(actions, 1)
 
-    def choose(self, message: Tensor, previous: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    def score_actions(
+        self, message: Tensor, previous: Tensor, units: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Run the convolving head.
 
         Args:
@@ -219,11 +224,11 @@ class VisionStudent(nn.Module):
         hidden = torch.relu(self._linear(image.flatten(1), "head.0.weight", "head.0.bias"))
         hidden = hidden.reshape(*message.shape[:-2], -1)
         if self.sizes.memory:
-            remembered, units = self._remember(torch.cat([hidden, previous], -1), units)
+            remembered, units = self._run_memory(torch.cat([hidden, previous], -1), units)
             hidden = torch.cat([hidden, remembered], -1)
         return self._linear(hidden, "head.1.weight", "head.1.bias"), units
 
-    def _remember(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    def _run_memory(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """Run the memory over inputs (B, T, i).
 
         Returns:
@@ -238,18 +243,18 @@ class VisionStudent(nn.Module):
         )
         return remembered, last.squeeze(0)
 
-    def start(self, episodes: int) -> Memory:
+    def initial_state(self, episodes: int) -> LstmHeadState:
         """Return the LSTM head's state at the start of episodes."""
         assert isinstance(self.sizes, TopPatchesSizes)
         sizes, new = self.sizes, self.table.new_zeros
-        return Memory(
+        return LstmHeadState(
             new(episodes, sizes.hidden),
             new(episodes, sizes.hidden),
             new(episodes, sizes.queries, sizes.message),
             new(episodes, 1, 1),
         )
 
-    def act(self, message: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def act(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
         """Run the head with the LSTM for one tick.
 
         No gradient passes through the choice of patches.
@@ -279,17 +284,17 @@ class VisionStudent(nn.Module):
         mixed = torch.cat([output, action], -1)
         hidden = self._linear(mixed, "mixing.0.weight", "mixing.0.bias").tanh()
         stays = self._linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
-        return action, Memory(output, cell, message, stays.unsqueeze(-1))
+        return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
     def _linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
         return functional.linear(x, self.array(weight), None if bias is None else self.array(bias))
 
-    def _norm(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+    def _norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
         if not self.sizes.norm_weights:
             return None, None
         return self.array(f"{name}.weight"), self.array(f"{name}.bias")
 
 
-def _key(name: str) -> str:
+def _torch_name(name: str) -> str:
     """Return a parameter's name in torch, which allows no dots."""
     return name.replace(".", "_")

@@ -18,7 +18,7 @@ from gymnasium.utils import seeding
 
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.system.compiled_cache import njit
-from an_control_sim.gym.environments import Batch
+from an_control_sim.gym.environments import EnvironmentBatch
 
 compiled_observe = njit(OBSERVE.signature, cache=True, error_model="numpy", nogil=True)
 compiled_advance = njit(ADVANCE.signature, cache=True, error_model="numpy", nogil=True)
@@ -28,8 +28,8 @@ F32 = np.float32
 
 
 @dataclass
-class Physics(Batch):
-    """Compiled physics of an environment; see `Batch`."""
+class ClassicControlBatch(EnvironmentBatch):
+    """Compiled physics of an environment; see `EnvironmentBatch`."""
 
     start: Callable[[int], np.ndarray]
     observe: Any
@@ -38,7 +38,7 @@ class Physics(Batch):
     steps: int
 
 
-def classic_control(env: gymnasium.Env[Any, Any]) -> Physics | None:
+def find_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
     """Return the compiled physics of an environment of gymnasium, or None if there are none.
 
     There are none if the environment was made with other than the default arguments.
@@ -180,8 +180,12 @@ def _advance_acrobot(state, action, reward, ended):
 
 
 PHYSICS = {
-    "CartPole-v1": Physics(_start_cartpole, _observe_cartpole, _advance_cartpole, 4, 500),
-    "Pendulum-v1": Physics(_start_pendulum, _observe_pendulum, _advance_pendulum, 2, 200),
-    "Acrobot-v1": Physics(_start_acrobot, _observe_acrobot, _advance_acrobot, 4, 500),
+    "CartPole-v1": ClassicControlBatch(
+        _start_cartpole, _observe_cartpole, _advance_cartpole, 4, 500
+    ),
+    "Pendulum-v1": ClassicControlBatch(
+        _start_pendulum, _observe_pendulum, _advance_pendulum, 2, 200
+    ),
+    "Acrobot-v1": ClassicControlBatch(_start_acrobot, _observe_acrobot, _advance_acrobot, 4, 500),
 }
 """Physics by gymnasium id."""

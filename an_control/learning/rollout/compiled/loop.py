@@ -16,30 +16,30 @@ from numba import typeof, types
 from an_control.learning.rollout.compiled.policies import (
     BATCH,
     F32,
-    act,
     add_hints,
     add_products,
     advance_cells,
     advance_stacks,
-    attend,
-    bias_scores,
-    close_message,
+    apply_attention,
+    apply_head,
+    apply_tanh,
+    compute_gate_inputs,
+    compute_small_attention,
+    compute_small_gates,
     drive_gates,
-    gate_inputs,
-    shift_of,
-    small_attention,
-    small_gates,
-    squash,
+    finish_message,
+    load_weights,
+    rounding_shift,
+    set_scores_to_bias,
     stack_readings,
     sum_message,
-    take_weights,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
-from an_control.policy.packed_weights import Form, Packed
+from an_control.policy.packed_weights import KernelOptions, PackedWeights
 from an_control.system.compiled_cache import njit
 
 
-class Conditions(NamedTuple):
+class RolloutConditions(NamedTuple):
     """Disturbance of E episodes with N channels; empty arrays have no effect.
 
     Attributes:
@@ -59,9 +59,9 @@ class Conditions(NamedTuple):
     hinted: np.ndarray
 
 
-def as_they_are() -> Conditions:
+def undisturbed_conditions() -> RolloutConditions:
     """Return conditions without any disturbance."""
-    return Conditions(
+    return RolloutConditions(
         order=np.zeros((0, 0, 0), np.int64),
         every=0,
         noise=np.zeros((0, 0, 0), F32),
@@ -80,7 +80,11 @@ ADVANCE = types.FunctionType(
 
 @njit(
     (
-        typeof(Packed(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
+        typeof(
+            PackedWeights(
+                NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), KernelOptions()
+            )
+        ),
         types.float32[:, :, ::1],
         OBSERVE,
         ADVANCE,
@@ -88,7 +92,7 @@ ADVANCE = types.FunctionType(
         types.int64,
         types.int64,
         types.int64,
-        typeof(as_they_are()),
+        typeof(undisturbed_conditions()),
         types.float64[:, ::1],
         types.int64[:, ::1],
     ),
@@ -96,7 +100,7 @@ ADVANCE = types.FunctionType(
     error_model="numpy",
     nogil=True,
 )
-def run(
+def run_rollouts(
     candidates,
     hints,
     observe,
@@ -163,7 +167,7 @@ def run(
                     following, active = following + 1, active + 1
                     if candidate != player[b]:
                         player[b] = candidate
-                        take_weights(candidates, candidate, b, rows, bias, weights, head)
+                        load_weights(candidates, candidate, b, rows, bias, weights, head)
                         for k in range(form.recurrent):
                             for g in range(gates):
                                 hidden[k, g, b] = rows[first + k, g, b]
@@ -228,35 +232,35 @@ def run(
         for b in range(BATCH):
             grid = max(size[b], ORDINARY) * count[b]
             if grid != grids[b]:
-                grids[b], shift[b] = grid, shift_of(grid)
+                grids[b], shift[b] = grid, rounding_shift(grid)
 
         if attends:
-            gate_inputs(form, rows, action, common, drive)
+            compute_gate_inputs(form, rows, action, common, drive)
             if not form.recurrent:
                 stack_readings(shown, readings)
                 advance_stacks(readings, common, drive, h)
             else:
                 if padded == 8 and inputs == 1 and told.shape[0] == 0:
-                    small_gates(shown, common, drive, hidden, h, z)
+                    compute_small_gates(shown, common, drive, hidden, h, z)
                 else:
                     drive_gates(shown, last, z, common, drive)
                     add_hints(z, told)
                     add_products(z, hidden, h)
-                    squash(z)
+                    apply_tanh(z)
                 advance_cells(z, h, c)
             if padded == 8 and not softmax:
-                small_attention(bias, weights, h, score)
+                compute_small_attention(bias, weights, h, score)
             else:
-                bias_scores(bias, score)
+                set_scores_to_bias(bias, score)
                 add_products(score, weights, h)
-                attend(softmax, score, work)
+                apply_attention(softmax, score, work)
             sum_message(form, score, shown, present, count, shift, sums, mass)
-            close_message(softmax, sums, mass, narrow, x)
+            finish_message(softmax, sums, mass, narrow, x)
         else:
             for i in range(slots):
                 for b in range(BATCH):
                     x[i, b] = np.float64(shown[i, b])
-        act(form, head, widths, x, y, action)
+        apply_head(form, head, widths, x, y, action)
 
         advance(state, action, reward, ended)
         for b in range(BATCH):

@@ -27,7 +27,7 @@ MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
-def take_weights(candidates, candidate, b, rows, bias, weights, head):
+def load_weights(candidates, candidate, b, rows, bias, weights, head):
     """Copy a candidate's weights into column `b` of the batch.
 
     The targets are `rows` (., 4d, B) of the gates, the scores' `bias` (M, B) and `weights` (K, M,
@@ -45,7 +45,7 @@ def take_weights(candidates, candidate, b, rows, bias, weights, head):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def gate_inputs(form, rows, action, common, drive):
+def compute_gate_inputs(form, rows, action, common, drive):
     """Compute the part of the gates that all channels share, and each channel's input weights.
 
     They go to `common` (4d, B) and `drive` (F, 4d, B). `rows` (., 4d, B) are the gates' weights in
@@ -148,8 +148,8 @@ def advance_stacks(readings, common, drive, h):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def small_gates(shown, common, drive, hidden, h, z):
-    """Compute `drive_gates`, `add_products` and `squash` in one pass, for one input and K = 8."""
+def compute_small_gates(shown, common, drive, hidden, h, z):
+    """Compute `drive_gates`, `add_products` and `apply_tanh` at once, for one input and K = 8."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -165,8 +165,11 @@ def small_gates(shown, common, drive, hidden, h, z):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def small_attention(bias, weights, h, score):
-    """Compute `bias_scores`, `add_products` and `attend` in one pass, for tanh and K = 8."""
+def compute_small_attention(bias, weights, h, score):
+    """Compute the attention from h in one pass, for tanh attention and K = 8.
+
+    It replaces `set_scores_to_bias`, `add_products` and `apply_attention`.
+    """
     for i in range(score.shape[0]):
         for q in range(score.shape[1]):
             for b in range(BATCH):
@@ -181,7 +184,7 @@ def small_attention(bias, weights, h, score):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def squash(z):
+def apply_tanh(z):
     """Apply tanh to the gates in place."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
@@ -204,7 +207,7 @@ def advance_cells(z, h, c):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def bias_scores(bias, score):
+def set_scores_to_bias(bias, score):
     """Set the scores (N, M, B) to their biases (M, B)."""
     channels, queries, _ = score.shape
     for i in range(channels):
@@ -214,7 +217,7 @@ def bias_scores(bias, score):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def attend(softmax, score, work):
+def apply_attention(softmax, score, work):
     """Replace the scores (N, M, B) by the attention; `work` (3, B) is scratch space for a softmax.
 
     The softmax sums every eighth query first and then these eight sums, as the compiled engine
@@ -282,7 +285,7 @@ def sum_message(form, score, shown, present, count, shift, sums, mass):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def close_message(softmax, sums, mass, narrow, message):
+def finish_message(softmax, sums, mass, narrow, message):
     """Compute the head's input (., B) float64 from the sums; `narrow` (M, B) is scratch space."""
     queries = sums.shape[0]
     if softmax:
@@ -303,13 +306,13 @@ def close_message(softmax, sums, mass, narrow, message):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def act(form, head, widths, x, y, action):
+def apply_head(form, head, widths, x, y, action):
     """Apply the head (., B) to its input `x` (W, B) and write the action (A, B).
 
     `x` and `y` are overwritten.
     """
     layers, at = len(widths), 0
-    inputs = (len(head) - _numbers_behind(widths)) // widths[0] - 1
+    inputs = (len(head) - _count_later_weights(widths)) // widths[0] - 1
     for layer in range(layers):
         width = widths[layer]
         for j in range(width):
@@ -339,7 +342,7 @@ def act(form, head, widths, x, y, action):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def _numbers_behind(widths):
+def _count_later_weights(widths):
     """Return the number of weights in a head's layers after the first one."""
     total = 0
     for layer in range(1, len(widths)):
@@ -348,10 +351,10 @@ def _numbers_behind(widths):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def shift_of(grid):
+def rounding_shift(grid):
     """Return the rounding shift for terms whose sum is at most `grid`.
 
-    The policy core's `round_terms` does the same.
+    The policy core's `shifter_for_sum` does the same.
     """
     _, bits = math.frexp(grid)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)

@@ -47,7 +47,7 @@ BEGINS = (0, 150, 165, 175, 182)
 that the paddle still moves when it hits the ball."""
 
 
-class Seen(NamedTuple):
+class ConsoleState(NamedTuple):
     """Console's memory at a step; `x` is 0 if no ball is in play."""
 
     x: int
@@ -55,43 +55,43 @@ class Seen(NamedTuple):
     paddle: int
 
     @classmethod
-    def of(cls, console: ALEInterface) -> Seen:
+    def from_console(cls, console: ALEInterface) -> ConsoleState:
         """Return the values in the console's memory."""
         memory = console.getRAM()
         y = int(memory[BALL_Y])
         return cls(int(memory[BALL_X]) if y else 0, y, int(memory[PADDLE_Y]))
 
 
-class Aim(NamedTuple):
+class PaddleAim(NamedTuple):
     """Place to which to hold the stick, from when the ball is at `begin`."""
 
     target: float
     begin: int = 0
 
 
-class Player:
+class PongPlayer:
     """Player that holds the stick down while the ball moves away, and aims while it approaches.
 
     The stick's place is not in the memory: it is estimated from the buttons and the paddle's moves.
     """
 
-    def __init__(self, seen: Seen) -> None:
-        self.aim = Aim(LOWEST)
+    def __init__(self, seen: ConsoleState) -> None:
+        self.aim = PaddleAim(LOWEST)
         self._stick = float(seen.paddle)
         self.last = seen
 
-    def comes(self, seen: Seen) -> bool:
-        """Return whether the ball approaches; call it before `move`."""
+    def is_approaching(self, seen: ConsoleState) -> bool:
+        """Return whether the ball approaches; call it before `choose_move`."""
         return bool(self.last.x) and seen.x > self.last.x
 
-    def move(self, seen: Seen, done: int) -> int:
+    def choose_move(self, seen: ConsoleState, done: int) -> int:
         """Return the next move.
 
         Args:
             seen: The console's memory.
             done: The move of the step before.
         """
-        comes, paddle = self.comes(seen), float(self.last.paddle)
+        comes, paddle = self.is_approaching(seen), float(self.last.paddle)
         for _ in range(2):
             paddle += (self._stick - paddle) / 2.0
             self._stick = min(max(self._stick + done * STICK / 2.0, HIGHEST), LOWEST)
@@ -119,36 +119,41 @@ class PongTeacher:
 
     def start(self) -> None:
         """Start a game."""
-        self._player = Player(Seen.of(self._console))
-        self._said: int | None = None
+        self._player = PongPlayer(ConsoleState.from_console(self._console))
+        self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
         """Return the action (6,) float32, one-hot, for the console's current state."""
-        seen = Seen.of(self._console)
-        done = _direction(self._env.button)
-        comes = self._player.comes(seen)
-        if comes and done != self._said:
-            self._player.aim, _ = self._best(self._player, seen, done, 1)
-        move = self._player.move(seen, done)
-        self._said = move if comes else None
+        seen = ConsoleState.from_console(self._console)
+        done = _move_of_button(self._env.button)
+        comes = self._player.is_approaching(seen)
+        if comes and done != self._last_move:
+            self._player.aim, _ = self._find_best_aim(self._player, seen, done, 1)
+        move = self._player.choose_move(seen, done)
+        self._last_move = move if comes else None
         action = np.zeros(6, np.float32)
         action[PLACES[move]] = 1.0
         return action
 
-    def _best(self, player: Player, seen: Seen, done: int, leg: int) -> tuple[Aim, float]:
+    def _find_best_aim(
+        self, player: PongPlayer, seen: ConsoleState, done: int, leg: int
+    ) -> tuple[PaddleAim, float]:
         """Return the best aim for the ball that approaches, and its value.
 
         A point is worth more the sooner it comes, a lost one the later. The console is restored.
         """
-        here, arrives = self._console.cloneState(), self._arrival(player.last, seen)
+        here, arrives = self._console.cloneState(), self._predict_arrival(player.last, seen)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
-        best = Aim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))), -1.0
+        best = (
+            PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
+            -1.0,
+        )
         for begin in BEGINS if leg == 1 else BEGINS[:1]:
-            for aim in sorted((Aim(one, begin) for one in near), key=player.aim.__ne__):
+            for aim in sorted((PaddleAim(one, begin) for one in near), key=player.aim.__ne__):
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._value(tried, seen, done, leg)
+                value = self._evaluate_aim(tried, seen, done, leg)
                 if value > best[1]:
                     best = aim, value
                 if value == 1.0 / leg:
@@ -158,46 +163,46 @@ class PongTeacher:
         self._console.restoreState(here)
         return best
 
-    def _arrival(self, last: Seen, seen: Seen) -> float:
+    def _predict_arrival(self, last: ConsoleState, seen: ConsoleState) -> float:
         """Return the row of the ball when it reaches the paddle."""
         here = self._console.cloneState()
         while last.x < seen.x < CONTACT_X:
             last, before = seen, last
-            self._act(STILL)
-            seen = Seen.of(self._console)
+            self._play_step(STILL)
+            seen = ConsoleState.from_console(self._console)
         self._console.restoreState(here)
         if seen.x < last.x:  # the paddle has hit the ball
             last, seen = before, last
         share = (CONTACT_X - last.x) / max(seen.x - last.x, 1)
-        return _reflected(last.y + share * (seen.y - last.y))
+        return _reflect_row(last.y + share * (seen.y - last.y))
 
-    def _value(self, player: Player, seen: Seen, done: int, leg: int) -> float:
+    def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
         """Return the value of an approaching ball: a point, or the value of the next return."""
         away = False
         for _ in range(LONGEST_RETURN):
-            done = player.move(seen, done)
-            if points := self._act(done):
+            done = player.choose_move(seen, done)
+            if points := self._play_step(done):
                 return points / leg
-            seen = Seen.of(self._console)
-            comes = player.comes(seen)
+            seen = ConsoleState.from_console(self._console)
+            comes = player.is_approaching(seen)
             if away and comes:
-                return self._best(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
+                return self._find_best_aim(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
             away = away or not comes
         return 0.0
 
-    def _act(self, move: int) -> float:
+    def _play_step(self, move: int) -> float:
         """Play a step with this move and return the points."""
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
-def _reflected(y: float) -> float:
+def _reflect_row(y: float) -> float:
     """Return the row of a ball that would be at row `y` if there were no walls."""
     span = BOTTOM - TOP
     along = (y - TOP) % (2.0 * span)
     return TOP + min(along, 2.0 * span - along)
 
 
-def _direction(button: Action) -> int:
+def _move_of_button(button: Action) -> int:
     """Return the move of a button: up, down or still."""
     if button in (Action.RIGHT, Action.RIGHTFIRE):
         return UP

@@ -19,14 +19,14 @@ NOISE_SD = 1.0
 _NOTHING, _NOISE = -1, -2
 
 
-class Cables:
+class SignalRouting:
     """The signal that each channel carries; at first its own.
 
     A signal may be carried by several channels.
 
     Args:
-        ids: the channels (N,).
-        seed: the seed of the noise.
+        ids: The channels (N,).
+        seed: The seed of the noise.
     """
 
     def __init__(self, ids: Sequence[str] = (), seed: int = 0) -> None:
@@ -59,10 +59,10 @@ class Cables:
         """Raise ValueError naming a channel or a signal that is not known."""
         for channel, signal in changes.items():
             if channel not in self._index:
-                raise ValueError(f"{channel!r} is no channel (allowed: {self._known()})")
+                raise ValueError(f"{channel!r} is not a channel (allowed: {self._known()})")
             if signal not in (NOISE, NOTHING) and signal not in self._index:
                 raise ValueError(
-                    f"{channel}: {signal!r} is no signal (allowed: {NOISE}, nothing, or one of"
+                    f"{channel}: {signal!r} is not a signal (allowed: {NOISE}, nothing, or one of"
                     f" {self._known()})"
                 )
 
@@ -70,10 +70,10 @@ class Cables:
         """Let channels carry other signals from now on.
 
         Args:
-            changes: by channel its new signal, or `NOISE` or `NOTHING`.
+            changes: By channel its new signal, or `NOISE` or `NOTHING`.
 
         Raises:
-            ValueError: a channel or a signal is not known.
+            ValueError: A channel or a signal is not known.
         """
         self.check(changes)
         words = {NOTHING: _NOTHING, NOISE: _NOISE}
@@ -95,14 +95,14 @@ class Cables:
         while nothing changes.
 
         Args:
-            values: the readings (n,) by signal.
-            ids: the ids (n,) of the signals.
+            values: The readings (n,) by signal.
+            ids: The ids (n,) of the signals.
 
         Returns:
             The readings (m,) by channel, and the ids (m,) of the channels.
         """
         if ids is not self._came:
-            self._place(tuple(ids))
+            self._map_ids(tuple(ids))
             self._came = tuple(ids) if not isinstance(ids, tuple) else ids
         if self._straight:
             return values, ids
@@ -111,7 +111,7 @@ class Cables:
             moved[self._noisy] = self._random.normal(0.0, NOISE_SD, len(self._noisy))
         return moved, self._names
 
-    def _place(self, ids: tuple[str, ...]) -> None:
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
         """Compute the places of the channels' readings, for as long as the same ids come."""
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())

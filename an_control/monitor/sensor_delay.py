@@ -14,19 +14,19 @@ import numpy as np
 
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
-from an_control.monitor.settings import LatenessSettings
+from an_control.monitor.settings import SensorDelaySettings
 
 
-class Lateness:
+class SensorDelay:
     """The estimated delay of the readings, and predictions across it.
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        settings: the tuned numbers of the delay's estimation.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        settings: The tuned numbers of the delay's estimation.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, settings: LatenessSettings) -> None:
+    def __init__(self, forward: ForwardModel, costs: Costs, settings: SensorDelaySettings) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._counts = ~forward.binary
         self.reset()
@@ -44,15 +44,15 @@ class Lateness:
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
     def next_tick(self, action: np.ndarray) -> np.ndarray:
-        """Record the last action (A,); return the action that this tick's readings follow."""
+        """TickRecord the last action (A,); return the action that this tick's readings follow."""
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
-    def following(self, action: np.ndarray) -> np.ndarray:
+    def next_delayed_action(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the next tick's readings follow, after this `action`."""
         return self._actions[-self.ticks] if self.ticks else action
 
-    def add(self, expectation: Expectation, signals: np.ndarray) -> None:
+    def note_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
         """Note a tick's signals (N,) by channel and their expectation, for `catch_up`.
 
         Missing signals are NaN.
@@ -79,15 +79,15 @@ class Lateness:
         both = Prediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
-        costs = self._costs.of_changes(reads - signals, both)
+        costs = self._costs.change_costs(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
-        if self._gains[other] > self._settings.enough:
+        if self._gains[other] > self._settings.has_share:
             self.ticks = other
             self._gains[:] = 0.0
 
-    def ahead(self, signals: np.ndarray) -> np.ndarray:
+    def predict_present(self, signals: np.ndarray) -> np.ndarray:
         """Return the predicted present signals (N,) from delayed `signals` (N,) by channel."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.expect(signals, self._actions[-age]).likeliest
