@@ -24,14 +24,14 @@ GROUPS = {
         "view": "show a running robot in the browser, and rewire it there",
         "rewire": "connect a running policy node's channels to other topics or fields",
     },
-    "Record": {
-        "replay": "compute a recording's commands again, and compare them",
-        "export": "write a recording's readings and commands as CSV or Parquet",
-    },
     "Evaluate": {
         "evaluate": "measure a model's return without ROS, by the paper's protocols",
         "info": "show what a model file holds",
         "bench": "measure speed and latency on this machine",
+    },
+    "Record": {
+        "replay": "compute a recording's commands again, and compare them",
+        "export": "write a recording's readings and commands as CSV or Parquet",
     },
     "Train": {
         "learn": "train a policy for any gymnasium environment: teacher, student, monitor and card",
