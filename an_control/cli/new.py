@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
-from an_control.system.files import write_whole
+from an_control.system.files import write_file
 from an_control.wiring import ChannelTable, load_wiring
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ class NewCommand:
     def _survey(self) -> Survey:
         """Return the topics of the running robot, or those of the bag."""
         if self.bag is None:
-            from an_control.commissioning.survey import survey
+            from an_control.commissioning.survey import survey_topics
 
             print(f"listening for {self.seconds:g} s", flush=True)
-            return survey(self.namespace, self.seconds)
+            return survey_topics(self.namespace, self.seconds)
         from rclpy.serialization import deserialize_message
 
         from an_control.commissioning.bag import survey_bag
@@ -134,7 +134,7 @@ class NewCommand:
     def _write(self, texts: Mapping[Path, str]) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            write_whole(path, text)
+            write_file(path, text)
             print(f"wrote {path}")
 
     def _report(

@@ -41,6 +41,7 @@ class ReplayCommand:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Replay, print where commands part and return the exit status."""
         require_packages("ros", "rclpy")
         require_packages("record", "mcap")
         if self.plot is not None:

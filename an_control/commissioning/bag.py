@@ -12,14 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from an_control.commissioning.listen import KEPT, Heard, Listened, Range, take_readings
+from an_control.commissioning.listen import (
+    KEPT,
+    HeardSource,
+    ListenResult,
+    ReadingRange,
+    take_readings,
+)
 from an_control.commissioning.survey import (
     COMMANDS,
     INSIDE,
+    SubscribedTopic,
     Survey,
-    Taken,
-    Topic,
-    concerns,
+    SurveyedTopic,
+    is_robots_own,
     note_message,
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagError, Entry
@@ -39,7 +45,7 @@ SENDER = "the bag"
 
 
 @dataclass
-class BagHeard(Heard):
+class BagHeard(HeardSource):
     """The messages of one source in a bag."""
 
     jumps: int = 0
@@ -53,9 +59,13 @@ class BagHeard(Heard):
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
-    def problem(self, seconds: float, control_hz: float) -> str:
+    def describe_problem(self, seconds: float, control_hz: float) -> str:
         """Return the problems of this source for a policy at `control_hz`, or ""."""
-        found = super().problem(seconds, control_hz).replace("no publisher", "is not in the bag")
+        found = (
+            super()
+            .describe_problem(seconds, control_hz)
+            .replace("no publisher", "is not in the bag")
+        )
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
         return "; ".join(filter(None, [found, jumps]))
 
@@ -110,7 +120,7 @@ class _Messages:
 
 def listen_to_bag(
     wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
-) -> tuple[Listened, list[str]]:
+) -> tuple[ListenResult, list[str]]:
     """Read a wiring's sources from a bag; return what was heard, and notes.
 
     Args:
@@ -127,7 +137,7 @@ def listen_to_bag(
     heard = {one.name: BagHeard(one) for one in wiring.sources}
     stamps = {name: stamp_reader(cls) for name, cls in table.message_classes.items()}
     names = {name: names_reader(cls) for name, cls in table.message_classes.items()}
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, ReadingRange] = {}
     readers: dict[str, list[str]] = {}
     begin_ns = now_ns = next_ns = 0
     reads, step_ns = 0, int(1e9 / wiring.rate_hz)
@@ -170,7 +180,7 @@ def listen_to_bag(
         for message in wiring.command.messages
         if any(_is_meant(message.topic, topic, namespace) for topic in counts)
     )
-    listened = Listened(
+    listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
         tuple(heard.values()),
         ranges,
@@ -221,7 +231,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
     """
     prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
     messages = _Messages(bag, deserialize)
-    topics: dict[str, Topic] = {}
+    topics: dict[str, SurveyedTopic] = {}
     taken: dict[str, str] = {}
     own = tuple(f"/{name}" for name in TYPES if "/" in name)
     nodes: set[str] = set()
@@ -230,7 +240,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])
             continue
-        if name not in messages.types or not concerns(name, prefix):
+        if name not in messages.types or not is_robots_own(name, prefix):
             continue
         if COMMANDS.search(PurePosixPath(name).name):
             taken[name] = entry.type
@@ -238,11 +248,12 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         cls = messages.class_of(entry.type)
         if cls is None:
             continue
-        topic = topics.setdefault(name, Topic(name, entry.type, (SENDER,)))
+        topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
         message = messages.read(entry)
         note_message(topic, message, stamp_reader(cls)(message) is not None, entry.log_ns / 1e9)
     for node in nodes:
         for name in INSIDE:
             topics.pop(f"{node}/{name}", None)
     heard = tuple(topics[name] for name in sorted(topics))
-    return Survey(heard, tuple(Taken(name, type_, (SENDER,)) for name, type_ in taken.items()))
+    commands = [SubscribedTopic(name, type_, (SENDER,)) for name, type_ in taken.items()]
+    return Survey(heard, tuple(commands))

@@ -207,7 +207,7 @@ class Recorder:
         self.event("wiring", file=controller.wiring.file, text=text)
 
     def wiring(self, wiring: Wiring) -> None:
-        """Number the sources as this wiring does."""
+        """Take the places of the sources from this wiring."""
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
     def read_model(self, path: str) -> _ModelFile:

@@ -329,7 +329,7 @@ class Replay:
                 self.controller.gate.reset()
 
     def _set_wiring(self, event: dict[str, Any]) -> None:
-        """The node reads a wiring file: the first, or again."""
+        """Load the wiring file that the node has read, for the first time or again."""
         path = self._folder / "wiring.yaml"
         path.write_text(event["text"], encoding="utf-8")
         self._wiring = load_wiring(path)
@@ -396,7 +396,7 @@ class Replay:
         self._swaps.clear()
 
     def _fail(self, event: dict[str, Any]) -> None:
-        """A tick failed before it had stepped: let it do so here, too."""
+        """Repeat a tick that failed before it had stepped."""
         if self.controller is None:
             return
         stamp_ns = event["stamp_ns"]
@@ -410,7 +410,7 @@ class Replay:
     # Messages and ticks
 
     def _store(self, entry: Entry) -> None:
-        """A message has come."""
+        """Store a message that has come."""
         assert self.controller is not None and self._session is not None
         self._count += 1
         reader = self._readers.get(entry.type)
@@ -465,7 +465,7 @@ class Replay:
             self.controller.table.store(name, *held[1:])
 
     def _step(self, numbers: tuple[int, ...]) -> None:
-        """A tick: read, estimate, decide; its command follows."""
+        """Make a tick: read, estimate, decide; its command follows."""
         assert self.controller is not None
         number, now_ns, stamp, _, previous, stepped, _ = numbers
         if self._head_only and not self.summary.ticks:
@@ -489,7 +489,7 @@ class Replay:
         self._tick = _Pending(number, readings)
 
     def _command(self, entry: Entry) -> ReplayedCommand | None:
-        """A command went out: decide on it again, compare, and take the recorded one as sent."""
+        """Decide on a command again, compare, and take the recorded one as sent."""
         assert self.controller is not None
         numbers, self._gate = self._gate, None
         names, recorded = read_joint_state(entry.data)
@@ -542,7 +542,7 @@ class Replay:
         return all(one.exact for one in self.controller.messages)
 
     def _filled(self, values: np.ndarray) -> np.ndarray:
-        """What the messages say (A,), where their fields hold less than a float64."""
+        """Return what the messages say (A,), where their fields hold less than a float64."""
         assert self.controller is not None
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.slices, strict=True):

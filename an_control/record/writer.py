@@ -21,7 +21,7 @@ from mcap.writer import Writer as McapWriter
 
 from an_control.record.definitions import definition
 from an_control.record.layout import ATTACHMENT, Entry, Head, Limits
-from an_control.system.files import write_whole
+from an_control.system.files import write_file
 
 METADATA = "metadata.yaml"
 METADATA_VERSION = 5
@@ -206,7 +206,7 @@ class BagFolder:
             ],
         }
         text = yaml.safe_dump({"rosbag2_bagfile_information": about}, sort_keys=False)
-        write_whole(self.folder / METADATA, text)
+        write_file(self.folder / METADATA, text)
 
 
 def _span(begin_ns: int, end_ns: int) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class Step:
 
 
 ALL = "*"
-"""As a step's key: every element. As the name of the last step: every number."""
+"""The key of a step that means every element; the name of a last step that means every number."""
 
 
 @dataclass(frozen=True)
@@ -355,8 +355,8 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
         Mark(
             ("latitude", "longitude", "altitude"),
             lambda message: message.status.status == -1,
-            "status.status is -1, by which the sender says that it has no fix: it counts again once"
-            " there is one",
+            "status.status is -1, by which the sender says that it has no fix: readings count again"
+            " once it has one",
         ),
     ),
 }
