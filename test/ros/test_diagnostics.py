@@ -59,7 +59,8 @@ def test_every_part_has_a_status_with_its_figures(stand):
         stand.step(step)
     parts = board.read()
     assert set(parts) == {
-        "policy", "gate", "watchdog", "e-stop", "wiring", "source joints", "source tilt",
+        "policy", "gate", "watchdog", "e-stop", "recording", "wiring",
+        "source joints", "source tilt",
     }  # fmt: skip
     policy = values(parts["policy"])
     assert policy["ticks"] == "30" and policy["model"] == str(stand.model)
