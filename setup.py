@@ -48,6 +48,9 @@ ROS = [
     "ros-trajectory-msgs",
 ]
 VIEW = ["tornado>=6.4", "msgspec>=0.18"]
+# 1.5 is the first that can finish a chunk at any time; it brings lz4 and zstandard.
+RECORD = ["mcap>=1.5"]
+EXPORT = [*RECORD, "pyarrow>=17"]
 BOX2D = "(platform_machine == 'x86_64' or sys_platform == 'darwin')"
 CAMERA = ["opencv-python-headless>=4.8"]
 # pybullet-arm64 is PyBullet for more interpreters and machines, under the same import name. What
@@ -91,6 +94,9 @@ TEST = [
     "colcon-common-extensions",
     "setuptools>=70.1,<80",
     *VIEW,
+    *EXPORT,
+    "rosbags>=0.10",
+    "mcap-ros2-support>=0.5",
     "playwright>=1.45",
     "axe-playwright-python>=0.1.4",
     "jsonschema>=4.18",
@@ -145,6 +151,8 @@ setup(
         "camera": CAMERA,
         "sim": SIM,
         "view": VIEW,
+        "record": RECORD,
+        "export": EXPORT,
         "train": TRAIN,
         "test": TEST,
         "docs": DOCS,

@@ -68,9 +68,9 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live, the sources. The open decisions
-    of a draft (comments that begin with SET) count as problems until they are deleted. Exit status
-    0: no problem; 1: a problem; 2: bad input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources. What a
+    draft leaves to be decided (a comment that begins with SET) is wrong until it is deleted. Exit
+    status 0: nothing is wrong; 1: something is; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -79,8 +79,10 @@ class CheckCommand:
     """A .safetensors model file."""
     live: bool = False
     """Listen to the running robot; nothing is sent."""
+    bag: Path | None = None
+    """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
     namespace: str = ""
-    """With --live, the robot's namespace."""
+    """With --live or --bag, the robot's namespace."""
     seconds: float = 5.0
     """With --live, for how long to listen."""
     json: OutputFile | None = None
@@ -90,9 +92,13 @@ class CheckCommand:
         """Check, print the findings and return the exit status."""
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
-        if self.namespace and not self.live:
-            raise InputError("--namespace: only with --live")
+        if self.namespace and not (self.live or self.bag):
+            raise InputError("--namespace: only with --live or --bag")
+        if self.live and self.bag:
+            raise InputError("give either --live or --bag")
         require_packages("ros", "rclpy")
+        if self.bag:
+            require_packages("record", "mcap")
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
@@ -107,6 +113,9 @@ class CheckCommand:
         else:
             self._check_model(wiring, table, model, found)
         heard = self._listen(wiring) if self.live else None
+        if self.bag is not None:
+            heard, said = self._read_bag(wiring, self.bag)
+            found.notes += said
         _list_channels(wiring, table, model, heard, found)
         _list_actuators(wiring, str(self.model), model, found)
         if heard is not None:
@@ -142,6 +151,19 @@ class CheckCommand:
         names = compare_channels(wiring, table.ids, model)
         watched = resolve_monitor(model, None) != "off"
         found.problems += describe_differences(names, str(self.model), watched=watched)
+
+    def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
+        """Return what the bag holds of the wiring's sources, and notes on it."""
+        from rclpy.serialization import deserialize_message
+
+        from an_control.commissioning.bag import listen_to_bag
+        from an_control.record.layout import BagError
+        from an_control.record.reader import Bag
+
+        try:
+            return listen_to_bag(wiring, Bag(path), self.namespace, deserialize_message)
+        except BagError as error:
+            raise InputError(f"--bag {error}") from error
 
     def _listen(self, wiring: Wiring) -> ListenResult:
         from an_control.commissioning.listen import listen

@@ -179,7 +179,7 @@ def _listen(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            _record_readings(table, ranges)
+            take_readings(table, ranges, time.monotonic_ns())
     for one in heard.values():
         _record_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
@@ -219,9 +219,9 @@ def _record_message(
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def _record_readings(table: ChannelTable, ranges: dict[str, ReadingRange]) -> None:
+def take_readings(table: ChannelTable, ranges: dict[str, ReadingRange], now_ns: int) -> None:
     """Take the readings, and record them in the channels' ranges."""
-    readings = table.read(time.monotonic_ns())
+    readings = table.read(now_ns)
     if readings.values.ndim > 1:
         return
     configs = table.configs
