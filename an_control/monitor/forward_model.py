@@ -156,12 +156,12 @@ class ForwardModel:
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        """Return `readings` (N,) in nominal order, with estimates where `missing`.
+        """Return `readings` (..., N) in nominal order, with estimates where `missing`.
 
-        `before` (N,) is what came of that in the tick before, `action` (A,) what followed it.
+        `before` (..., N) is what came of that in the tick before, `action` (..., A) followed it.
         """
         given = np.where(missing, before, readings)
-        x = np.concatenate([before, given, missing, action]).astype(F32)
+        x = np.concatenate([before, given, missing, action], -1).astype(F32)
         *hidden, (weight, bias) = self._imputation
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)

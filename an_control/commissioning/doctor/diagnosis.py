@@ -1,0 +1,657 @@
+"""The wiring doctor: which lines of a wiring are wrong, by what a forward model explains.
+
+Each fault of `wires` is compared with the wires as they are, by likelihood; the best one is taken
+over, and the search goes on from there. At the end each fault must still be needed. What the
+recording cannot tell apart is listed, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from an_control.commissioning.doctor.likelihood import Likelihood
+from an_control.commissioning.doctor.wires import (
+    FACTORS,
+    MAX_DELAY,
+    MOTOR_FACTORS,
+    UNITS,
+    Hypothesis,
+    Recording,
+    Wires,
+    exchanges,
+    groups_of,
+)
+from an_control.monitor.forward_model import ForwardModel
+
+
+@dataclass(frozen=True)
+class DoctorSettings:
+    """Tuned numbers of the doctor. Chosen on the Ant, a mobile base, a cheetah and a hopper
+    (`experiments/doctor`)."""
+
+    min_ticks: int = 60
+    """Ticks below which nothing is concluded."""
+    screened: int = 128
+    """Ticks by which all faults are compared."""
+    refined: int = 600
+    """Ticks by which the likeliest are compared, and their numbers fitted."""
+    finalists: int = 8
+    """Faults that are refined."""
+    max_faults: int = 8
+    """Faults of one recording at most."""
+    min_gain: float = 25.0
+    """Nats that a fault must explain, beside its penalty."""
+    min_tick_gain: float = 0.25
+    """The same in each tick, in the mean."""
+    min_share: float = 0.08
+    """Share of the present excess that a fault must explain: on a robot whose physics differ, many
+    faults explain a little."""
+    block: int = 20
+    """Ticks whose gains count as one: those of neighbours are alike."""
+    min_sigma: float = 3.5
+    """Standard errors by which the mean gain of the blocks must be above zero."""
+    near_gain: float = 0.92
+    """Share of the best fault's gain from which on another one is as likely, where their
+    difference is not clear by the blocks either."""
+    visible: float = 12.0
+    """Nats by which a reversed channel or motor must be worse, for it to count as seen."""
+    least_factor: float = 1.25
+    """Factor from which on a scale counts as wrong."""
+    misfit: float = 0.35
+    """Excess nats a tick and channel from which on physics differ, where no fault explains it."""
+
+
+DOCTOR = DoctorSettings()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Args:
+        kind: as of `Hypothesis`.
+        members: names of the channels or motors.
+        text: what is wrong, as text for a table.
+        correction: what it would become, as text, or what to do where no line of YAML can.
+        log_odds: nats by which it is likelier than that nothing of this is wrong.
+        factor: of the scale, where it changes.
+        offset: the new one, where it changes.
+        delay: ticks.
+        fixable: whether other numbers or fields in the wiring repair it.
+    """
+
+    kind: str
+    members: tuple[str, ...]
+    text: str
+    correction: str
+    log_odds: float
+    factor: float | None = None
+    offset: float | None = None
+    delay: int | None = None
+    fixable: bool = True
+
+    @property
+    def certainty(self) -> str:
+        """Return how sure it is in words."""
+        return "certain" if self.log_odds > 100 else "very likely" if self.log_odds > 30 else "likely"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor found in a recording.
+
+    Args:
+        findings: what is wrong, the surest first.
+        wires: as they should be, with all that can be repaired in a wiring.
+        unseen: channels and motors that this recording cannot tell of, with what would.
+        notes: what else there is to say.
+        lag: ticks by which all readings are late.
+        excess_before, excess_after: nats a tick above the usual, as configured and as it should be.
+        ticks: that were compared.
+        alternatives: faults that explain the recording as well as the first finding.
+    """
+
+    findings: tuple[Finding, ...]
+    wires: Wires
+    unseen: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    lag: int = 0
+    excess_before: float = 0.0
+    excess_after: float = 0.0
+    ticks: int = 0
+    alternatives: tuple[str, ...] = ()
+
+
+def diagnose(
+    recording: Recording, forward: ForwardModel, settings: DoctorSettings = DOCTOR
+) -> Diagnosis:
+    """Find what is wrong in the wiring by which this was recorded.
+
+    Args:
+        recording: of the model's channels, in its order; 5 to 20 s of a robot that moves.
+        forward: predicts them.
+        settings: of the search.
+    """
+    return _Search(recording, forward, settings).run()
+
+
+class _Search:
+    """The search in one recording."""
+
+    def __init__(
+        self, recording: Recording, forward: ForwardModel, settings: DoctorSettings
+    ) -> None:
+        self._recording, self._forward, self._settings = recording, forward, settings
+        self._nominal = Wires.from_recording(recording)
+        self._groups = groups_of(recording.ids, recording.groups)
+        motor_groups = groups_of(recording.actuators, None)
+        everything = tuple(range(len(recording.actuators)))
+        if len(everything) > 1 and everything not in motor_groups.values():
+            motor_groups["all motors"] = everything
+        self._motor_groups = motor_groups
+        self._fixed = forward.constant
+        raw = recording.raw
+        with np.errstate(all="ignore"):
+            self._span = np.nan_to_num(np.nanmax(raw, 0) - np.nanmin(raw, 0))
+        self._heard = ~np.isnan(raw).all(0)
+        self._binary = forward.binary
+
+    def run(self) -> Diagnosis:
+        """Return the diagnosis."""
+        settings, wires = self._settings, self._nominal
+        self._likelihood = self._with_lag(wires)
+        ticks = self._likelihood.sample(settings.refined)
+        if len(ticks) < settings.min_ticks:
+            note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
+            return Diagnosis((), wires, notes=(note,), ticks=len(ticks))
+        missing = ~self._heard
+        wires = replace(wires, unusable=wires.unusable | missing)
+        self._likelihood.impute(wires)
+        before = float(self._likelihood.excess(wires, ticks).sum())
+        taken: list[Hypothesis] = []
+        alternatives: tuple[str, ...] = ()
+        while len(taken) < settings.max_faults:
+            found, rivals = self._best(wires, ticks)
+            if found is None:
+                break
+            if not taken:
+                alternatives = tuple(self._text(one) for one in rivals)
+            taken.append(found)
+            wires = found.wires
+            self._likelihood.impute(wires)
+        wires = self._needed(self._changes(wires, taken), wires, ticks)
+        changes = self._changes(wires, taken)
+        reverted = [self._reverted(wires, one, one.members) for one in changes]
+        costs = self._likelihood.totals([wires, *reverted], ticks)
+        findings = [
+            self._finding(one, wires, float(cost - costs[0]))
+            for one, cost in zip(changes, costs[1:], strict=True)
+        ]
+        findings.sort(key=lambda one: -one.log_odds)
+        after = float(self._likelihood.excess(wires, ticks).sum())
+        return Diagnosis(
+            tuple(findings),
+            wires,
+            self._unseen(wires, ticks),
+            tuple(self._notes(after)),
+            self._likelihood.lag,
+            before,
+            after,
+            len(ticks),
+            alternatives,
+        )
+
+    def _with_lag(self, wires: Wires) -> Likelihood:
+        """Return the likelihood with the lag of all readings that explains them best."""
+        best, least = None, np.inf
+        for lag in range(MAX_DELAY + 1):
+            likelihood = Likelihood(self._forward, self._recording, lag)
+            ticks = likelihood.sample(self._settings.screened)
+            if len(ticks) < self._settings.min_ticks:
+                break
+            cost = float(likelihood.totals([wires], ticks)[0]) / len(ticks) + 2.0 * (lag > 0)
+            if cost < least:
+                best, least = likelihood, cost
+        return best or Likelihood(self._forward, self._recording)
+
+    # Faults
+
+    def _faults(self, wires: Wires) -> list[Hypothesis]:
+        """Return all faults that are compared from these wires on."""
+        return [*self._of_channels(wires), *self._of_groups(wires), *self._of_motors(wires)]
+
+    def _of_channels(self, wires: Wires) -> list[Hypothesis]:
+        found = []
+        usable = [k for k in range(len(wires.slots)) if not wires.unusable[k] and self._heard[k]]
+        for k in usable:
+            found.append(Hypothesis("sign", (k,), wires.scaled([k], -1.0)))
+            if self._binary[k]:
+                turned = wires.scaled([k], -1.0)
+                found.append(Hypothesis("inverted", (k,), turned.shifted(k, 1.0 - wires.offset[k])))
+            for factor in (*FACTORS, *(1.0 / one for one in FACTORS)):
+                found.append(Hypothesis("scale", (k,), wires.scaled([k], factor)))
+            for offset in self._offsets(wires, k):
+                found.append(Hypothesis("offset", (k,), wires.shifted(k, offset)))
+            for ticks in range(1, MAX_DELAY + 1):
+                found.append(Hypothesis("delay", (k,), wires.delayed(k, ticks)))
+            found.append(Hypothesis("unusable", (k,), wires.without(k)))
+        for a, b in combinations(usable, 2):
+            found.append(Hypothesis("swapped", (a, b), wires.permuted([a, b], [b, a])))
+        return found
+
+    def _offsets(self, wires: Wires, k: int) -> list[float]:
+        """Return offsets that a channel may have."""
+        raw = self._recording.raw[:, wires.slots[k]]
+        middle = float(np.nanmedian(raw)) * wires.scale[k]
+        shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
+        signals = raw * wires.scale[k]
+        spread = float(np.nanstd(signals)) or 0.1
+        offsets = [wires.offset[k] + sign * shift for shift in shifts for sign in (-1, 1)]
+        offsets += [wires.offset[k] + sign * shift * spread for shift in (1, 3) for sign in (-1, 1)]
+        if self._forward.imputes:
+            offsets.append(float(self._forward.typical[k]) - middle)
+            assert self._likelihood.imputed is not None
+            expected = float(np.median(self._likelihood.imputed[:, k]))
+            offsets.append(expected - middle)
+        return [one for one in offsets if one != wires.offset[k]]
+
+    def _of_groups(self, wires: Wires) -> list[Hypothesis]:
+        found = []
+        for name, members in self._groups.items():
+            usable = [k for k in members if not wires.unusable[k]]
+            if len(usable) < 2:
+                continue
+            found.append(Hypothesis("sign", tuple(usable), wires.scaled(usable, -1.0), name))
+            for factor in (*FACTORS, *(1.0 / one for one in FACTORS)):
+                scaled = wires.scaled(usable, factor)
+                found.append(Hypothesis("scale", tuple(usable), scaled, name))
+        for name, channels, others in exchanges(self._recording.ids, self._groups):
+            moved = wires.permuted(channels, others)
+            found.append(Hypothesis("permuted", channels, moved, name))
+        return found
+
+    def _of_motors(self, wires: Wires) -> list[Hypothesis]:
+        found, motors = [], range(len(wires.motors))
+        kinds = {-1.0: "motor reversed", 0.0: "motor dead"}
+        for members, name in [
+            *(((m,), "") for m in motors),
+            *((members, name) for name, members in self._motor_groups.items()),
+        ]:
+            if any(wires.gain[m] == 0.0 for m in members):
+                continue
+            for factor in MOTOR_FACTORS:
+                kind = kinds.get(factor, "motor gain")
+                found.append(Hypothesis(kind, members, wires.driven(members, factor), name))
+        for a, b in combinations(motors, 2):
+            crossed = wires.crossed([a, b], [b, a])
+            found.append(Hypothesis("motors swapped", (a, b), crossed))
+        for name, channels, others in exchanges(self._recording.actuators, self._motor_groups):
+            crossed = wires.crossed(channels, others)
+            found.append(Hypothesis("motors permuted", channels, crossed, name))
+        return found
+
+    # Comparing
+
+    def _best(
+        self, wires: Wires, ticks: np.ndarray
+    ) -> tuple[Hypothesis | None, list[Hypothesis]]:
+        """Return the fault that explains most, None where none explains enough, and its rivals."""
+        settings, likelihood = self._settings, self._likelihood
+        few = likelihood.sample(settings.screened)
+        faults = self._faults(wires)
+        gains = likelihood.totals([wires], few)[0] - likelihood.totals(
+            [one.wires for one in faults], few
+        )
+        gains = gains * (len(ticks) / len(few)) - [one.penalty for one in faults]
+        finalists = self._distinct(faults, gains)
+        refined = [self._refined(one, wires, ticks) for one in finalists]
+        now = likelihood.costs([wires], ticks)[0].sum(1)
+        costs = [likelihood.costs([one.wires], ticks)[0].sum(1) for one in refined]
+        scores = [float((now - cost).sum()) - one.penalty for one, cost in zip(refined, costs)]
+        order = np.argsort(scores)[::-1]
+        excess = max(0.0, float(likelihood.excess(wires, ticks).sum()))
+        best = int(order[0])
+        gain = now - costs[best]
+        if not self._explains(gain, refined[best].penalty, excess):
+            return None, []
+        rivals = []
+        for other in map(int, order[1:]):
+            if self._overlap(refined[other], refined[best]):
+                continue
+            difference = costs[other] - costs[best]
+            if scores[other] > settings.near_gain * scores[best] and not self._clear(difference):
+                rivals.append(refined[other])
+        return refined[best], rivals
+
+    def _distinct(self, faults: Sequence[Hypothesis], gains: np.ndarray) -> list[Hypothesis]:
+        """Return the finalists: the best of each kind and members, the best first."""
+        chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
+        for number in np.argsort(gains)[::-1]:
+            one = faults[number]
+            chosen.setdefault((one.kind, one.members, one.name), one)
+            if len(chosen) == self._settings.finalists:
+                break
+        return list(chosen.values())
+
+    def _overlap(self, one: Hypothesis, other: Hypothesis) -> bool:
+        """Return whether two faults say the same of the same members."""
+        same = one.of_motors is other.of_motors
+        return same and bool(set(one.members) & set(other.members))
+
+    def _explains(self, gain: np.ndarray, penalty: float, excess: float) -> bool:
+        """Return whether a fault that gains so many nats in each tick (K,) explains enough."""
+        settings = self._settings
+        total, mean = float(gain.sum()), float(gain.mean())
+        if total - penalty < settings.min_gain or mean < settings.min_tick_gain:
+            return False
+        if mean < settings.min_share * excess:
+            return False
+        return self._clear(gain)
+
+    def _clear(self, gain: np.ndarray) -> bool:
+        """Return whether the mean of the gains (K,) is clearly above zero."""
+        block = self._settings.block
+        count = len(gain) // block
+        if count < 3:
+            return float(gain.sum()) > self._settings.min_gain
+        blocks = gain[: count * block].reshape(count, block).mean(1)
+        error = float(blocks.std(ddof=1)) / np.sqrt(count)
+        return float(blocks.mean()) > self._settings.min_sigma * error
+
+    def _refined(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
+        """Return a fault with the numbers that explain most."""
+        if one.kind == "scale":
+            return self._refined_scale(one, wires, ticks)
+        if one.kind == "offset":
+            (k,) = one.members
+            offset = self._search_line(
+                lambda value: wires.shifted(k, value),
+                float(one.wires.offset[k]),
+                0.5 * abs(float(one.wires.offset[k] - wires.offset[k])) + 1e-3,
+                ticks,
+            )
+            return one._replace(wires=wires.shifted(k, offset))
+        if one.kind == "motor gain":
+            members = list(one.members)
+            first = float(one.wires.gain[members[0]] / wires.gain[members[0]])
+            log = self._search_line(
+                lambda value: wires.driven(members, float(np.exp(value))), np.log(first), 0.5, ticks
+            )
+            return one._replace(wires=wires.driven(members, float(np.exp(log))))
+        return one
+
+    def _refined_scale(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
+        members = list(one.members)
+        first = one.wires.scale[members[0]] / wires.scale[members[0]]
+        sign = np.sign(first)
+
+        def scaled(value: float) -> Wires:
+            return wires.scaled(members, float(sign * np.exp(value)))
+
+        log = self._search_line(scaled, float(np.log(abs(first))), 0.5, ticks)
+        fitted = scaled(log)
+        near = min((*UNITS, 10.0, 0.1, 2.0, 0.5), key=lambda unit: abs(log + np.log(unit)))
+        if abs(log + np.log(near)) < 0.1:
+            named = scaled(-np.log(near))
+            cost, least = self._likelihood.totals([named, fitted], ticks)
+            if cost < least + self._settings.min_gain:
+                fitted = named
+        return one._replace(wires=fitted)
+
+    def _search_line(self, wires_at, middle: float, step: float, ticks: np.ndarray) -> float:
+        """Return the value of least cost near `middle`."""
+        few = self._likelihood.sample(max(200, self._settings.screened))
+        for _ in range(5):
+            values = middle + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
+            costs = self._likelihood.totals([wires_at(value) for value in values], few)
+            best = int(costs.argmin())
+            middle = float(values[best])
+            step *= 1.0 if best in (0, len(values) - 1) else 0.35
+        return middle
+
+    def _text(self, one: Hypothesis) -> str:
+        """Return a fault as text."""
+        of = self._recording.actuators if one.of_motors else self._recording.ids
+        return f"{one.kind}: {one.name or ', '.join(of[m] for m in one.members)}"
+
+    # What is reported
+
+    def _needed(self, found: list[_Change], wires: Wires, ticks: np.ndarray) -> Wires:
+        """Return the wires without what turned out not to be needed beside the other changes."""
+        cost = self._likelihood.costs([wires], ticks)[0].sum(1)
+        for one in found:
+            for members in (one.members, *([(m,) for m in one.members] if one.parts else ())):
+                without = self._reverted(wires, one, members)
+                gain = self._likelihood.costs([without], ticks)[0].sum(1) - cost
+                if float(gain.sum()) < self._settings.min_gain or not self._clear(gain):
+                    wires = without
+                    cost = self._likelihood.costs([wires], ticks)[0].sum(1)
+        return wires
+
+    def _changes(self, wires: Wires, taken: Sequence[Hypothesis]) -> list[_Change]:
+        """Return how wires differ from those that are configured, changes that belong together."""
+        nominal, found = self._nominal, []
+        groups = [one.members for one in taken if one.of_group and not one.of_motors]
+        moved = np.flatnonzero(wires.slots != nominal.slots)
+        found += [_Change("slots", cycle) for cycle in _cycles(wires.slots, moved, taken)]
+        unusable = np.flatnonzero(wires.unusable & self._heard)
+        found += [_Change("unusable", (int(k),)) for k in unusable]
+        found += [_Change("delay", (int(k),)) for k in np.flatnonzero(wires.delay)]
+        shifted = ~np.isclose(wires.offset, nominal.offset)
+        factors = wires.scale / nominal.scale
+        found += [_Change("line", (int(k),)) for k in np.flatnonzero(shifted)]
+        scaled = [int(k) for k in np.flatnonzero(~np.isclose(factors, 1.0) & ~shifted)]
+        found += [
+            _Change("line", members, True)
+            for members in _together(scaled, factors, groups)
+        ]
+        groups = [one.members for one in taken if one.of_group and one.of_motors]
+        moved = np.flatnonzero(wires.motors != nominal.motors)
+        found += [_Change("motors", cycle) for cycle in _cycles(wires.motors, moved, taken, True)]
+        driven = [int(m) for m in np.flatnonzero(~np.isclose(wires.gain, 1.0))]
+        found += [_Change("gain", members, True) for members in _together(driven, wires.gain, groups)]
+        return found
+
+    def _reverted(self, wires: Wires, change: _Change, members: Sequence[int]) -> Wires:
+        """Return the wires with these members of a change as they are configured."""
+        return _with(wires, self._nominal, change.what, members)
+
+    def _finding(self, change: _Change, wires: Wires, log_odds: float) -> Finding:
+        """Return a change in words."""
+        recording, what = self._recording, change.what
+        of = recording.actuators if what in ("motors", "gain") else recording.ids
+        names = tuple(of[m] for m in change.members)
+        first = change.members[0]
+        if what in ("slots", "motors"):
+            slots = wires.slots if what == "slots" else wires.motors
+            from_ = ", ".join(f"{of[m]} from {of[slots[m]]}" for m in change.members)
+            pair = len(names) == 2
+            word = "motors" if what == "motors" else "channels"
+            kind = "swapped" if pair else "permuted"
+            kind = f"motors {kind}" if what == "motors" else kind
+            text = f"{names[0]} and {names[1]} are swapped" if pair else f"{len(names)} {word} are permuted"
+            return Finding(kind, names, text, from_, log_odds)
+        if what == "unusable":
+            stuck = self._span[wires.slots[first]] == 0.0
+            kind = "stuck" if stuck else "noise only"
+            text = "always reads the same" if stuck else "is unrelated to the robot's movements"
+            return Finding(
+                kind, names, text, "no line repairs this: look at the sensor, its cable and driver",
+                log_odds, fixable=False,
+            )  # fmt: skip
+        if what == "delay":
+            late = int(wires.delay[first])
+            return Finding(
+                "delay", names, f"{late} tick{'s' * (late > 1)} later than the others",
+                "no line repairs this: look at the driver's filter and rate",
+                log_odds, delay=late, fixable=False,
+            )  # fmt: skip
+        if what == "gain":
+            return self._motor_finding(names, float(wires.gain[first]), log_odds)
+        factor = float(wires.scale[first] / self._nominal.scale[first])
+        shifted = not np.isclose(wires.offset[first], self._nominal.offset[first])
+        offset = float(wires.offset[first]) if shifted else None
+        inverted = bool(self._binary[first]) and shifted and factor < 0
+        kind, text = _line_text(factor, offset, self._nominal, first, inverted)
+        correction = f"scale: {_number(wires.scale[first])}" if factor != 1.0 else ""
+        if len(names) > 1:
+            correction = f"scale times {_number(factor)}"
+        if offset is not None:
+            correction += f"{', ' if correction else ''}offset: {_number(offset)}"
+        return Finding(kind, names, text, correction, log_odds, factor, offset)
+
+    def _motor_finding(self, names: tuple[str, ...], gain: float, log_odds: float) -> Finding:
+        if gain == 0.0:
+            return Finding(
+                "motor dead", names, "does nothing",
+                "look at its power, its driver, and the name or index of its command",
+                log_odds, factor=0.0, fixable=False,
+            )  # fmt: skip
+        factor = 1.0 / gain
+        kind = "motor reversed" if np.isclose(gain, -1.0) else "motor gain"
+        text = "turns the wrong way"
+        if kind == "motor gain":
+            text = f"acts {abs(gain):.3g} times as strong as it should"
+            text += ", and the wrong way" if gain < 0 else ""
+        return Finding(kind, names, text, f"scale times {_number(factor)}", log_odds, factor)
+
+    def _unseen(self, wires: Wires, ticks: np.ndarray) -> dict[str, str]:
+        """Return the channels and motors that cannot be told from reversed ones, with what would."""
+        recording, settings = self._recording, self._settings
+        names, several, hints = [], [], []
+        for k, id_ in enumerate(recording.ids):
+            if not self._heard[k]:
+                names.append(id_)
+                several.append(wires)
+                hints.append("it was never read")
+            elif not wires.unusable[k]:
+                names.append(id_)
+                several.append(wires.scaled([k], -1.0))
+                still = self._span[wires.slots[k]] * abs(wires.scale[k]) < 1e-6
+                hints.append("it did not change: move the robot so that it does" if still else
+                             "move the robot further in it")  # fmt: skip
+        for m, name in enumerate(recording.actuators):
+            if wires.gain[m]:
+                names.append(f"motor {name}")
+                several.append(wires.driven([m], -1.0))
+                hints.append("let the policy use it, or try --move")
+        costs = self._likelihood.totals([wires, *several], ticks)
+        worse = costs[1:] - costs[0]
+        return {
+            name: hint
+            for name, hint, nats in zip(names, hints, worse, strict=True)
+            if nats < settings.visible
+        }
+
+    def _notes(self, excess: float) -> list[str]:
+        notes = []
+        if lag := self._likelihood.lag:
+            notes.append(
+                f"all readings are {lag} tick{'s' * (lag > 1)} late: no mistake of the wiring"
+            )
+        usual = self._settings.misfit * len(self._recording.ids)
+        if excess > usual:
+            notes.append(
+                f"the model explains the readings {excess:.0f} nats a tick worse than in its"
+                " validation, and no line of the wiring explains that: physics differ, or"
+                " something is wrong that is not tried here"
+            )
+        return notes
+
+
+class _Change(NamedTuple):
+    """Members whose wires differ from those that are configured, in one respect."""
+
+    what: str
+    """slots, line (scale and offset), delay, unusable, motors or gain."""
+    members: tuple[int, ...]
+    parts: bool = False
+    """Whether each member may also be as configured alone."""
+
+
+FIELDS = {
+    "slots": ("slots",),
+    "line": ("scale", "offset"),
+    "delay": ("delay",),
+    "unusable": ("unusable",),
+    "motors": ("motors",),
+    "gain": ("gain",),
+}
+
+
+def _with(wires: Wires, other: Wires, what: str, members: Sequence[int]) -> Wires:
+    """Return wires that are as the other ones in one respect of these members."""
+    changed = {}
+    for name in FIELDS[what]:
+        values = getattr(wires, name).copy()
+        values[list(members)] = getattr(other, name)[list(members)]
+        changed[name] = values
+    return replace(wires, **changed)
+
+
+def _cycles(
+    slots: np.ndarray, moved: np.ndarray, taken: Sequence[Hypothesis], motors: bool = False
+) -> list[tuple[int, ...]]:
+    """Return the members that changed places, those of one exchange together."""
+    left, found = set(moved.tolist()), []
+    for one in taken:
+        if one.kind in ("permuted", "motors permuted") and one.of_motors is motors:
+            members = tuple(m for m in one.members if m in left)
+            if members and {int(slots[m]) for m in members} == set(members):
+                found.append(members)
+                left -= set(members)
+    while left:
+        cycle = [left.pop()]
+        while (next_ := int(slots[cycle[-1]])) in left:
+            left.remove(next_)
+            cycle.append(next_)
+        found.append(tuple(sorted(cycle)))
+    return found
+
+
+def _together(
+    members: Sequence[int], factors: np.ndarray, groups: Sequence[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """Return the members by group, those of one group with the same factor together."""
+    left, found = list(members), []
+    for group in groups:
+        inside = [m for m in group if m in left]
+        if len(inside) > 1 and np.allclose(factors[inside], factors[inside[0]], rtol=0.02):
+            found.append(tuple(inside))
+            left = [m for m in left if m not in inside]
+    return found + [(m,) for m in left]
+
+
+def _line_text(
+    factor: float, offset: float | None, nominal: Wires, channel: int, inverted: bool
+) -> tuple[str, str]:
+    """Return the kind of a wrong scale or offset, and what is wrong, as text."""
+    if inverted:
+        return "inverted", "reads 1 where it should read 0, and 0 for 1"
+    texts, kind = [], "offset"
+    if np.isclose(factor, -1.0):
+        kind = "sign"
+        texts.append("has the wrong sign")
+    elif not np.isclose(factor, 1.0):
+        kind = "scale"
+        times = 1.0 / abs(factor)
+        texts.append(f"reads {times:.3g} times too much" if times > 1.0 else
+                     f"reads {1 / times:.3g} times too little")  # fmt: skip
+        units = [text for unit, text in UNITS.items() if abs(np.log(times / unit)) < 0.02]
+        texts += units[:1]
+        if factor < 0:
+            texts.append("with the wrong sign")
+    if offset is not None:
+        difference = offset - nominal.offset[channel]
+        texts.append(f"is off by {_number(-difference)}")
+    return kind, ", ".join(texts)
+
+
+def _number(value: float) -> str:
+    """Return a number as it stands in a wiring."""
+    return f"{float(f'{value:.7g}'):g}" if abs(value) < 1e-4 else f"{value:.7g}"

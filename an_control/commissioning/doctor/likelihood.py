@@ -1,0 +1,208 @@
+"""How well a forward model explains a recording under a set of wires, in nats.
+
+Each channel's prediction errors may all be larger by one factor, as on a robot that is heavier or
+whose sensors are noisy: so a fault must explain more than that the model is imprecise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from an_control.commissioning.doctor.wires import Recording, Wires
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.settings import FREEDOM, MONITOR
+from an_control.system.blas import one_blas_thread
+
+F32 = np.float32
+WIDENINGS = np.array([1.0, 1.5, 2.5, 4.0, 7.0, 15.0, 40.0, 120.0, 1000.0], F32)
+"""Factors by which a channel's errors may be larger than the model says."""
+BLOCK = 16
+"""Compared ticks that are widened by one factor."""
+ROWS = 4096
+"""Ticks that are predicted at once."""
+MAX_SQUARE = 1e12
+LEAST_STEP = 1e-3
+"""Scale of the changes of a channel of noise at least; a stuck one has no other."""
+
+
+class Likelihood:
+    """Costs of a recording under wires.
+
+    Args:
+        forward: a model of the recording's channels.
+        recording: what was read and commanded.
+        lag: ticks by which all readings are late.
+    """
+
+    def __init__(self, forward: ForwardModel, recording: Recording, lag: int = 0) -> None:
+        self.forward, self.recording, self.lag = forward, recording, lag
+        costs = MONITOR.costs
+        self._floor = np.where(forward.constant, costs.constant_floor, costs.floor).astype(F32)
+        self._binary, self._width = forward.binary, F32(costs.binary_scale)
+        self._costs = costs
+        begins = recording.starts.copy()
+        begins[:1] = True
+        self._episode = np.cumsum(begins)
+        follows = ~begins[1:]
+        for before in range(1, lag + 1):
+            follows &= np.concatenate([np.zeros(before, bool), ~begins[1:-before]])[: len(follows)]
+        self.ticks = np.flatnonzero(follows)
+        """(K,) the ticks whose next one is predicted."""
+        self.imputed: np.ndarray | None = None
+        """(T, N) estimates of each channel from the others, see `impute`."""
+        self._low, self._high = recording.clip.T.astype(F32)
+        self._as_configured = np.log(np.abs(recording.scale))
+        self._own = self._own_costs()
+
+    def sample(self, most: int) -> np.ndarray:
+        """Return `most` of the ticks, evenly spread, or all where there are fewer."""
+        if len(self.ticks) <= most:
+            return self.ticks
+        return self.ticks[np.linspace(0, len(self.ticks) - 1, most).astype(int)]
+
+    def signals(self, wires: Wires) -> np.ndarray:
+        """Return what would be read (T, N) float32 through these wires; NaN where missing."""
+        recording = self.recording
+        raw = recording.raw[:, wires.slots]
+        for channel in np.flatnonzero(wires.delay):
+            late = int(wires.delay[channel])
+            raw[:-late, channel] = raw[late:, channel]
+            same = self._episode[late:] == self._episode[:-late]
+            raw[:-late, channel][~same] = np.nan
+            raw[-late:, channel] = np.nan
+        signals = raw * wires.scale + wires.offset
+        signals = np.clip(signals, *recording.clip.T)
+        signals[:, wires.unusable] = np.nan
+        found: np.ndarray = signals.astype(F32)
+        return found
+
+    def actions(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
+        """Return the actions (K, A) float32 that moved the robot after these ticks (K,)."""
+        sent = self.recording.actions[ticks - self.lag]
+        found: np.ndarray = np.clip(sent[:, wires.motors] * wires.gain, -1.0, 1.0).astype(F32)
+        return found
+
+    def totals(self, several: Sequence[Wires], ticks: np.ndarray) -> np.ndarray:
+        """Return what the readings of these ticks (K,) cost (H,) under each of H sets of wires."""
+        found, step = [], max(1, ROWS // max(1, len(ticks)))
+        for first in range(0, len(several), step):
+            found.append(self.costs(several[first : first + step], ticks).sum((1, 2)))
+        return np.concatenate(found) if found else np.zeros(0)
+
+    @one_blas_thread
+    def costs(self, several: Sequence[Wires], ticks: np.ndarray) -> np.ndarray:
+        """Return the costs (H, K, N) of each tick and channel under each of H sets of wires."""
+        forward, next_ = self.forward, ticks + 1
+        signals = [self.signals(wires) for wires in several]
+        before = np.stack([one[ticks] for one in signals])
+        after = np.stack([one[next_] for one in signals])
+        actions = np.stack([self.actions(wires, ticks) for wires in several])
+        missing = np.isnan(before)
+        given = before
+        if missing.any():
+            stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
+            given = np.where(missing, stand_in, before)
+        prediction = forward.predict(given, actions)
+        scale = np.sqrt(prediction.scale**2 + self._floor)
+        ratio = (after - before - prediction.change) / scale
+        square = np.minimum(ratio * ratio, F32(MAX_SQUARE)) / F32(FREEDOM)
+        known = ~np.isnan(square)
+        square = np.where(known, square, F32(0.0))
+        wide = self._widening(square)
+        costs = 2.0 * np.log1p(square / wide**2) + np.log(wide) + np.log(scale)
+        if self._binary.any():
+            costs[..., self._binary] = self._binary_costs(
+                after[..., self._binary], prediction.chance[..., self._binary]
+            )
+        inside = (after > self._low) & (after < self._high)
+        factors = np.stack([np.log(np.abs(wires.scale)) for wires in several])
+        density = np.where(inside, factors[:, None], self._as_configured)
+        costs = np.where(known, costs - density, F32(0.0))
+        unusable = np.stack([wires.unusable for wires in several])
+        if unusable.any():
+            own = self._own[next_]
+            for number, wires in enumerate(several):
+                lost = np.flatnonzero(wires.unusable)
+                costs[number][:, lost] = own[:, wires.slots[lost]]
+        return costs
+
+    @staticmethod
+    def _widening(square: np.ndarray) -> np.ndarray:
+        """Return the factor (H, K, N) by which the errors of these squares are best widened.
+
+        It is one for each channel and each `BLOCK` ticks: a robot that has fallen is explained
+        badly from then on, not before.
+        """
+        ticks = square.shape[1]
+        firsts = np.arange(0, ticks, BLOCK)
+        lengths = np.diff(np.append(firsts, ticks))
+        least = 2.0 * np.add.reduceat(np.log1p(square), firsts, axis=1)
+        best = np.ones_like(least)
+        for factor in WIDENINGS[1:]:
+            wider = 2.0 * np.add.reduceat(np.log1p(square / factor**2), firsts, axis=1)
+            wider += lengths[:, None] * np.log(factor)
+            better = wider < least
+            least = np.where(better, wider, least)
+            best = np.where(better, factor, best)
+        widening = np.repeat(best, lengths, axis=1)
+        return widening
+
+    def excess(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
+        """Return by how much each channel costs (N,) more in a tick than where nothing is wrong."""
+        usable = ~wires.unusable
+        costs = self.costs([wires], ticks)[0].mean(0) + np.log(np.abs(wires.scale))
+        found: np.ndarray = np.where(usable, costs - self.forward.usual_costs, 0.0)
+        return found
+
+    @one_blas_thread
+    def impute(self, wires: Wires) -> None:
+        """Estimate each channel from all others, and what is missing, under these wires."""
+        forward = self.forward
+        signals = self.signals(wires)
+        if not forward.imputes:
+            held = np.zeros(signals.shape[1], F32)
+            self.imputed = np.empty_like(signals)
+            for tick, now in enumerate(signals):
+                held = np.where(np.isnan(now), held, now)
+                self.imputed[tick] = held
+            return
+        count = signals.shape[1]
+        alone = np.eye(count, dtype=bool)
+        actions = self.actions(wires, np.maximum(np.arange(len(signals)), self.lag))
+        before = np.tile(forward.typical, (count, 1)).astype(F32)
+        imputed = np.empty_like(signals)
+        for tick, now in enumerate(signals):
+            missing = alone | np.isnan(now)
+            action = np.broadcast_to(actions[max(0, tick - 1)], (count, actions.shape[1]))
+            now = np.broadcast_to(np.where(np.isnan(now), F32(0.0), now), (count, count))
+            before = forward.impute(before, action, now, missing).astype(F32)
+            imputed[tick] = before.diagonal()
+        self.imputed = imputed
+
+    def _own_costs(self) -> np.ndarray:
+        """Return what each slot's changes cost (T, N) were they noise of no meaning."""
+        raw = self.recording.raw
+        change = np.full_like(raw, np.nan)
+        change[1:] = np.diff(raw, axis=0)
+        change[self.recording.starts] = np.nan
+        size = np.abs(change)
+        with np.errstate(all="ignore"):
+            typical = np.nan_to_num(np.nanmedian(size, 0)) if len(size) > 1 else np.zeros(0)
+        least = np.where(self._binary, self._width, F32(LEAST_STEP))
+        scale = np.maximum(typical, least / np.abs(self.recording.scale))
+        costs = 2.0 * np.log1p((change / scale) ** 2 / FREEDOM) + np.log(scale)
+        return np.nan_to_num(costs)
+
+    def _binary_costs(self, reads: np.ndarray, chance: np.ndarray) -> np.ndarray:
+        """Return the costs of channels that read 0 or 1, by the chance that they read 1."""
+        least = F32(self._costs.min_probability)
+        likely = np.clip(chance, least, 1.0 - least)
+        one, zero = (
+            1.0 / (1.0 + ((reads - level) / self._width) ** 2 / FREEDOM) ** 2
+            for level in (F32(1.0), F32(0.0))
+        )
+        mixed = likely * one + (1.0 - likely) * zero + F32(self._costs.min_likelihood)
+        found: np.ndarray = np.log(self._width) - np.log(mixed)
+        return found
