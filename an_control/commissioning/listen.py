@@ -15,6 +15,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
+from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, Turning
 from an_control.ros.graph import (
     DISCOVERY_S,
@@ -135,8 +136,10 @@ class Listened:
     """Why nobody would hear commands, or who else commands."""
 
 
-def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
-    """Listen to a wiring's sources in a namespace.
+def listen(
+    wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
+) -> Listened:
+    """Listen to a wiring's sources in a namespace; let `recorder` record meanwhile.
 
     WiringError where it does not fit its types, ValueError where that is no namespace.
     """
@@ -145,19 +148,25 @@ def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _listen(node, executor, table, seconds)
+            return _listen(node, executor, table, seconds, recorder)
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
 def _listen(
-    node: Node, executor: SingleThreadedExecutor, table: ChannelTable, seconds: float
+    node: Node,
+    executor: SingleThreadedExecutor,
+    table: ChannelTable,
+    seconds: float,
+    recorder: LiveRecorder | None,
 ) -> Listened:
     wiring = table.wiring
     heard = {one.name: Heard(one) for one in wiring.sources}
     ranges: dict[str, Range] = {}
     inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1, informed=True)
+    if recorder is not None:
+        recorder.open(node)
     find(node, executor, [one.topic for one in wiring.sources])
     until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
     while (now_s := time.monotonic()) < until_s:
@@ -171,6 +180,8 @@ def _listen(
     missing = table.why_missing(time.monotonic_ns())
     said = [_command(node, message) for message in wiring.command.messages]
     inputs.close()
+    if recorder is not None:
+        recorder.close()
     return Listened(
         seconds,
         tuple(heard.values()),

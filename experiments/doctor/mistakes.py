@@ -120,7 +120,7 @@ class Robot:
     def _read(self, file: Path) -> None:
         wiring = load_wiring(file)
         for config in wiring.channels:
-            before, _, after = config.id.partition("*")
+            before, _, _ = config.id.partition("*")
             members = [
                 place
                 for place, id_ in enumerate(self.ids)
@@ -176,9 +176,10 @@ class Robot:
                 raw = wired.readings(values, first)
                 if tick.arrived or action is None:
                     seen, present = self._seen(raw, read_as)
-                    action = self.policy.step_array(seen[present], tuple(
-                        name for name, there in zip(self.ids, present, strict=True) if there
-                    ))
+                    action = self.policy.step_array(
+                        seen[present],
+                        tuple(name for name, there in zip(self.ids, present, strict=True) if there),
+                    )
                 sent = self._sent(action, read_as)
                 if ticks is None or len(raws) < ticks:
                     raws.append(raw)

@@ -19,6 +19,7 @@ from an_control.commissioning.doctor.wires import (
     FACTORS,
     MAX_DELAY,
     MOTOR_FACTORS,
+    ROUND,
     UNITS,
     Hypothesis,
     Recording,
@@ -36,7 +37,7 @@ class DoctorSettings:
 
     min_ticks: int = 60
     """Ticks below which nothing is concluded."""
-    screened: int = 128
+    screened: int = 96
     """Ticks by which all faults are compared."""
     refined: int = 600
     """Ticks by which the likeliest are compared, and their numbers fitted."""
@@ -58,6 +59,16 @@ class DoctorSettings:
     near_gain: float = 0.92
     """Share of the best fault's gain from which on another one is as likely, where their
     difference is not clear by the blocks either."""
+    near_unit: float = 0.3
+    """Logarithm of a scale's distance from a unit or a round number, up to which it may be that:
+    a robot that has fallen moves as the model does not expect, which bends the fit."""
+    unit_share: float = 0.95
+    """Share of the fitted scale's gain that the unit must have."""
+    near_offset: float = 0.05
+    """Distance from an offset of another channel, up to which an offset is taken for that."""
+    explained: float = 0.3
+    """Excess nats of the worst channel up to which nothing more is sought, once a fault is found
+    and all channels together cost what is usual."""
     visible: float = 12.0
     """Nats by which a reversed channel or motor must be worse, for it to count as seen."""
     least_factor: float = 1.25
@@ -98,7 +109,9 @@ class Finding:
     @property
     def certainty(self) -> str:
         """Return how sure it is in words."""
-        return "certain" if self.log_odds > 100 else "very likely" if self.log_odds > 30 else "likely"
+        return (
+            "certain" if self.log_odds > 100 else "very likely" if self.log_odds > 30 else "likely"
+        )
 
 
 @dataclass(frozen=True)
@@ -156,9 +169,9 @@ class _Search:
         self._motor_groups = motor_groups
         self._fixed = forward.constant
         raw = recording.raw
-        with np.errstate(all="ignore"):
-            self._span = np.nan_to_num(np.nanmax(raw, 0) - np.nanmin(raw, 0))
         self._heard = ~np.isnan(raw).all(0)
+        self._span = np.zeros(raw.shape[1])
+        self._span[self._heard] = np.ptp(np.nan_to_num(raw[:, self._heard]), 0)
         self._binary = forward.binary
 
     def run(self) -> Diagnosis:
@@ -184,6 +197,9 @@ class _Search:
             taken.append(found)
             wires = found.wires
             self._likelihood.impute(wires)
+            excess = self._likelihood.excess(wires, ticks)
+            if excess.sum() < 0.0 and excess.max() < settings.explained:
+                break
         wires = self._needed(self._changes(wires, taken), wires, ticks)
         changes = self._changes(wires, taken)
         reverted = [self._reverted(wires, one, one.members) for one in changes]
@@ -198,7 +214,7 @@ class _Search:
             tuple(findings),
             wires,
             self._unseen(wires, ticks),
-            tuple(self._notes(after)),
+            tuple(self._notes(after, bool(findings))),
             self._likelihood.lag,
             before,
             after,
@@ -297,9 +313,7 @@ class _Search:
 
     # Comparing
 
-    def _best(
-        self, wires: Wires, ticks: np.ndarray
-    ) -> tuple[Hypothesis | None, list[Hypothesis]]:
+    def _best(self, wires: Wires, ticks: np.ndarray) -> tuple[Hypothesis | None, list[Hypothesis]]:
         """Return the fault that explains most, None where none explains enough, and its rivals."""
         settings, likelihood = self._settings, self._likelihood
         few = likelihood.sample(settings.screened)
@@ -312,7 +326,10 @@ class _Search:
         refined = [self._refined(one, wires, ticks) for one in finalists]
         now = likelihood.costs([wires], ticks)[0].sum(1)
         costs = [likelihood.costs([one.wires], ticks)[0].sum(1) for one in refined]
-        scores = [float((now - cost).sum()) - one.penalty for one, cost in zip(refined, costs)]
+        scores = [
+            float((now - cost).sum()) - one.penalty
+            for one, cost in zip(refined, costs, strict=True)
+        ]
         order = np.argsort(scores)[::-1]
         excess = max(0.0, float(likelihood.excess(wires, ticks).sum()))
         best = int(order[0])
@@ -375,6 +392,9 @@ class _Search:
                 0.5 * abs(float(one.wires.offset[k] - wires.offset[k])) + 1e-3,
                 ticks,
             )
+            for known in {*self._nominal.offset, *-self._nominal.offset}:
+                if abs(offset - known) < self._settings.near_offset and known != wires.offset[k]:
+                    offset = float(known)
             return one._replace(wires=wires.shifted(k, offset))
         if one.kind == "motor gain":
             members = list(one.members)
@@ -395,11 +415,11 @@ class _Search:
 
         log = self._search_line(scaled, float(np.log(abs(first))), 0.5, ticks)
         fitted = scaled(log)
-        near = min((*UNITS, 10.0, 0.1, 2.0, 0.5), key=lambda unit: abs(log + np.log(unit)))
-        if abs(log + np.log(near)) < 0.1:
+        near = min((*UNITS, *ROUND), key=lambda unit: abs(log + np.log(unit)))
+        if abs(log + np.log(near)) < self._settings.near_unit:
             named = scaled(-np.log(near))
-            cost, least = self._likelihood.totals([named, fitted], ticks)
-            if cost < least + self._settings.min_gain:
+            now, as_named, as_fitted = self._likelihood.totals([wires, named, fitted], ticks)
+            if now - as_named > self._settings.unit_share * (now - as_fitted):
                 fitted = named
         return one._replace(wires=fitted)
 
@@ -446,15 +466,14 @@ class _Search:
         factors = wires.scale / nominal.scale
         found += [_Change("line", (int(k),)) for k in np.flatnonzero(shifted)]
         scaled = [int(k) for k in np.flatnonzero(~np.isclose(factors, 1.0) & ~shifted)]
-        found += [
-            _Change("line", members, True)
-            for members in _together(scaled, factors, groups)
-        ]
+        found += [_Change("line", members, True) for members in _together(scaled, factors, groups)]
         groups = [one.members for one in taken if one.of_group and one.of_motors]
         moved = np.flatnonzero(wires.motors != nominal.motors)
         found += [_Change("motors", cycle) for cycle in _cycles(wires.motors, moved, taken, True)]
         driven = [int(m) for m in np.flatnonzero(~np.isclose(wires.gain, 1.0))]
-        found += [_Change("gain", members, True) for members in _together(driven, wires.gain, groups)]
+        found += [
+            _Change("gain", members, True) for members in _together(driven, wires.gain, groups)
+        ]
         return found
 
     def _reverted(self, wires: Wires, change: _Change, members: Sequence[int]) -> Wires:
@@ -474,7 +493,11 @@ class _Search:
             word = "motors" if what == "motors" else "channels"
             kind = "swapped" if pair else "permuted"
             kind = f"motors {kind}" if what == "motors" else kind
-            text = f"{names[0]} and {names[1]} are swapped" if pair else f"{len(names)} {word} are permuted"
+            text = (
+                f"{names[0]} and {names[1]} are swapped"
+                if pair
+                else f"{len(names)} {word} are permuted"
+            )
             return Finding(kind, names, text, from_, log_odds)
         if what == "unusable":
             stuck = self._span[wires.slots[first]] == 0.0
@@ -521,7 +544,7 @@ class _Search:
         return Finding(kind, names, text, f"scale times {_number(factor)}", log_odds, factor)
 
     def _unseen(self, wires: Wires, ticks: np.ndarray) -> dict[str, str]:
-        """Return the channels and motors that cannot be told from reversed ones, with what would."""
+        """Return what reversed would be as likely, by name, with what would show it."""
         recording, settings = self._recording, self._settings
         names, several, hints = [], [], []
         for k, id_ in enumerate(recording.ids):
@@ -548,14 +571,19 @@ class _Search:
             if nats < settings.visible
         }
 
-    def _notes(self, excess: float) -> list[str]:
+    def _notes(self, excess: float, found: bool) -> list[str]:
         notes = []
         if lag := self._likelihood.lag:
             notes.append(
                 f"all readings are {lag} tick{'s' * (lag > 1)} late: no mistake of the wiring"
             )
         usual = self._settings.misfit * len(self._recording.ids)
-        if excess > usual:
+        if excess > usual and found:
+            notes.append(
+                f"beside that the readings cost {excess:.0f} nats a tick more than usual, as those"
+                " of a robot that has fallen do: correct the wiring, then check again"
+            )
+        elif excess > usual:
             notes.append(
                 f"the model explains the readings {excess:.0f} nats a tick worse than in its"
                 " validation, and no line of the wiring explains that: physics differ, or"

@@ -188,8 +188,9 @@ class Likelihood:
         change[1:] = np.diff(raw, axis=0)
         change[self.recording.starts] = np.nan
         size = np.abs(change)
-        with np.errstate(all="ignore"):
-            typical = np.nan_to_num(np.nanmedian(size, 0)) if len(size) > 1 else np.zeros(0)
+        known = ~np.isnan(size).all(0)
+        typical = np.zeros(raw.shape[1])
+        typical[known] = np.nanmedian(size[:, known], 0)
         least = np.where(self._binary, self._width, F32(LEAST_STEP))
         scale = np.maximum(typical, least / np.abs(self.recording.scale))
         costs = 2.0 * np.log1p((change / scale) ** 2 / FREEDOM) + np.log(scale)

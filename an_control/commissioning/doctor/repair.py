@@ -72,7 +72,9 @@ class Repair:
             same = np.allclose(factor, factor[0]) and np.allclose(shift, shift[0])
             changed = not (np.allclose(factor, 1.0) and np.allclose(shift, recording.offset[own]))
             if changed and not same:
-                names = ", ".join(recording.ids[k] for k in members if factor[members.index(k)] != 1)
+                names = ", ".join(
+                    recording.ids[k] for k in members if factor[members.index(k)] != 1
+                )
                 self.left.append(f"channels.{config.id}: {names or 'some elements'} need a line of"
                                  " their own")  # fmt: skip
                 continue
@@ -127,7 +129,9 @@ class Repair:
             own, field = by_name[name], by_name[other].field
             if field is None:
                 field = _element(message.field or "", other, list(by_name).index(other))
-            path: tuple[Any, ...] = ("command", place) if len(command.messages) > 1 else ("command",)
+            path: tuple[Any, ...] = (
+                ("command", place) if len(command.messages) > 1 else ("command",)
+            )
             self._set((*path, "actuators", own.name), "field", _quoted(field))
 
     def _set(self, path: tuple[Any, ...], key: str, value: str) -> None:
@@ -173,4 +177,4 @@ def _quoted(text: str) -> str:
 
 def _number(value: float) -> str:
     """Return a number with as many digits as matter."""
-    return f"{value:.7g}"
+    return f"{value:.9g}"

@@ -61,9 +61,7 @@ class Recording:
         clip = np.tile([-np.inf, np.inf], (count, 1)) if clip is None else np.asarray(clip, float)
         names = tuple(actuators) or tuple(f"action.{i}" for i in range(actions.shape[1]))
         raw = (np.asarray(readings, float) - offset) / scale
-        return cls(
-            tuple(ids), raw, np.asarray(actions), scale, offset, clip, starts, names, groups
-        )
+        return cls(tuple(ids), raw, np.asarray(actions), scale, offset, clip, starts, names, groups)
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,8 @@ UNITS = {
     0.01: "hundreds, such as metres instead of centimetres",
 }
 """By how many times too large a reading is, what its unit may be."""
+ROUND = (10.0, 0.1, 2.0, 0.5, 4.0, 0.25, 5.0, 0.2, 20.0, 0.05)
+"""Other factors that are likelier than those near them."""
 FACTORS = (1000.0, 180 / np.pi, 16.0, 10.0, 5.0, 3.0, 2.0)
 """Factors that are tried at first, their inverses too; what is found is refined."""
 MOTOR_FACTORS = (-1.0, 0.0, 0.1, 0.25, 0.5, 2.0, 4.0)
@@ -216,7 +216,7 @@ def groups_of(ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None) -
             found.setdefault(name, []).append(number)
     groups = {name: tuple(members) for name, members in (given or {}).items()}
     groups |= {name: tuple(members) for name, members in found.items()}
-    unique = {members: name for name, members in groups.items() if 1 < len(members)}
+    unique = {members: name for name, members in groups.items() if len(members) > 1}
     return {name: members for members, name in unique.items()}
 
 

@@ -54,10 +54,10 @@ def record_simulation(
                     for name in names:
                         controller.table.store(name, outlet.message, now_ns, now_ns)
                         recorder.table.store(name, outlet.message, now_ns, now_ns)
-                sent: list[np.ndarray] = []
-                controller.tick(now_ns, now_ns, lambda decide: sent.append(decide(None)))
-                _command(controller, robot, sent[0], now_ns)
-                recorder.add(controller.acting.action(sent[0]), now_ns, now_ns)
+                controller.tick(now_ns, now_ns, None)
+                sent = controller.command(None)
+                _command(controller, robot, sent, now_ns)
+                recorder.add(controller.acting.action(sent), now_ns, now_ns)
                 answer = robot.commands.answer
                 robot.step(robot.commands.safe if answer is None else answer)
                 total += robot.reward
