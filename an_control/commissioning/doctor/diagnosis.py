@@ -7,7 +7,7 @@ recording cannot tell apart is listed, never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -52,6 +52,15 @@ class DoctorSettings:
     min_share: float = 0.08
     """Share of the present excess that a fault must explain: on a robot whose physics differ, many
     faults explain a little."""
+    min_motor_share: float = 0.03
+    """The same of a motor, whose effect is measured beside that (`Likelihood.motor_effects`)."""
+    min_effect: float = 0.3
+    """By how much a motor's effect must differ from that of the others."""
+    dead_effect: float = 0.35
+    """Share of its usual effect that a dead motor may seem to have."""
+    dead_group_effect: float = 0.45
+    """The same in the mean of motors that are dead together: a leg that nothing moves lies in
+    another way than the model knows."""
     block: int = 20
     """Ticks whose gains count as one: those of neighbours are alike."""
     min_sigma: float = 3.5
@@ -78,6 +87,8 @@ class DoctorSettings:
 
 
 DOCTOR = DoctorSettings()
+FACTORS_BOTH = (*FACTORS, *(1.0 / one for one in FACTORS))
+MAX_LOG_FACTOR = float(np.log(3e4))
 
 
 @dataclass(frozen=True)
@@ -182,8 +193,10 @@ class _Search:
         if len(ticks) < settings.min_ticks:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), wires, notes=(note,), ticks=len(ticks))
-        missing = ~self._heard
-        wires = replace(wires, unusable=wires.unusable | missing)
+        still = (self._span == 0.0) & ~self._binary & ~self._fixed
+        if np.count_nonzero(still) > 0.5 * len(still):
+            still = np.zeros_like(still)  # the robot stands
+        wires = replace(wires, unusable=~self._heard | still)
         self._likelihood.impute(wires)
         before = float(self._likelihood.excess(wires, ticks).sum())
         taken: list[Hypothesis] = []
@@ -249,7 +262,7 @@ class _Search:
             if self._binary[k]:
                 turned = wires.scaled([k], -1.0)
                 found.append(Hypothesis("inverted", (k,), turned.shifted(k, 1.0 - wires.offset[k])))
-            for factor in (*FACTORS, *(1.0 / one for one in FACTORS)):
+            for factor in FACTORS_BOTH if self._span[wires.slots[k]] else ():
                 found.append(Hypothesis("scale", (k,), wires.scaled([k], factor)))
             for offset in self._offsets(wires, k):
                 found.append(Hypothesis("offset", (k,), wires.shifted(k, offset)))
@@ -283,7 +296,7 @@ class _Search:
             if len(usable) < 2:
                 continue
             found.append(Hypothesis("sign", tuple(usable), wires.scaled(usable, -1.0), name))
-            for factor in (*FACTORS, *(1.0 / one for one in FACTORS)):
+            for factor in FACTORS_BOTH:
                 scaled = wires.scaled(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
         for name, channels, others in exchanges(self._recording.ids, self._groups):
@@ -303,6 +316,13 @@ class _Search:
             for factor in MOTOR_FACTORS:
                 kind = kinds.get(factor, "motor gain")
                 found.append(Hypothesis(kind, members, wires.driven(members, factor), name))
+        effects = self._likelihood.motor_effects(wires, self._likelihood.sample(400))
+        usual = float(np.clip(np.median(effects), 0.3, 1.0))
+        for m in motors:
+            factor = float(effects[m]) / usual
+            if abs(factor - 1.0) > self._settings.min_effect and abs(factor) > 0.1:
+                driven = wires.driven([m], factor)
+                found.append(Hypothesis("motor gain", (m,), driven, "by its effect"))
         for a, b in combinations(motors, 2):
             crossed = wires.crossed([a, b], [b, a])
             found.append(Hypothesis("motors swapped", (a, b), crossed))
@@ -332,10 +352,19 @@ class _Search:
         ]
         order = np.argsort(scores)[::-1]
         excess = max(0.0, float(likelihood.excess(wires, ticks).sum()))
-        best = int(order[0])
-        gain = now - costs[best]
-        if not self._explains(gain, refined[best].penalty, excess):
+        accepted = [
+            number
+            for number in map(int, order)
+            if self._explains(now - costs[number], refined[number], excess)
+        ]
+        for number in list(accepted):
+            if refined[number].of_motors and not self._moves(refined[number], wires, ticks):
+                accepted.remove(number)
+            elif number == accepted[0]:
+                break
+        if not accepted:
             return None, []
+        best = accepted[0]
         rivals = []
         for other in map(int, order[1:]):
             if self._overlap(refined[other], refined[best]):
@@ -360,15 +389,29 @@ class _Search:
         same = one.of_motors is other.of_motors
         return same and bool(set(one.members) & set(other.members))
 
-    def _explains(self, gain: np.ndarray, penalty: float, excess: float) -> bool:
+    def _explains(self, gain: np.ndarray, one: Hypothesis, excess: float) -> bool:
         """Return whether a fault that gains so many nats in each tick (K,) explains enough."""
         settings = self._settings
         total, mean = float(gain.sum()), float(gain.mean())
-        if total - penalty < settings.min_gain or mean < settings.min_tick_gain:
+        if total - one.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
-        if mean < settings.min_share * excess:
+        share = settings.min_motor_share if one.of_motors else settings.min_share
+        return mean >= share * excess and self._clear(gain)
+
+    def _moves(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> bool:
+        """Return whether a fault of motors agrees with what each motor does."""
+        settings, members = self._settings, list(one.members)
+        before = self._likelihood.motor_effects(wires, ticks)
+        others = np.delete(before, members)
+        usual = float(np.clip(np.median(others), 0.3, 1.0)) if len(others) else 1.0
+        before = before[members] / usual
+        if np.abs(before - 1.0).max() < settings.min_effect:
             return False
-        return self._clear(gain)
+        if one.kind == "motor dead":
+            most = settings.dead_effect if len(members) == 1 else settings.dead_group_effect
+            return float(np.abs(before).mean()) < most
+        after = self._likelihood.motor_effects(one.wires, ticks)[members] / usual
+        return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
 
     def _clear(self, gain: np.ndarray) -> bool:
         """Return whether the mean of the gains (K,) is clearly above zero."""
@@ -390,7 +433,6 @@ class _Search:
                 lambda value: wires.shifted(k, value),
                 float(one.wires.offset[k]),
                 0.5 * abs(float(one.wires.offset[k] - wires.offset[k])) + 1e-3,
-                ticks,
             )
             for known in {*self._nominal.offset, *-self._nominal.offset}:
                 if abs(offset - known) < self._settings.near_offset and known != wires.offset[k]:
@@ -399,10 +441,14 @@ class _Search:
         if one.kind == "motor gain":
             members = list(one.members)
             first = float(one.wires.gain[members[0]] / wires.gain[members[0]])
+            sign = np.sign(first)
             log = self._search_line(
-                lambda value: wires.driven(members, float(np.exp(value))), np.log(first), 0.5, ticks
+                lambda value: wires.driven(members, float(sign * np.exp(value))),
+                float(np.log(abs(first))),
+                0.5,
+                (-3.0, 3.0),
             )
-            return one._replace(wires=wires.driven(members, float(np.exp(log))))
+            return one._replace(wires=wires.driven(members, float(sign * np.exp(log))))
         return one
 
     def _refined_scale(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
@@ -413,7 +459,8 @@ class _Search:
         def scaled(value: float) -> Wires:
             return wires.scaled(members, float(sign * np.exp(value)))
 
-        log = self._search_line(scaled, float(np.log(abs(first))), 0.5, ticks)
+        bounds = -MAX_LOG_FACTOR, MAX_LOG_FACTOR
+        log = self._search_line(scaled, float(np.log(abs(first))), 0.5, bounds)
         fitted = scaled(log)
         near = min((*UNITS, *ROUND), key=lambda unit: abs(log + np.log(unit)))
         if abs(log + np.log(near)) < self._settings.near_unit:
@@ -423,11 +470,19 @@ class _Search:
                 fitted = named
         return one._replace(wires=fitted)
 
-    def _search_line(self, wires_at, middle: float, step: float, ticks: np.ndarray) -> float:
-        """Return the value of least cost near `middle`."""
+    def _search_line(
+        self,
+        wires_at: Callable[[float], Wires],
+        middle: float,
+        step: float,
+        bounds: tuple[float, float] | None = None,
+    ) -> float:
+        """Return the value of least cost near `middle`, within the bounds."""
         few = self._likelihood.sample(max(200, self._settings.screened))
         for _ in range(5):
             values = middle + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
+            if bounds is not None:
+                values = np.clip(values, *bounds)
             costs = self._likelihood.totals([wires_at(value) for value in values], few)
             best = int(costs.argmin())
             middle = float(values[best])

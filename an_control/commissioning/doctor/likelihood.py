@@ -181,6 +181,49 @@ class Likelihood:
             imputed[tick] = before.diagonal()
         self.imputed = imputed
 
+    @one_blas_thread
+    def motor_effects(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
+        """Return of each motor (A,) how much it does of what the model expects of it.
+
+        1 is as expected, 0 nothing, -1 the opposite. A regression of the changes that were read on
+        those that the model expects of each motor alone, both without their means over `BLOCK`
+        ticks: so it holds where the model is wrong in what the motors do not change.
+        """
+        forward, motors = self.forward, range(len(wires.motors))
+        signals = self.signals(wires)
+        given = signals[ticks]
+        missing = np.isnan(given)
+        if missing.any():
+            stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
+            given = np.where(missing, stand_in, given)
+        actions = self.actions(wires, ticks)
+        full = forward.predict(given, actions)
+        effects = []
+        for motor in motors:
+            without = actions.copy()
+            without[:, motor] = 0.0
+            effects.append(full.change - forward.predict(given, without).change)
+        effect = np.stack(effects, -1).astype(float)
+        scale = np.sqrt(full.scale**2 + self._floor)
+        error = signals[ticks + 1] - signals[ticks] - full.change + effect.sum(-1)
+        count = len(ticks) // BLOCK * BLOCK
+        use = ~self._binary & ~forward.constant & ~wires.unusable
+        use &= ~np.isnan(error).any(0)
+        if not count or not use.any():
+            return np.ones(len(wires.motors))
+        error = _without_means(error[:count][:, use])
+        effect = _without_means(effect[:count][:, use])
+        scale = scale[:count][:, use]
+        weight, found = 1.0 / scale, np.ones(len(wires.motors))
+        for _ in range(6):
+            x = (effect * weight[..., None]).reshape(-1, effect.shape[-1])
+            found = np.linalg.lstsq(x, (error * weight).ravel(), rcond=None)[0]
+            left = np.abs(error - effect @ found) / scale
+            typical = np.median(left.reshape(-1, BLOCK, left.shape[1]), 1) + 0.5
+            typical = np.repeat(typical, BLOCK, axis=0)
+            weight = 1.0 / (scale * typical * np.sqrt(1.0 + (left / typical) ** 2 / FREEDOM))
+        return found
+
     def _own_costs(self) -> np.ndarray:
         """Return what each slot's changes cost (T, N) were they noise of no meaning."""
         raw = self.recording.raw
@@ -207,3 +250,10 @@ class Likelihood:
         mixed = likely * one + (1.0 - likely) * zero + F32(self._costs.min_likelihood)
         found: np.ndarray = np.log(self._width) - np.log(mixed)
         return found
+
+
+def _without_means(values: np.ndarray) -> np.ndarray:
+    """Return values (T, ...) without their means over each `BLOCK` ticks."""
+    blocks = values.reshape(-1, BLOCK, *values.shape[1:])
+    found: np.ndarray = (blocks - blocks.mean(1, keepdims=True)).reshape(values.shape)
+    return found

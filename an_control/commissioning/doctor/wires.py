@@ -205,8 +205,8 @@ PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0
 def groups_of(ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None) -> dict[str, tuple]:
     """Return groups of channels that one mistake may concern, by name: two channels or more.
 
-    Those that are given, those that share the first or the last part of their ids, and those whose
-    ids differ in a number alone.
+    Those that are given, those that share the first or the last part of their ids or the one number
+    in them, and those whose ids differ in a number alone.
     """
     found: dict[str, list[int]] = {}
     for number, id_ in enumerate(ids):
@@ -214,6 +214,9 @@ def groups_of(ids: Sequence[str], given: Mapping[str, tuple[int, ...]] | None) -
         _, _, last = id_.rpartition(".")
         for name in {f"{first}.*", f"*.{last}", re.sub(r"\d+", "*", id_)} - {id_}:
             found.setdefault(name, []).append(number)
+        numbers = re.findall(r"\d+", id_)
+        if len(numbers) == 1:
+            found.setdefault(f"part {numbers[0]}", []).append(number)
     groups = {name: tuple(members) for name, members in (given or {}).items()}
     groups |= {name: tuple(members) for name, members in found.items()}
     unique = {members: name for name, members in groups.items() if len(members) > 1}
