@@ -49,9 +49,11 @@ class DoctorSettings:
     """Nats that a fault must explain, beside its penalty."""
     min_tick_gain: float = 0.25
     """The same in each tick, in the mean."""
-    min_share: float = 0.08
+    min_share: float = 0.1
     """Share of the present excess that a fault must explain: on a robot whose physics differ, many
     faults explain a little."""
+    min_later_share: float = 0.25
+    """The same of a fault with a number that is fitted, where another fault was found before."""
     min_motor_share: float = 0.03
     """The same of a motor, whose effect is measured beside that (`Likelihood.motor_effects`)."""
     min_effect: float = 0.3
@@ -88,6 +90,8 @@ class DoctorSettings:
 
 DOCTOR = DoctorSettings()
 FACTORS_BOTH = (*FACTORS, *(1.0 / one for one in FACTORS))
+FITTED = ("offset", "scale", "delay", "unusable")
+"""Kinds of faults of which one always fits a little."""
 MAX_LOG_FACTOR = float(np.log(3e4))
 
 
@@ -184,6 +188,7 @@ class _Search:
         self._span = np.zeros(raw.shape[1])
         self._span[self._heard] = np.ptp(np.nan_to_num(raw[:, self._heard]), 0)
         self._binary = forward.binary
+        self._found = False
 
     def run(self) -> Diagnosis:
         """Return the diagnosis."""
@@ -208,6 +213,7 @@ class _Search:
             if not taken:
                 alternatives = tuple(self._text(one) for one in rivals)
             taken.append(found)
+            self._found = True
             wires = found.wires
             self._likelihood.impute(wires)
             excess = self._likelihood.excess(wires, ticks)
@@ -396,6 +402,8 @@ class _Search:
         if total - one.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
         share = settings.min_motor_share if one.of_motors else settings.min_share
+        if one.kind in FITTED and self._found:
+            share = settings.min_later_share
         return mean >= share * excess and self._clear(gain)
 
     def _moves(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> bool:
@@ -448,7 +456,13 @@ class _Search:
                 0.5,
                 (-3.0, 3.0),
             )
-            return one._replace(wires=wires.driven(members, float(sign * np.exp(log))))
+            fitted = wires.driven(members, float(sign * np.exp(log)))
+            if sign < 0 and abs(log) < self._settings.near_unit:
+                turned = wires.driven(members, -1.0)
+                now, as_turned, as_fitted = self._likelihood.totals([wires, turned, fitted], ticks)
+                if now - as_turned > self._settings.unit_share * (now - as_fitted):
+                    return one._replace(kind="motor reversed", wires=turned)
+            return one._replace(wires=fitted)
         return one
 
     def _refined_scale(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
