@@ -52,8 +52,10 @@ class DoctorSettings:
     min_share: float = 0.1
     """Share of the present excess that a fault must explain: on a robot whose physics differ, many
     faults explain a little."""
+    min_fitted_share: float = 0.18
+    """The same of a fault with a number that is fitted: one always fits a little."""
     min_later_share: float = 0.25
-    """The same of a fault with a number that is fitted, where another fault was found before."""
+    """The same where another fault was found before."""
     min_motor_share: float = 0.03
     """The same of a motor, whose effect is measured beside that (`Likelihood.motor_effects`)."""
     min_effect: float = 0.3
@@ -63,6 +65,8 @@ class DoctorSettings:
     dead_group_effect: float = 0.45
     """The same in the mean of motors that are dead together: a leg that nothing moves lies in
     another way than the model knows."""
+    crossed_effect: float = 0.5
+    """Share of the usual effect that both motors of an exchange must have."""
     block: int = 20
     """Ticks whose gains count as one: those of neighbours are alike."""
     min_sigma: float = 3.5
@@ -243,9 +247,13 @@ class _Search:
 
     def _with_lag(self, wires: Wires) -> Likelihood:
         """Return the likelihood with the lag of all readings that explains them best."""
-        best, least = None, np.inf
+        best, least, imputed = None, np.inf, None
         for lag in range(MAX_DELAY + 1):
             likelihood = Likelihood(self._forward, self._recording, lag)
+            if not lag and np.isnan(self._recording.raw).any():
+                likelihood.impute(wires)
+                imputed = likelihood.imputed
+            likelihood.imputed = imputed
             ticks = likelihood.sample(self._settings.screened)
             if len(ticks) < self._settings.min_ticks:
                 break
@@ -371,6 +379,9 @@ class _Search:
         if not accepted:
             return None, []
         best = accepted[0]
+        if refined[best].kind == "motor dead" and len(refined[best].members) == 1:
+            if (crossed := self._crossed(refined[best].members[0], wires, ticks)) is not None:
+                return crossed, []
         rivals = []
         for other in map(int, order[1:]):
             if self._overlap(refined[other], refined[best]):
@@ -402,8 +413,8 @@ class _Search:
         if total - one.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
         share = settings.min_motor_share if one.of_motors else settings.min_share
-        if one.kind in FITTED and self._found:
-            share = settings.min_later_share
+        if one.kind in FITTED:
+            share = settings.min_later_share if self._found else settings.min_fitted_share
         return mean >= share * excess and self._clear(gain)
 
     def _moves(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> bool:
@@ -420,6 +431,21 @@ class _Search:
             return float(np.abs(before).mean()) < most
         after = self._likelihood.motor_effects(one.wires, ticks)[members] / usual
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
+
+    def _crossed(self, motor: int, wires: Wires, ticks: np.ndarray) -> Hypothesis | None:
+        """Return the exchange with a motor by which both of them do what is expected."""
+        cost = float(self._likelihood.totals([wires], ticks)[0])
+        for other in range(len(wires.motors)):
+            if other == motor or wires.gain[other] == 0.0:
+                continue
+            crossed = wires.crossed([motor, other], [other, motor])
+            effects = self._likelihood.motor_effects(crossed, ticks)
+            usual = float(np.clip(np.median(effects), 0.3, 1.0))
+            if effects[[motor, other]].min() < self._settings.crossed_effect * usual:
+                continue
+            if self._likelihood.totals([crossed], ticks)[0] < cost - self._settings.min_gain:
+                return Hypothesis("motors swapped", (motor, other), crossed)
+        return None
 
     def _clear(self, gain: np.ndarray) -> bool:
         """Return whether the mean of the gains (K,) is clearly above zero."""
