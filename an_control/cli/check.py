@@ -337,6 +337,7 @@ def _list_sources(heard: Listened, found: Findings) -> None:
             found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
     found.notes += heard.commands
     found.problems += heard.wrong_commands
+    found.problems += heard.disagreements
 
 
 def _show(found: Findings) -> None:

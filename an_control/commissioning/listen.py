@@ -15,6 +15,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
+from an_control.commissioning.doctor.data_checks import Series, check_series
 from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, Turning
 from an_control.ros.graph import (
@@ -134,6 +135,8 @@ class Listened:
     """Of each topic of the commands, who hears it and who sends on it now."""
     wrong_commands: tuple[str, ...]
     """Why nobody would hear commands, or who else commands."""
+    disagreements: tuple[str, ...] = ()
+    """What the readings say against each other, see `check_series`."""
 
 
 def listen(
@@ -164,6 +167,7 @@ def _listen(
     wiring = table.wiring
     heard = {one.name: Heard(one) for one in wiring.sources}
     ranges: dict[str, Range] = {}
+    history: list[tuple[float, dict[str, float]]] = []
     inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1, informed=True)
     if recorder is not None:
         recorder.open(node)
@@ -173,7 +177,7 @@ def _listen(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            _range(table, ranges)
+            _range(table, ranges, history)
     for one in heard.values():
         _look(node, one)
         one.rivals = tuple(inputs.rivals(one.config.name))
@@ -191,7 +195,16 @@ def _listen(
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
         wrong_commands=tuple(text for _, wrong in said for text in wrong),
+        disagreements=tuple(check_series(_series(history), table.configs)),
     )
+
+
+def _series(history: list[tuple[float, dict[str, float]]]) -> Series:
+    """Return what was read as arrays."""
+    ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
+    raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
+    times_s = np.array([time_s for time_s, _ in history])
+    return Series(ids, times_s, raw.reshape(len(history), len(ids)))
 
 
 def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
@@ -210,15 +223,25 @@ def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
+def _range(
+    table: ChannelTable,
+    ranges: dict[str, Range],
+    history: list[tuple[float, dict[str, float]]],
+) -> None:
     readings = table.read(time.monotonic_ns())
     if readings.values.ndim > 1:
         return
     configs = table.configs
+    if readings.new and len(history) < KEPT:
+        history.append((time.monotonic(), {}))
+        raw = history[-1][1]
+    else:
+        raw = {}
     for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
         one = ranges.setdefault(id_, Range())
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
         config = configs[id_]
+        raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.wave or config.wrap):
             one.turning.note((value - config.offset) / config.scale)
             one.turns = one.turning.hint(config.field.replace("*", "NAME"))

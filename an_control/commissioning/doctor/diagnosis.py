@@ -65,6 +65,12 @@ class DoctorSettings:
     dead_group_effect: float = 0.45
     """The same in the mean of motors that are dead together: a leg that nothing moves lies in
     another way than the model knows."""
+    idle_effect: float = 0.2
+    """Share of the usual effect below which a motor does nothing, whatever the likelihood."""
+    sign_effect: float = 0.3
+    """Share from which on the sign of an effect is sure."""
+    usual_effect: float = 0.5
+    """What the other motors must do at least for that."""
     crossed_effect: float = 0.5
     """Share of the usual effect that both motors of an exchange must have."""
     block: int = 20
@@ -79,6 +85,8 @@ class DoctorSettings:
     a robot that has fallen moves as the model does not expect, which bends the fit."""
     unit_share: float = 0.95
     """Share of the fitted scale's gain that the unit must have."""
+    dead_share: float = 0.85
+    """The same of a motor that is dead."""
     near_offset: float = 0.05
     """Distance from an offset of another channel, up to which an offset is taken for that."""
     explained: float = 0.3
@@ -145,7 +153,7 @@ class Diagnosis:
         lag: ticks by which all readings are late.
         excess_before, excess_after: nats a tick above the usual, as configured and as it should be.
         ticks: that were compared.
-        alternatives: faults that explain the recording as well as the first finding.
+        alternatives: faults that explain the recording as well as one of the findings.
     """
 
     findings: tuple[Finding, ...]
@@ -206,6 +214,7 @@ class _Search:
         if np.count_nonzero(still) > 0.5 * len(still):
             still = np.zeros_like(still)  # the robot stands
         wires = replace(wires, unusable=~self._heard | still)
+        self._lost = wires.unusable
         self._likelihood.impute(wires)
         before = float(self._likelihood.excess(wires, ticks).sum())
         taken: list[Hypothesis] = []
@@ -214,8 +223,8 @@ class _Search:
             found, rivals = self._best(wires, ticks)
             if found is None:
                 break
-            if not taken:
-                alternatives = tuple(self._text(one) for one in rivals)
+            if rivals:
+                alternatives += tuple(self._text(one) for one in rivals)
             taken.append(found)
             self._found = True
             wires = found.wires
@@ -377,10 +386,12 @@ class _Search:
             elif number == accepted[0]:
                 break
         if not accepted:
-            return None, []
+            return self._idle(wires, ticks, excess)
         best = accepted[0]
-        if refined[best].kind == "motor dead" and len(refined[best].members) == 1:
-            if (crossed := self._crossed(refined[best].members[0], wires, ticks)) is not None:
+        first = refined[best]
+        if first.kind == "motor dead" and len(first.members) == 1:
+            crossed = self._crossed(first.members[0], wires, ticks)
+            if crossed is not None:
                 return crossed, []
         rivals = []
         for other in map(int, order[1:]):
@@ -431,6 +442,40 @@ class _Search:
             return float(np.abs(before).mean()) < most
         after = self._likelihood.motor_effects(one.wires, ticks)[members] / usual
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
+
+    def _idle(
+        self, wires: Wires, ticks: np.ndarray, excess: float
+    ) -> tuple[Hypothesis | None, list[Hypothesis]]:
+        """Return a motor that does nothing of what it should, and what else that may be.
+
+        By its effect alone: a robot that lies where the model has never been is explained badly
+        with and without it. Only where no sensor was found to be wrong: it would bend the effects.
+        """
+        settings = self._settings
+        bent = (wires.slots != self._nominal.slots).any() or (wires.unusable & ~self._lost).any()
+        bent |= not np.allclose(wires.scale, self._nominal.scale)
+        bent |= not np.allclose(wires.offset, self._nominal.offset)
+        if bent or excess < settings.misfit * len(wires.slots):
+            return None, []
+        effects = self._likelihood.motor_effects(wires, ticks)
+        alive = wires.gain != 0.0
+        usual = float(np.median(effects[alive]))
+        idle = np.flatnonzero(alive & (effects < settings.idle_effect * max(usual, 0.0)))
+        for motor in map(int, idle[:-1]):
+            if (crossed := self._crossed(motor, wires, ticks)) is not None:
+                return crossed, []
+        motor = int(np.where(alive, effects, np.inf).argmin())
+        others = np.delete(effects, motor)[np.delete(alive, motor)]
+        if not len(others) or usual < settings.usual_effect:
+            return None, []
+        apart = np.abs(others / usual - 1.0)
+        if effects[motor] > settings.idle_effect * usual or np.median(apart) > settings.min_effect:
+            return None, []
+        found = Hypothesis("motor dead", (motor,), wires.driven([motor], 0.0))
+        if effects[motor] > -settings.sign_effect * usual:
+            turned = Hypothesis("motor reversed", (motor,), wires.driven([motor], -1.0))
+            return found, [turned] if effects[motor] < settings.sign_effect * usual / 2 else []
+        return Hypothesis("motor reversed", (motor,), wires.driven([motor], -1.0)), [found]
 
     def _crossed(self, motor: int, wires: Wires, ticks: np.ndarray) -> Hypothesis | None:
         """Return the exchange with a motor by which both of them do what is expected."""
@@ -488,6 +533,11 @@ class _Search:
                 now, as_turned, as_fitted = self._likelihood.totals([wires, turned, fitted], ticks)
                 if now - as_turned > self._settings.unit_share * (now - as_fitted):
                     return one._replace(kind="motor reversed", wires=turned)
+            if abs(np.exp(log)) < self._settings.idle_effect:
+                still = wires.driven(members, 0.0)
+                now, as_still, as_fitted = self._likelihood.totals([wires, still, fitted], ticks)
+                if now - as_still > self._settings.dead_share * (now - as_fitted):
+                    return one._replace(kind="motor dead", wires=still)
             return one._replace(wires=fitted)
         return one
 
@@ -542,6 +592,8 @@ class _Search:
         for one in found:
             for members in (one.members, *([(m,) for m in one.members] if one.parts else ())):
                 without = self._reverted(wires, one, members)
+                if one.what == "gain":
+                    continue  # judged by its effect
                 gain = self._likelihood.costs([without], ticks)[0].sum(1) - cost
                 if float(gain.sum()) < self._settings.min_gain or not self._clear(gain):
                     wires = without

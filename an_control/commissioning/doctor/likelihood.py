@@ -20,6 +20,12 @@ WIDENINGS = np.array([1.0, 1.5, 2.5, 4.0, 7.0, 15.0, 40.0, 120.0, 1000.0], F32)
 """Factors by which a channel's errors may be larger than the model says."""
 BLOCK = 16
 """Compared ticks that are widened by one factor."""
+OWN_CHANNELS = 2
+"""Channels by which a motor's effect is measured: those of its joint."""
+LEAST_OWN = 0.003
+"""How much the first of them must say of it, in scales of the prediction's error."""
+PRIOR = 0.02
+"""Weight of the assumption that a motor does what it should, in root mean squares."""
 ROWS = 4096
 """Ticks that are predicted at once."""
 MAX_SQUARE = 1e12
@@ -185,9 +191,10 @@ class Likelihood:
     def motor_effects(self, wires: Wires, ticks: np.ndarray) -> np.ndarray:
         """Return of each motor (A,) how much it does of what the model expects of it.
 
-        1 is as expected, 0 nothing, -1 the opposite. A regression of the changes that were read on
-        those that the model expects of each motor alone, both without their means over `BLOCK`
-        ticks: so it holds where the model is wrong in what the motors do not change.
+        1 is as expected, 0 nothing, -1 the opposite; 1 too where no channel tells. A regression of
+        the changes that were read on those that the model expects of each motor alone, both without
+        their means over `BLOCK` ticks: so it holds where the model is wrong in what the motors do
+        not change, as on a robot that lies on the ground.
         """
         forward, motors = self.forward, range(len(wires.motors))
         signals = self.signals(wires)
@@ -214,15 +221,41 @@ class Likelihood:
         error = _without_means(error[:count][:, use])
         effect = _without_means(effect[:count][:, use])
         scale = scale[:count][:, use]
-        weight, found = 1.0 / scale, np.ones(len(wires.motors))
+        size = np.median(np.abs(effect) / scale[..., None], 0)
+        share = size / np.maximum(size.sum(1, keepdims=True), 1e-9)
+        return np.array([
+            self._own_effect(motor, error, effect, scale, size[:, motor] * share[:, motor])
+            for motor in motors
+        ])  # fmt: skip
+
+    @staticmethod
+    def _own_effect(
+        motor: int, error: np.ndarray, effect: np.ndarray, scale: np.ndarray, own: np.ndarray
+    ) -> float:
+        """Return what one motor does, by the channels that it moves most, and others least.
+
+        Args:
+            motor: number of the motor.
+            error, scale: (K, N) changes beside those that no motor makes, and their scale.
+            effect: (K, N, A) expected of each motor.
+            own: (N,) how much a channel says of this motor.
+        """
+        channels = np.argsort(-own)[:OWN_CHANNELS]
+        if own[channels[0]] < LEAST_OWN:
+            return 1.0
+        error, effect, scale = error[:, channels], effect[:, channels], scale[:, channels]
+        weight, found = 1.0 / scale, np.ones(effect.shape[-1])
         for _ in range(6):
-            x = (effect * weight[..., None]).reshape(-1, effect.shape[-1])
-            found = np.linalg.lstsq(x, (error * weight).ravel(), rcond=None)[0]
+            x = (effect * weight[..., None]).reshape(-1, len(found))
+            prior = PRIOR * np.sqrt(len(x))
+            x = np.vstack([x, prior * np.eye(len(found))])
+            y = np.append((error * weight).ravel(), np.full(len(found), prior))
+            found = np.linalg.lstsq(x, y, rcond=None)[0]
             left = np.abs(error - effect @ found) / scale
             typical = np.median(left.reshape(-1, BLOCK, left.shape[1]), 1) + 0.5
             typical = np.repeat(typical, BLOCK, axis=0)
             weight = 1.0 / (scale * typical * np.sqrt(1.0 + (left / typical) ** 2 / FREEDOM))
-        return found
+        return float(found[motor])
 
     def _own_costs(self) -> np.ndarray:
         """Return what each slot's changes cost (T, N) were they noise of no meaning."""

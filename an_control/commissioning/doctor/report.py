@@ -29,7 +29,9 @@ def problems(diagnosis: Diagnosis) -> list[str]:
     found = [f"doctor: {_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:
         others = "; ".join(diagnosis.alternatives)
-        found.append(f"doctor: as likely as the first: {others}: look before you change anything")
+        found.append(
+            f"doctor: as likely as one of these: {others}: look before you change anything"
+        )
     return found
 
 
