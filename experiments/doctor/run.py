@@ -80,9 +80,9 @@ def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
     spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
     kind = str(rng.choice(KINDS))
     if kind.startswith("motor"):
-        name, *_ = one, other = map(str, rng.choice(robot.actuators, 2, replace=False))
+        name, other = map(str, rng.choice(robot.actuators, 2, replace=False))
         if kind == "motors swapped":
-            return Mistake(kind, (one, other), 0.0, (other, one))
+            return Mistake(kind, (name, other), 0.0, (other, name))
         value = {"motor reversed": -1.0, "motor dead": 0.0}.get(
             kind, float(rng.choice([0.25, 3.0]))
         )

@@ -48,7 +48,12 @@ def test_nothing_is_said_of_rates_that_are_right_also_with_noise_and_a_delay():
             "two fields are swapped",
         ),
         (lambda r: r | {"left.velocity": 0.0 * TIMES}, "always reads the same"),
-        (lambda r: r | {"left.velocity": np.round(r["left.velocity"])}, "rounded"),
+        (
+            lambda r: (
+                r | {"left.velocity": np.round(r["left.velocity"] + 0.3 * np.sin(99 * TIMES))}
+            ),
+            "rounded",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_with_the_channel(change, said):

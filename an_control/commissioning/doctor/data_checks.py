@@ -28,6 +28,8 @@ FACTOR = 1.4
 """Factor between a rate and the change from which on a unit is wrong."""
 LEVELS = 6
 """Different values up to which a channel that changes is quantised."""
+CHANGES = 60
+"""Changes of a channel from which on the number of its values tells something."""
 ANGLES = {"roll": "x", "pitch": "y", "yaw": "z"}
 
 
@@ -144,6 +146,7 @@ def _quantised(series: Series) -> list[str]:
     said = []
     for place, id_ in enumerate(series.ids):
         values = np.unique(series.raw[~np.isnan(series.raw[:, place]), place])
-        if 2 < len(values) <= LEVELS and len(series.times_s) > 10 * LEVELS:
+        changes = np.count_nonzero(np.diff(series.raw[:, place]))
+        if 2 < len(values) <= LEVELS and changes > CHANGES:
             said.append(f"channel {id_}: reads only {len(values)} different values: is it rounded?")
     return said

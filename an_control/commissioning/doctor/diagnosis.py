@@ -52,6 +52,8 @@ class DoctorSettings:
     min_share: float = 0.1
     """Share of the present excess that a fault must explain: on a robot whose physics differ, many
     faults explain a little."""
+    min_fitted_gain: float = 0.75
+    """Nats a tick that a fault with a number that is fitted must explain."""
     min_fitted_share: float = 0.18
     """The same of a fault with a number that is fitted: one always fits a little."""
     min_later_share: float = 0.25
@@ -102,6 +104,8 @@ class DoctorSettings:
 
 DOCTOR = DoctorSettings()
 FACTORS_BOTH = (*FACTORS, *(1.0 / one for one in FACTORS))
+MIN_BLOCK, FEWEST_BLOCKS = 4, 10
+"""Ticks of a block at least, and blocks of a short recording."""
 FITTED = ("offset", "scale", "delay", "unusable")
 """Kinds of faults of which one always fits a little."""
 MAX_LOG_FACTOR = float(np.log(3e4))
@@ -425,6 +429,8 @@ class _Search:
             return False
         share = settings.min_motor_share if one.of_motors else settings.min_share
         if one.kind in FITTED:
+            if mean < settings.min_fitted_gain:
+                return False
             share = settings.min_later_share if self._found else settings.min_fitted_share
         return mean >= share * excess and self._clear(gain)
 
@@ -494,10 +500,8 @@ class _Search:
 
     def _clear(self, gain: np.ndarray) -> bool:
         """Return whether the mean of the gains (K,) is clearly above zero."""
-        block = self._settings.block
+        block = max(MIN_BLOCK, min(self._settings.block, len(gain) // FEWEST_BLOCKS))
         count = len(gain) // block
-        if count < 3:
-            return float(gain.sum()) > self._settings.min_gain
         blocks = gain[: count * block].reshape(count, block).mean(1)
         error = float(blocks.std(ddof=1)) / np.sqrt(count)
         return float(blocks.mean()) > self._settings.min_sigma * error
@@ -713,7 +717,9 @@ class _Search:
         costs = self._likelihood.totals([wires, *several], ticks)
         worse = costs[1:] - costs[0]
         return {
-            name: hint
+            name: "reversed it would be likelier, but not surely: record for longer"
+            if nats < -settings.visible
+            else hint
             for name, hint, nats in zip(names, hints, worse, strict=True)
             if nats < settings.visible
         }

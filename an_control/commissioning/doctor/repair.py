@@ -136,7 +136,7 @@ class Repair:
 
     def _set(self, path: tuple[Any, ...], key: str, value: str) -> None:
         """Write a value of a mapping in the document."""
-        node = yaml.compose(self.text, Loader=yaml.SafeLoader)
+        node: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
         for step in path:
             if isinstance(step, int):
                 node = node.value[step]
