@@ -52,8 +52,11 @@ class DoctorSettings:
     min_share: float = 0.1
     """Share of the present excess that a fault must explain: on a robot whose physics differ, many
     faults explain a little."""
+    min_moving: float = 0.3
+    """Share of the ticks in which a channel must change for a number of it to be fitted."""
     min_fitted_gain: float = 0.75
-    """Nats a tick that a fault with a number that is fitted must explain."""
+    """Nats a tick that a fault with a number that is fitted must explain, and one of a sensor where
+    another fault was found before."""
     min_fitted_share: float = 0.18
     """The same of a fault with a number that is fitted: one always fits a little."""
     min_later_share: float = 0.25
@@ -79,6 +82,8 @@ class DoctorSettings:
     """Ticks whose gains count as one: those of neighbours are alike."""
     min_sigma: float = 3.5
     """Standard errors by which the mean gain of the blocks must be above zero."""
+    fitted_sigma: float = 5.0
+    """The same of a fault with a number that is fitted: the best of many is compared."""
     near_gain: float = 0.92
     """Share of the best fault's gain from which on another one is as likely, where their
     difference is not clear by the blocks either."""
@@ -203,6 +208,9 @@ class _Search:
         self._heard = ~np.isnan(raw).all(0)
         self._span = np.zeros(raw.shape[1])
         self._span[self._heard] = np.ptp(np.nan_to_num(raw[:, self._heard]), 0)
+        changes = np.diff(raw, axis=0)[~recording.starts[1:]]
+        self._moving = (np.nan_to_num(changes) != 0.0).mean(0) if len(changes) else self._span
+        """(N,) share of the ticks in which a channel changes."""
         self._binary = forward.binary
         self._found = False
 
@@ -289,6 +297,8 @@ class _Search:
             if self._binary[k]:
                 turned = wires.scaled([k], -1.0)
                 found.append(Hypothesis("inverted", (k,), turned.shifted(k, 1.0 - wires.offset[k])))
+            if self._moving[wires.slots[k]] < self._settings.min_moving and not self._binary[k]:
+                continue  # too little is known of it for a number
             for factor in FACTORS_BOTH if self._span[wires.slots[k]] else ():
                 found.append(Hypothesis("scale", (k,), wires.scaled([k], factor)))
             for offset in self._offsets(wires, k):
@@ -428,10 +438,12 @@ class _Search:
         if total - one.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
         share = settings.min_motor_share if one.of_motors else settings.min_share
+        weak = one.kind in FITTED or (self._found and not one.of_motors)
+        if weak and mean < settings.min_fitted_gain:
+            return False
         if one.kind in FITTED:
-            if mean < settings.min_fitted_gain:
-                return False
             share = settings.min_later_share if self._found else settings.min_fitted_share
+            return mean >= share * excess and self._clear(gain, settings.fitted_sigma)
         return mean >= share * excess and self._clear(gain)
 
     def _moves(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> bool:
@@ -498,13 +510,17 @@ class _Search:
                 return Hypothesis("motors swapped", (motor, other), crossed)
         return None
 
-    def _clear(self, gain: np.ndarray) -> bool:
-        """Return whether the mean of the gains (K,) is clearly above zero."""
+    def _clear(self, gain: np.ndarray, sigma: float | None = None) -> bool:
+        """Return whether the mean of the gains (K,) is by so many errors above zero.
+
+        More where there are few blocks: their error is an estimate.
+        """
         block = max(MIN_BLOCK, min(self._settings.block, len(gain) // FEWEST_BLOCKS))
         count = len(gain) // block
         blocks = gain[: count * block].reshape(count, block).mean(1)
         error = float(blocks.std(ddof=1)) / np.sqrt(count)
-        return float(blocks.mean()) > self._settings.min_sigma * error
+        least = (sigma or self._settings.min_sigma) * (1.0 + 4.0 / count)
+        return float(blocks.mean()) > least * error
 
     def _refined(self, one: Hypothesis, wires: Wires, ticks: np.ndarray) -> Hypothesis:
         """Return a fault with the numbers that explain most."""
