@@ -1,4 +1,4 @@
-"""``an-control view``: the live page of a robot that runs."""
+"""The verb ``an-control view``: shows the live page of a running robot."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, require_packages
 from an_control.view.process import NICE, PACKAGES
 
 if TYPE_CHECKING:
-    from an_control.view.server import Server
+    from an_control.view.server import PageServer
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Verb:
+class ViewCommand:
     """Show a running robot in the browser, and rewire it there; prints the page's address.
 
-    The page shows the robot, what its policy attends to and what the monitor believes. Its patch
-    bay moves, cuts and copies signals. It waits where no robot runs; Ctrl-C ends it.
+    The page shows the robot, its policy's attention and the monitor's estimate; signals can be
+    moved, cut and copied on it. It waits until a robot runs; Ctrl-C ends it.
     """
 
     namespace: str = ""
@@ -30,13 +30,14 @@ class Verb:
     port: int = 8765
     """The port; 0 takes any that is free."""
     host: str = LOOPBACK
-    """The address to listen on. By default only this machine can open the page. With any other,
-    whoever reaches this machine there and has the address with its token can watch, rewire and stop
-    the robot, over a connection that is not encrypted."""
+    """The address to listen on. By default only this machine can open the page. With any other
+    address, anyone who can reach it and has the page's address with its token can watch, rewire and
+    stop the robot, over a connection that is not encrypted."""
 
     def run(self) -> int:
-        need("ros", "rclpy")
-        need("view", *PACKAGES)
+        """Serve the page until it is stopped, and return the exit status."""
+        require_packages("ros", "rclpy")
+        require_packages("view", *PACKAGES)
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: must be from 0 to 65535")
         robot = f"/{self.namespace.strip('/')}" if self.namespace.strip("/") else ""
@@ -52,7 +53,7 @@ class Verb:
             ) from error
         return 0
 
-    def _say(self, server: Server) -> None:
+    def _say(self, server: PageServer) -> None:
         if self.host != LOOPBACK:
             print(
                 f"an-control view: listens on {self.host}: whoever has the address below can watch,"

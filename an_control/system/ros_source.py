@@ -1,4 +1,4 @@
-"""Where this process takes ROS 2 from, without importing it.
+"""Checks of the ROS 2 that this process would import, made without importing it.
 
 A mixture of two distributions is refused before rclpy loads the libraries of both.
 """
@@ -11,11 +11,11 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["rclpy_version", "ros_problem"]
+__all__ = ["describe_ros_problem", "rclpy_version"]
 
 
 def rclpy_version() -> tuple[int, ...]:
-    """Return the version of the installed rclpy; an empty one where that is not known."""
+    """Return the version of the installed rclpy, empty if unknown."""
     try:
         version = importlib.metadata.version("rclpy")
     except importlib.metadata.PackageNotFoundError:
@@ -23,7 +23,7 @@ def rclpy_version() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def ros_problem() -> str:
+def describe_ros_problem() -> str:
     """Return why the ROS 2 that this process would import cannot be used, as one line, or ""."""
     sourced, wheels = _sourced_rclpy(), _wheels_folder()
     if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):

@@ -1,4 +1,4 @@
-"""Which nodes and topics belong to a robot: found in the ROS graph, by what they offer."""
+"""Discovery of the nodes and topics of a robot in the ROS graph, by the services they offer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
-from an_control.ros.graph import UNKNOWN, owner
-from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
+from an_control.ros.graph import UNKNOWN, owner_name
+from an_control.view.listener import LATCHED, NEWEST, SEVERAL, TopicSubscription
 
 TRIGGER = "std_srvs/srv/Trigger"
 KINDS = {
@@ -21,13 +21,14 @@ KINDS = {
     "scrambler": {"/shuffle": TRIGGER},
     "simulator": {"/pause": "std_srvs/srv/SetBool", "/reset": TRIGGER},
 }
-"""The services, with their types, by which a node is known to be one. A name alone would take a
-player of recordings, which can be paused too, for a simulator."""
+"""Services, with their types, by which each kind of node is recognised.
+
+Names alone would not do: a player of recordings can be paused too, and is no simulator."""
 SCRAMBLED = "scrambled"
-"""The scrambler's topic, in the robot's namespace."""
+"""Name of the scrambler's topic, in the robot's namespace."""
 FIXED = {
-    "diagnostics": Topic("/diagnostics", DiagnosticArray, SEVERAL),
-    "events": Topic("/parameter_events", ParameterEvent, SEVERAL),
+    "diagnostics": TopicSubscription("/diagnostics", DiagnosticArray, SEVERAL),
+    "events": TopicSubscription("/parameter_events", ParameterEvent, SEVERAL),
 }
 _INSIDE = {
     "channels": JointState,
@@ -39,50 +40,63 @@ _SENSORS = {
     "pose": ("nav_msgs/msg/Odometry", Odometry, ("odometry", "odom")),
     "image": ("sensor_msgs/msg/Image", Image, ("camera/image_raw",)),
 }
-"""What is drawn: its type, and the usual names, the first of which that is there is taken."""
+"""Type, class and usual topic names of everything that is drawn; the first name found is used."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The nodes of a robot by full name, and its topics by what they are to the page."""
+class RobotGraph:
+    """The nodes and topics of a robot.
+
+    Attributes:
+        policy: Full name of the policy node, "" if there is none; likewise the next two.
+        scrambler: Full name of the scrambler.
+        simulator: Full name of the simulator.
+        others: Policy nodes of other robots.
+        topics: Topics by the name under which the page uses them.
+    """
 
     policy: str = ""
     scrambler: str = ""
     simulator: str = ""
     others: tuple[str, ...] = ()
-    """Policy nodes of other robots."""
-    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topics: Mapping[str, TopicSubscription] = field(default_factory=dict)
 
 
-def find(node: Node, robot: str = "", shown: str = "") -> Found:
-    """What is there of a robot by its namespace; without one, of the first policy node.
+def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
+    """Return the nodes and topics of a robot.
 
-    shown: the policy node that was found before; it stays while it is there, so that nobody who
-    operates a robot is moved to another one that comes.
+    Args:
+        node: Its graph is examined.
+        robot: Namespace of the robot; "": the robot of the first policy node.
+        shown: Policy node that was found before. It is kept while it exists, so that a user who
+            operates a robot is not moved to another one that appears.
     """
-    offers = _offers(node)
+    offers = _find_nodes(node)
     policies = offers["policy"]
-    mine = [one for one in policies if not robot or _space(one) == robot.rstrip("/")]
+    mine = [one for one in policies if not robot or _namespace_of(one) == robot.rstrip("/")]
     if not mine:
-        return Found(others=tuple(policies), topics=FIXED)
+        return RobotGraph(others=tuple(policies), topics=FIXED)
     policy = shown if shown in mine else mine[0]
-    space = _space(policy)
+    space = _namespace_of(policy)
     scrambler, simulator = (
-        next((one for one in offers[kind] if _space(one) == space), "")
+        next((one for one in offers[kind] if _namespace_of(one) == space), "")
         for kind in ("scrambler", "simulator")
     )
     topics = dict(FIXED)
-    topics |= {name: Topic(f"{policy}/{name}", type_, NEWEST) for name, type_ in _INSIDE.items()}
+    topics |= {
+        name: TopicSubscription(f"{policy}/{name}", type_, NEWEST)
+        for name, type_ in _INSIDE.items()
+    }
     if scrambler:
-        topics["order"] = Topic(f"{scrambler}/order", DiagnosticStatus, LATCHED)
+        topics["order"] = TopicSubscription(f"{scrambler}/order", DiagnosticStatus, LATCHED)
     if simulator:
-        topics["progress"] = Topic(f"{simulator}/progress", JointState)
-    topics |= _sensors(node, space, policy)
+        topics["progress"] = TopicSubscription(f"{simulator}/progress", JointState)
+    topics |= _find_sensors(node, space, policy)
     others = tuple(one for one in policies if one != policy)
-    return Found(policy, scrambler, simulator, others, topics)
+    return RobotGraph(policy, scrambler, simulator, others, topics)
 
 
-def _offers(node: Node) -> dict[str, list[str]]:
+def _find_nodes(node: Node) -> dict[str, list[str]]:
     """Return the full names of the nodes of each kind, in order."""
     types: dict[str, dict[str, list[str]]] = {}
     for service, offered in node.get_service_names_and_types():
@@ -98,8 +112,8 @@ def _offers(node: Node) -> dict[str, list[str]]:
     }
 
 
-def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
-    """The topics to draw the robot from; a camera as the policy sees it, where it has one."""
+def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
+    """Return the topics to draw the robot from; a camera as the policy sees it, if it has one."""
     there: dict[str, list[str]] = {}
     for topic, types in node.get_topic_names_and_types():
         if topic.startswith(f"{space}/") and node.count_publishers(topic):
@@ -112,22 +126,23 @@ def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
             for one in there.get(type_, ())
             if "/" not in one.removeprefix(f"{space}/").replace("camera/", "")
             and one != f"{space}/{SCRAMBLED}"
-            and not _publishers(node, one) & {policy, UNKNOWN}
+            and not _publisher_names(node, one) & {policy, UNKNOWN}
         ]
         wanted = [f"{space}/{one}" for one in usual if f"{space}/{one}" in topics]
         if wanted or topics:
-            found[name] = Topic((wanted or sorted(topics))[0], cls)
+            found[name] = TopicSubscription((wanted or sorted(topics))[0], cls)
     attended = f"{policy}/attended"
     if attended in there.get("sensor_msgs/msg/Image", ()):
-        found["image"] = Topic(attended, Image)
+        found["image"] = TopicSubscription(attended, Image)
         found.pop("joints", None)
     return found
 
 
-def _publishers(node: Node, topic: str) -> set[str]:
-    return {owner(one) for one in node.get_publishers_info_by_topic(topic)}
+def _publisher_names(node: Node, topic: str) -> set[str]:
+    """Return the names of the nodes that publish a topic."""
+    return {owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
-def _space(node: str) -> str:
-    """The namespace of a node, without a slash at its end."""
+def _namespace_of(node: str) -> str:
+    """Return the namespace of a node, without a slash at its end."""
     return node.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""The page's process: rclpy and the web server in one loop, until a signal ends it."""
+"""The page's process: rclpy and the web server in one event loop, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import rclpy
 from rclpy.context import Context
@@ -14,12 +13,8 @@ from rclpy.signals import SignalHandlerOptions
 
 from an_control.ros.graph import QuietNode
 from an_control.ros.shared_memory import without_shared_memory
-from an_control.view.live import Live
-from an_control.view.server import LOOPBACK, Server, listen
-
-if TYPE_CHECKING:
-    pass
-
+from an_control.view.live import LiveRobot
+from an_control.view.server import LOOPBACK, PageServer, open_listening_socket
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -28,11 +23,18 @@ async def serve(
     port: int,
     host: str = LOOPBACK,
     robot: str = "",
-    started: Callable[[Server], None] = lambda server: None,
+    started: Callable[[PageServer], None] = lambda server: None,
 ) -> None:
-    """Serve the page of a robot until SIGINT or SIGTERM; OSError where the port is taken.
+    """Serve the page of a robot until SIGINT or SIGTERM.
 
-    `started` gets the server once it listens.
+    Args:
+        port: Port to listen on, 0 for any.
+        host: Address to listen on.
+        robot: Namespace of the robot; "": the robot of the first policy node.
+        started: Called with the server when it listens.
+
+    Raises:
+        OSError: If the port is taken.
     """
     stopped = asyncio.Event()
     for number in SIGNALS:
@@ -49,9 +51,9 @@ async def serve(
 @asynccontextmanager
 async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
-) -> AsyncIterator[tuple[Server, asyncio.Future[None]]]:
-    """The server while the block runs, and what looks at the robot, which ends only by an error."""
-    listening = listen(port, host)
+) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
+    """Yield the server, and the task that watches the robot, which ends only by an error."""
+    listening = open_listening_socket(port, host)
     context = Context()
     with without_shared_memory():
         rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
@@ -59,9 +61,9 @@ async def serving(
             QuietNode(name, context=context, start_parameter_services=False, enable_rosout=False)
             for name in ("an_control_view", "an_control_view_listener")
         )
-    live = Live(calls, listener, robot)
+    live = LiveRobot(calls, listener, robot)
     try:
-        server = Server(live, listening, host)
+        server = PageServer(live, listening, host)
         looking = asyncio.ensure_future(live.run())
         try:
             yield server, looking

@@ -1,8 +1,26 @@
-"""From ROS messages to channel readings, and from actions to commands; needs no rclpy."""
+"""The wiring of a robot: from ROS messages to channel readings, and from actions to commands.
+
+`load_wiring` reads a robot's YAML file into a frozen `Wiring`. A `ChannelTable` stores the messages
+of its sources and reads all channels once a tick. `command_messages` makes the objects that write
+commands into ROS messages. Nothing here imports rclpy, and nothing reads a clock: time is always an
+argument.
+
+Example:
+    >>> from an_control.system.share import share_path
+    >>> wiring = load_wiring(share_path("config/ant.yaml"))
+    >>> wiring.robot, len(wiring.command.actuators)
+    ('ant', 8)
+"""
 
 from an_control.wiring.channel_table import ChannelTable, Notice, Readings
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.command import ActuatorConfig, CommandConfig, MessageConfig
+from an_control.wiring.command import (
+    ActuatorConfig,
+    BringUpConfig,
+    CommandConfig,
+    MeasuredConfig,
+    MessageConfig,
+)
 from an_control.wiring.command_message import CommandMessage, command_messages, sendable_limits
 from an_control.wiring.compile import lists_names, names_reader
 from an_control.wiring.config import (
@@ -18,11 +36,13 @@ from an_control.wiring.messages import message_class, stamp_reader
 
 __all__ = [
     "ActuatorConfig",
+    "BringUpConfig",
     "ChannelConfig",
     "ChannelTable",
     "CommandConfig",
     "CommandMessage",
     "ImageConfig",
+    "MeasuredConfig",
     "MessageConfig",
     "Notice",
     "PoolConfig",

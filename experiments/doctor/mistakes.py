@@ -11,13 +11,13 @@ import numpy as np
 
 from an_control.commissioning.doctor import Recording
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.policy import read_model
 from an_control.wiring import load_wiring
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
@@ -105,11 +105,11 @@ class Robot:
     def __init__(self, model: Path, wiring: Path | None = None) -> None:
         self.model = read_model(model)
         self.forward = ForwardModel(self.model)
-        self.ids = tuple(self.model.task["channels"])
-        self.actuators = tuple(self.model.task["actuators"])
-        self.step_s = float(self.model.task["step_s"])
+        self.ids = tuple(self.model.task.channels)
+        self.actuators = tuple(self.model.task.actuators)
+        self.step_s = float(self.model.task.step_s or 0.02)
         self.policy = make_policy(self.model)
-        self.env = make_environment(environment_of(str(self.model.task["name"])))
+        self.env = make_environment(find_environment_id(str(self.model.task.name)))
         count = len(self.ids)
         self.scale, self.offset = np.ones(count), np.zeros(count)
         self.clip = np.tile([-np.inf, np.inf], (count, 1))
@@ -154,10 +154,14 @@ class Robot:
             read_as: the scale and offset (N,) with which the policy reads, and the gain (A,) and
                 slots of its actions: a wiring that was repaired; None for the robot's own.
         """
-        raws, actions, starts, returns, episode = [], [], [], [], 0
+        raws: list[np.ndarray] = []
+        actions: list[np.ndarray] = []
+        starts: list[bool] = []
+        returns: list[float] = []
+        episode = 0
         settings = disturbance or DisturbanceSettings()
         while not raws or (ticks is not None and len(raws) < ticks):
-            start = evaluation_starts(seed, episode + 1)[episode]
+            start = make_evaluation_starts(seed, episode + 1)[episode]
             disturber = Disturber(self.ids, settings, seed)
             disturber.reset(start.episode)
             wired = Wired(self.ids, self.actuators, mistakes, self.scale, self.offset)

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from an_control.commissioning.doctor import Diagnosis, Recording, Wires, diagnose
-from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.system.files import write_whole
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+from an_control.system.files import write_file
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
 
 HERE = Path(__file__).resolve().parent
@@ -87,11 +87,11 @@ def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
             kind, float(rng.choice([0.25, 3.0]))
         )
         return Mistake(kind, (name,), value)
-    one, other = map(int, rng.choice(len(robot.ids), 2, replace=False))
-    names = robot.ids[one], robot.ids[other]
+    place, second = map(int, rng.choice(len(robot.ids), 2, replace=False))
+    names = robot.ids[place], robot.ids[second]
     if kind == "swapped":
         return Mistake(kind, names, 0.0, names[::-1])
-    size = float(max(spread[one], 0.02))
+    size = float(max(spread[place], 0.02))
     value = {
         "scale": float(rng.choice(SCALES)),
         "offset": size * float(rng.choice([-3.0, -1.5, 1.5, 3.0])),
@@ -238,7 +238,7 @@ def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 
 def healthy(robot: Robot, word: str, seed: int) -> dict[str, Any]:
     """Return what the doctor finds of a robot whose wiring is right."""
-    settings = Protocol.parse(f"none,{word}" if word != "none" else word).disturbance
+    settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
     ticks = round(SECONDS[-1] / robot.step_s)
     recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
     diagnosis = diagnose(recording, robot.forward)
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, play in trials(options):
         if name not in results:
             results[name] = play()
-            write_whole(options.json, json.dumps(results, indent=1) + "\n")
+            write_file(options.json, json.dumps(results, indent=1) + "\n")
             print(name, json.dumps(results[name]), flush=True)
     counts = Counter((name.rsplit("/", 1)[0], row["outcome"]) for name, row in results.items())
     for (name, what), count in sorted(counts.items()):

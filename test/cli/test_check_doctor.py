@@ -16,7 +16,7 @@ from an_control.cli import main
 from an_control.control.controller import Controller
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.robot import Robot as Simulated
+from an_control_sim.bridge.robot import SimulatedRobot as Simulated
 from an_control_sim.bridge.simulation_file import load_simulation
 
 SIMULATION = share_path("config/mobile_base_sim.yaml")
@@ -101,8 +101,8 @@ class Driven(Robot):
         self._command.fill(values, time.time_ns())
         time.sleep(0.004)  # a policy takes a while to answer
         self._commands.publish(self._command.message)
-        robot.commands.take(self._command.message, 0.0)
-        answer = robot.commands.answer
+        robot.commands.store(self._command.message, 0.0)
+        answer = robot.commands.newest
         assert answer is not None
         robot.step(answer)
 

@@ -8,7 +8,12 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_names, recipe_of
+from an_control.learning.dagger.settings import (
+    DaggerSettings,
+    read_recipe,
+    recipe_for_task,
+    recipe_names,
+)
 from an_control.wiring import WiringError
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
@@ -72,10 +77,10 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
         (HEADER + "identify_updates: 0\n", "identify_updates: 0 is not allowed; allowed: a whole"),
         (HEADER + "rate: 0\n", "rate: 0 is not allowed; allowed: a number, over 0"),
         (HEADER + "rate: -0.1\n", "rate: -0.1 is not allowed; allowed: a number, over 0"),
-        (HEADER + "rounds: 0\nminutes: 5\n", "rounds: 0 is not allowed; allowed: 1 or more, where"),
+        (HEADER + "rounds: 0\nminutes: 5\n", "rounds: 0 is not allowed; allowed: 1 or more if"),
         (
             HEADER + "faults: {delay=1: 0.7, lose=0.1: 0.7}\n",
-            "faults: chances that are 1.4 together",
+            "faults: probabilities with the sum 1.4",
         ),
         (PATCHES + "rounds: 0\n", "rounds: 0 is not allowed; allowed: a whole number, 1 or more"),
         (PATCHES + "validate_every: 0\n", "validate_every: 0 is not allowed; allowed: a whole"),
@@ -99,7 +104,7 @@ def test_a_wrong_recipe_is_refused_with_its_place(tmp_path, text, named):
 
 
 def test_a_task_without_a_recipe_of_its_own_takes_the_robust_one():
-    assert (recipe_of("ant"), recipe_of("Hopper-v5")) == ("ant", "robust")
+    assert (recipe_for_task("ant"), recipe_for_task("Hopper-v5")) == ("ant", "robust")
 
 
 def test_an_unknown_recipe_ends_distill_with_2_and_the_names_that_there_are(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.wiring.messages import Field, Step, parse_field, pitch, roll, yaw
+from an_control.wiring.messages import FieldPath, Step, parse_field, pitch, roll, yaw
 
 NUMBERS = st.floats(-1.0, 1.0)
 
@@ -18,19 +18,19 @@ NUMBERS = st.floats(-1.0, 1.0)
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("x", Field((Step("x"),))),
-        ("pose.pose.position.z", Field(tuple(map(Step, ("pose", "pose", "position", "z"))))),
-        ("data[3]", Field((Step("data", 3),))),
-        ("position[hip_1]", Field((Step("position", "hip_1"),))),
-        ("position[arm/left.elbow-1]", Field((Step("position", "arm/left.elbow-1"),))),
-        ("ranges[*]", Field((Step("ranges", "*"),))),
-        ("*", Field((Step("*"),))),
-        ("twist.*", Field((Step("twist"), Step("*")))),
-        ("poses[0].position.x", Field((Step("poses", 0), Step("position"), Step("x")))),
-        ("roll(pose.orientation)", Field((Step("pose"), Step("orientation")), "roll")),
+        ("x", FieldPath((Step("x"),))),
+        ("pose.pose.position.z", FieldPath(tuple(map(Step, ("pose", "pose", "position", "z"))))),
+        ("data[3]", FieldPath((Step("data", 3),))),
+        ("position[hip_1]", FieldPath((Step("position", "hip_1"),))),
+        ("position[arm/left.elbow-1]", FieldPath((Step("position", "arm/left.elbow-1"),))),
+        ("ranges[*]", FieldPath((Step("ranges", "*"),))),
+        ("*", FieldPath((Step("*"),))),
+        ("twist.*", FieldPath((Step("twist"), Step("*")))),
+        ("poses[0].position.x", FieldPath((Step("poses", 0), Step("position"), Step("x")))),
+        ("roll(pose.orientation)", FieldPath((Step("pose"), Step("orientation")), "roll")),
     ],
 )
-def test_a_path_is_read_as_written(text: str, field: Field) -> None:
+def test_a_path_is_read_as_written(text: str, field: FieldPath) -> None:
     assert parse_field(text) == field
 
 

@@ -37,7 +37,7 @@ def read(folder, type_: str, fields: dict[str, str], message) -> tuple[set[str],
     table = ChannelTable(load_wiring(path))
     table.store("s", message, None, 0)
     found = set(table.read(0).ids)
-    return found, [str(notice) for notice in table.notices()]
+    return found, [str(notice) for notice in table.take_notices()]
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_without_a_fix_there_is_no_position(tmp_path):
     found, said = read(tmp_path, type_, fields, lost)
     assert found == {"status"}
     assert said[0].endswith(
-        "by which the sender says that it has no fix: it counts again once there is one"
+        "by which the sender says that it has no fix: readings count again once it has one"
     )

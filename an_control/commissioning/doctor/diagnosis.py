@@ -32,8 +32,10 @@ from an_control.monitor.forward_model import ForwardModel
 
 @dataclass(frozen=True)
 class DoctorSettings:
-    """Tuned numbers of the doctor. Chosen on the Ant, a mobile base, a cheetah and a hopper
-    (`experiments/doctor`)."""
+    """Tuned numbers of the doctor.
+
+    Chosen on the Ant, a mobile base, a cheetah and a hopper (`experiments/doctor`).
+    """
 
     min_ticks: int = 60
     """Ticks below which nothing is concluded."""

@@ -236,7 +236,8 @@ class Likelihood:
 
         Args:
             motor: number of the motor.
-            error, scale: (K, N) changes beside those that no motor makes, and their scale.
+            error: (K, N) changes beside those that no motor makes.
+            scale: (K, N) of the prediction's error.
             effect: (K, N, A) expected of each motor.
             own: (N,) how much a channel says of this motor.
         """

@@ -20,8 +20,8 @@ class Recorder:
     """
 
     def __init__(self, wiring: Wiring, model: Model) -> None:
-        self._ids = tuple(model.task["channels"])
-        self._actuators = tuple(model.task.get("actuators", ()))
+        self._ids = tuple(model.task.channels)
+        self._actuators = tuple(model.task.actuators)
         self._wiring = wiring
         channels = tuple(replace(one, clip=None) for one in wiring.channels)
         self._table = ChannelTable(replace(wiring, channels=channels))

@@ -13,7 +13,7 @@ from an_control.commissioning.doctor import Recording
 from an_control.commissioning.doctor.recorder import Recorder
 from an_control.control.controller import Controller
 from an_control.disturbance import episode_seed
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
 
@@ -31,7 +31,7 @@ def record_simulation(
     Raises:
         WiringError: the YAML does not fit its environment, or the wiring not its messages.
     """
-    robot = Robot(load_simulation(simulation))
+    robot = SimulatedRobot(load_simulation(simulation))
     recorder = Recorder(controller.wiring, controller.acting.policy.model)
     step_ns = robot.simulation.step_ns
     ticks = max(1, round(seconds / robot.simulation.step_s))
@@ -58,7 +58,7 @@ def record_simulation(
                 sent = controller.command(None)
                 _command(controller, robot, sent, now_ns)
                 recorder.add(controller.acting.action(sent), now_ns, now_ns)
-                answer = robot.commands.answer
+                answer = robot.commands.newest
                 robot.step(robot.commands.safe if answer is None else answer)
                 total += robot.reward
             if robot.over:
@@ -69,14 +69,16 @@ def record_simulation(
     return recorder.recording(), returns
 
 
-def _command(controller: Controller, robot: Robot, values: np.ndarray, stamp_ns: int) -> None:
+def _command(
+    controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
+) -> None:
     """Hand a command (A,) over as the messages that would carry it."""
     command = controller.wiring.command
     topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
-    robot.commands.forget()
+    robot.commands.clear()
     for config, message, span in zip(
         command.messages, controller.messages, command.slices, strict=True
     ):
         message.fill(values[span], stamp_ns)
         if config.topic in topics:
-            robot.commands.take(message.message, 0.0, topics[config.topic])
+            robot.commands.store(message.message, 0.0, topics[config.topic])
