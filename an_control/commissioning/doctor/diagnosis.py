@@ -92,7 +92,7 @@ class DoctorSettings:
     near_unit: float = 0.3
     """Logarithm of a scale's distance from a unit or a round number, up to which it may be that:
     a robot that has fallen moves as the model does not expect, which bends the fit."""
-    unit_share: float = 0.95
+    unit_share: float = 0.88
     """Share of the fitted scale's gain that the unit must have."""
     dead_share: float = 0.85
     """The same of a motor that is dead."""
