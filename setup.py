@@ -46,6 +46,9 @@ ROS = [
     "ros-trajectory-msgs",
 ]
 VIEW = ["tornado>=6.4", "msgspec>=0.18"]
+# 1.5 is the first that can finish a chunk at any time; it brings lz4 and zstandard.
+RECORD = ["mcap>=1.5"]
+EXPORT = [*RECORD, "pyarrow>=17"]
 BOX2D = "(platform_machine == 'x86_64' or sys_platform == 'darwin')"
 CAMERA = ["opencv-python-headless>=4.8"]
 # pybullet-arm64 is PyBullet for more interpreters and machines, under the same import name. What
@@ -89,6 +92,9 @@ TEST = [
     "colcon-common-extensions",
     "setuptools>=70.1,<80",
     *VIEW,
+    *EXPORT,
+    "rosbags>=0.10",
+    "mcap-ros2-support>=0.5",
     "playwright>=1.45",
     "axe-playwright-python>=0.1.4",
 ]
@@ -126,6 +132,8 @@ setup(
         "camera": CAMERA,
         "sim": SIM,
         "view": VIEW,
+        "record": RECORD,
+        "export": EXPORT,
         "train": TRAIN,
         "test": TEST,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],

@@ -77,7 +77,7 @@ def write_plot(path: Path) -> None:
     )
     figure, axis = plots.plt.subplots(figsize=(12, 9))
     axis.imshow(np.random.default_rng(0).random((300, 300)))
-    plots.save({path.stem: figure}, path.parent)
+    plots.save_figures({path.stem: figure}, path.parent)
 
 
 def write_markdown(path: Path) -> None:

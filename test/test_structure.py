@@ -17,6 +17,7 @@ FLOORS = (
     {"disturbance", "monitor"},
     {"load"},
     {"control"},
+    {"record"},
     {"ros"},
     {"commissioning", "view"},
     {"an_control_sim"},
@@ -63,11 +64,12 @@ def test_the_product_never_imports_the_laboratory():
             assert "experiments" not in words, path
 
 
-ROBOT = {"control", "load", "monitor", "policy", "ros", "system", "wiring"}
+ROBOT = {"control", "load", "monitor", "policy", "record", "ros", "system", "wiring"}
 """The rooms of what a robot runs."""
 ROBOT_HAS = {
-    "builtin_interfaces", "cv2", "diagnostic_msgs", "lifecycle_msgs", "numba", "numpy",
-    "rcl_interfaces", "rclpy", "safetensors", "sensor_msgs", "std_msgs", "std_srvs", "yaml",
+    "builtin_interfaces", "cv2", "diagnostic_msgs", "lifecycle_msgs", "mcap", "numba",
+    "numpy", "rcl_interfaces", "rclpy", "safetensors", "sensor_msgs", "std_msgs", "std_srvs",
+    "yaml",
 }  # fmt: skip
 COMPUTED = {
     "an_control/wiring/messages.py": "the packages of the message types that a wiring names",

@@ -75,11 +75,11 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live, the sources. While the robot is
-    driven, by the policy or somebody else, a model with a monitor also finds which channels and
-    motors are wired wrong, and how; the corrected lines are printed. The open decisions of a draft
-    (comments that begin with SET) count as problems until they are deleted. Exit status 0: no
-    problem; 1: a problem; 2: bad input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources. While a
+    live robot is driven, by the policy or somebody else, a model with a monitor also finds which
+    channels and motors are wired wrong, and how; the corrected lines are printed. The open
+    decisions of a draft (comments that begin with SET) count as problems until they are deleted.
+    Exit status 0: no problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -92,8 +92,10 @@ class CheckCommand:
     """A simulation YAML: drive that robot by the wiring and the model, here and without topics."""
     fix: OutputFile | None = None
     """Write the corrected wiring here, if something in it is found to be wrong."""
+    bag: Path | None = None
+    """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
     namespace: str = ""
-    """With --live, the robot's namespace."""
+    """With --live or --bag, the robot's namespace."""
     seconds: float | None = None
     """For how long to listen, by default 5, with a model 10; with --sim in simulated time."""
     json: OutputFile | None = None
@@ -103,13 +105,17 @@ class CheckCommand:
         """Check, print the findings and return the exit status."""
         if self.seconds is not None and not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
-        if self.sim is not None and (self.live or self.model is None):
-            raise InputError("--sim: with --model, and not with --live")
+        if self.sim is not None and (self.live or self.bag or self.model is None):
+            raise InputError("--sim: with --model, and not with --live or --bag")
         if self.fix is not None and not (self.live or self.sim):
             raise InputError("--fix: only with --live or --sim")
-        if self.namespace and not self.live:
-            raise InputError("--namespace: only with --live")
+        if self.namespace and not (self.live or self.bag):
+            raise InputError("--namespace: only with --live or --bag")
+        if self.live and self.bag:
+            raise InputError("give either --live or --bag")
         require_packages("ros", "rclpy")
+        if self.bag:
+            require_packages("record", "mcap")
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
@@ -125,6 +131,9 @@ class CheckCommand:
             self._check_model(wiring, table, model, found)
         recorder = self._recorder(wiring, model, found) if self.live else None
         heard = self._listen(wiring, recorder) if self.live else None
+        if self.bag is not None:
+            heard, said = self._read_bag(wiring, self.bag)
+            found.notes += said
         _list_channels(wiring, table, model, heard, found)
         _list_actuators(wiring, str(self.model), model, found)
         if heard is not None:
@@ -167,6 +176,19 @@ class CheckCommand:
         names = compare_channels(wiring, table.ids, model)
         watched = resolve_monitor(model, None) != "off"
         found.problems += describe_differences(names, str(self.model), watched=watched)
+
+    def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
+        """Return what the bag holds of the wiring's sources, and notes on it."""
+        from rclpy.serialization import deserialize_message
+
+        from an_control.commissioning.bag import listen_to_bag
+        from an_control.record.layout import BagError
+        from an_control.record.reader import Bag
+
+        try:
+            return listen_to_bag(wiring, Bag(path), self.namespace, deserialize_message)
+        except BagError as error:
+            raise InputError(f"--bag {error}") from error
 
     def _listen(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
         from an_control.commissioning.listen import listen

@@ -35,6 +35,8 @@ class DistillCommand(DistillOptions):
     def run(self) -> int:
         """Train the student, print the model file and return the exit status."""
         require_packages("train", "torch")
+        if self.bag:
+            require_packages("record", "mcap")
         with RunAtTerminal(ProgressLine(format_command(self, "distill"))) as terminal:
             result = distill(self, terminal.progress)
         print(result.model)

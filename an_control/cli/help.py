@@ -29,6 +29,10 @@ GROUPS = {
         "info": "show what a model file holds",
         "bench": "measure speed and latency on this machine",
     },
+    "Record": {
+        "replay": "compute a recording's commands again, and compare them",
+        "export": "write a recording's readings and commands as CSV or Parquet",
+    },
     "Train": {
         "learn": "train a policy for any gymnasium environment: teacher, student, monitor and card",
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",

@@ -1,4 +1,4 @@
-"""The verb ``an-control new NAME --env ID`` or ``--live``: drafts another robot's YAML files."""
+"""The verb ``an-control new NAME``: drafts YAML files from an environment, a robot or a bag."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
 from an_control.system.files import write_file
 from an_control.wiring import ChannelTable, load_wiring
+
+if TYPE_CHECKING:
+    from an_control.commissioning.survey import Survey
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -32,9 +35,11 @@ class NewCommand:
     env: str | None = None
     """A gymnasium id, MODULE:ID if importing the module registers it, or a task such as ant."""
     live: bool = False
-    """Listen to the running robot instead: its topics, types, names, rates and ranges."""
+    """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
+    bag: Path | None = None
+    """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
     namespace: str = ""
-    """With --live, the robot's namespace: only its topics; by default all."""
+    """With --live or --bag, the robot's namespace: only its topics; by default all."""
     seconds: float = 10.0
     """With --live, for how long to listen, from the first message on."""
     out: OutputFolder = Path()
@@ -48,11 +53,13 @@ class NewCommand:
         """Draft the files, write them and return the exit status."""
         if not NAME.fullmatch(self.name):
             raise InputError(f"{self.name}: must be a name (a letter, then letters, digits or _)")
-        if (self.env is None) == (not self.live):
-            raise InputError("give either --env ID or --live")
+        if sum((self.env is not None, self.live, self.bag is not None)) != 1:
+            raise InputError("give either --env ID, --live or --bag BAG")
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         require_packages("ros", "rclpy")
+        if self.bag is not None:
+            require_packages("record", "mcap")
         paths = [self.out / f"{self.name}.yaml"]
         if self.env is not None:
             paths.append(self.out / f"{self.name}_sim.yaml")
@@ -90,15 +97,11 @@ class NewCommand:
 
     def _draft_from_robot(self, path: Path) -> int:
         from an_control.commissioning.draft import draft_robot
-        from an_control.commissioning.survey import survey_topics
 
-        print(f"listening for {self.seconds:g} s", flush=True)
         try:
-            draft = draft_robot(
-                self.name, survey_topics(self.namespace, self.seconds), self.namespace
-            )
+            draft = draft_robot(self.name, self._survey(), self.namespace)
         except ValueError as error:
-            raise InputError(f"--live: {error}") from error
+            raise InputError(f"{'--live:' if self.live else '--bag'} {error}") from error
         texts = {path: draft.text()}
         with tempfile.TemporaryDirectory() as folder:
             _check_wiring(*_write_texts(Path(folder), texts))
@@ -108,10 +111,25 @@ class NewCommand:
         channels = [one.id for one, _ in draft.channels]
         actuators = [one.name for one, _ in draft.actuators]
         _show(channels, actuators)
-        live = f"--live --namespace {self.namespace}" if self.namespace else "--live"
+        live = "--live" if self.bag is None else f"--bag {self.bag}"
+        live += f" --namespace {self.namespace}" if self.namespace else ""
         print(f"\nset the limits and safe values, then: an-control check {path} {live}")
         self._report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
         return 0
+
+    def _survey(self) -> Survey:
+        """Return the topics of the running robot, or those of the bag."""
+        if self.bag is None:
+            from an_control.commissioning.survey import survey_topics
+
+            print(f"listening for {self.seconds:g} s", flush=True)
+            return survey_topics(self.namespace, self.seconds)
+        from rclpy.serialization import deserialize_message
+
+        from an_control.commissioning.bag import survey_bag
+        from an_control.record.reader import Bag
+
+        return survey_bag(Bag(self.bag), self.namespace, deserialize_message)
 
     def _write(self, texts: Mapping[Path, str]) -> None:
         self.out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, require_packages
+from an_control.cli.common import InputError, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
 from an_control.ros.settings import PARAMETERS, parameter_values
@@ -45,6 +45,9 @@ class RunCommand:
     monitor: Monitor | None = node_option("monitor")
     recovery: float | None = node_option("recovery")
     thread_priority: int = node_option("thread_priority")
+    record: OutputFolder | None = None
+    """Record everything that decides commands into a new folder in this one; `an-control replay`
+    reads it."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = node_option("check_rate")
@@ -55,6 +58,8 @@ class RunCommand:
         """Run the policy node until it ends, and return the exit status."""
         exit_on_signal(INTERRUPTED)  # until the node handles signals itself
         require_packages("ros", "rclpy")
+        if self.record is not None:
+            require_packages("record", "mcap")
         controller = Controller(
             str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
@@ -74,6 +79,7 @@ class RunCommand:
             monitor=self.monitor,
             recovery=self.recovery,
             thread_priority=self.thread_priority,
+            record=None if self.record is None else str(self.record.absolute()),
             use_sim_time=self.use_sim_time,
         )
         arguments = ["--ros-args", *self.ros_args]

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    format_flag,
+    require_packages,
+    write_json,
+)
 from an_control.cli.disturbance import Options, default_options
 from an_control.cli.run import node_option, parameter_arguments
 from an_control.control.controller import Controller
@@ -97,6 +104,9 @@ class SimCommand:
     trigger: Literal["sources", "timer"] = node_option("trigger")
     ramp: float | None = node_option("ramp_s")
     thread_priority: int = node_option("thread_priority")
+    record: OutputFolder | None = None
+    """Record what the policy node does into a new folder in this one; `an-control replay` reads
+    it."""
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot with a camera
     also the policy's view of each image, coloured by its attention."""
@@ -110,6 +120,8 @@ class SimCommand:
         require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
             require_packages("view", *PAGE_PACKAGES)
+        if self.record is not None:
+            require_packages("record", "mcap")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp"):
@@ -285,6 +297,7 @@ class SimCommand:
             trigger=self.trigger,
             ramp_s=self.ramp,
             thread_priority=self.thread_priority,
+            record=None if self.record is None else str(self.record.absolute()),
         )
         return _policy_node(name, values)
 

@@ -40,6 +40,8 @@ class TrainMonitorCommand(MonitorOptions):
     def run(self) -> int:
         """Train the monitor, print its validation and model file, and return the exit status."""
         require_packages("train", "torch", "gymnasium")
+        if self.bag:
+            require_packages("record", "mcap")
         if self.out is None and (problem := file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None
@@ -47,8 +49,14 @@ class TrainMonitorCommand(MonitorOptions):
             result = train_monitor(self, terminal.progress)
         made = {"model": str(result.model)}
         if result.validation is None:
+            if self.bag:
+                print(
+                    "not validated, as recordings tell nothing of other wirings; where there is a"
+                )
+                print(f"simulator: an-control train-monitor {result.model} --validate")
             print(result.model)
-            write_json(self.json, {**made, "taken": str(self.take)})
+            how = {"taken": str(self.take)} if self.take else {"course": result.metrics}
+            write_json(self.json, {**made, **how})
             return 0
         print(result.why_off or f"the monitor: {result.validation}")
         print(result.model)

@@ -32,6 +32,14 @@ def verb_class(verb: str) -> type[Any]:
             from an_control.cli.view import ViewCommand
 
             return ViewCommand
+        case "replay":
+            from an_control.cli.replay import ReplayCommand
+
+            return ReplayCommand
+        case "export":
+            from an_control.cli.export import ExportCommand
+
+            return ExportCommand
         case "rewire":
             from an_control.cli.rewire import RewireCommand
 

@@ -193,7 +193,7 @@ def _listen(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            _record_readings(table, ranges, history)
+            take_readings(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
         _record_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
@@ -244,19 +244,20 @@ def _record_message(
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def _record_readings(
+def take_readings(
     table: ChannelTable,
     ranges: dict[str, ReadingRange],
-    history: list[tuple[float, dict[str, float]]],
+    now_ns: int,
+    history: list[tuple[float, dict[str, float]]] | None = None,
 ) -> None:
     """Take the readings, and record them in the channels' ranges."""
-    readings = table.read(time.monotonic_ns())
+    readings = table.read(now_ns)
     if readings.values.ndim > 1:
         return
     configs = table.configs
     raw: dict[str, float] = {}
-    if readings.new and len(history) < KEPT:
-        history.append((time.monotonic(), raw))
+    if history is not None and readings.new and len(history) < KEPT:
+        history.append((now_ns / 1e9, raw))
     for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
         one = ranges.setdefault(id_, ReadingRange())
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)

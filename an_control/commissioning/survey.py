@@ -161,7 +161,7 @@ def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, second
 def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
     """Subscribe to topics that have appeared."""
     for name, types in node.get_topic_names_and_types():
-        if name in topics or not _is_robots_own(name, prefix) or not node.count_publishers(name):
+        if name in topics or not is_robots_own(name, prefix) or not node.count_publishers(name):
             continue
         if _carries_commands(node, name):
             continue
@@ -178,27 +178,31 @@ def _subscribe(node: Node, topic: SurveyedTopic, cls: Any) -> None:
 
     def hear(message: Any) -> None:
         """Record a message."""
-        now_s = time.monotonic()
-        if topic.messages:
-            topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
-        else:
-            topic.first_s = now_s
-        topic.joints = tuple(dict.fromkeys((*topic.joints, *_names_in(message))))
-        topic.messages, topic.last_s = topic.messages + 1, now_s
-        topic.stamped |= stamp_of(message) is not None
-        if topic.type in IMAGES:
-            return
-        for path, low, high in list_numbers(message):
-            before = topic.ranges.get(path, (low, high))
-            topic.ranges[path] = min(low, before[0]), max(high, before[1])
-            if low == high and ANGULAR.search(path):
-                topic.turning.setdefault(path, AngleDetector()).record(low)
+        note_message(topic, message, stamp_of(message) is not None, time.monotonic())
 
     qos = find_publishers_qos(node, topic.name, 10)
     node.create_subscription(cls, topic.name, hear, qos)
 
 
-def _is_robots_own(name: str, prefix: str) -> bool:
+def note_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float) -> None:
+    """Record a message of a topic that came now."""
+    if topic.messages:
+        topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
+    else:
+        topic.first_s = now_s
+    topic.joints = tuple(dict.fromkeys((*topic.joints, *_names_in(message))))
+    topic.messages, topic.last_s = topic.messages + 1, now_s
+    topic.stamped |= stamped
+    if topic.type in IMAGES:
+        return
+    for path, low, high in list_numbers(message):
+        before = topic.ranges.get(path, (low, high))
+        topic.ranges[path] = min(low, before[0]), max(high, before[1])
+        if low == high and ANGULAR.search(path):
+            topic.turning.setdefault(path, AngleDetector()).record(low)
+
+
+def is_robots_own(name: str, prefix: str) -> bool:
     """Return whether a topic may be one of the robot's own."""
     return name.startswith(prefix) and name not in OWN and not name.endswith("/transition_event")
 
@@ -217,7 +221,7 @@ def _list_subscribed(
 ) -> Iterator[SubscribedTopic]:
     """Yield the topics that are subscribed but not read here."""
     for name, types in sorted(node.get_topic_names_and_types()):
-        if name in topics or not _is_robots_own(name, prefix):
+        if name in topics or not is_robots_own(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
         subscribers = tuple(sorted({owner_name(one) for one in infos}))

@@ -104,6 +104,11 @@ class ActingPolicy:
         return self._now.policy
 
     @property
+    def newest(self) -> LoadedModel:
+        """The model that has taken over, or that watches in order to."""
+        return self._next or self._now
+
+    @property
     def ramp_s(self) -> float:
         """Seconds of the ramp from the safe command to the commands of the model that acts."""
         model = self.policy.model

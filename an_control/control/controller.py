@@ -95,6 +95,10 @@ class Controller:
         """The number of ticks without a new reading, which repeated the last action."""
         self.stepped_ns: int | None = None
         """In lockstep, the stamp of the readings that the policy has stepped on last."""
+        self.stepped = False
+        """Whether the policy has stepped in the last tick."""
+        self.seen = -1
+        """The number of the command that its last step took for the previous action."""
 
     def check(self, model_path: str, model: Model) -> None:
         """Raise WiringError if the wiring does not fit the model (see `check_fit`)."""
@@ -115,9 +119,8 @@ class Controller:
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
         cause, reason = self._why_not_act(readings)
-        if not cause and self._should_step(
-            readings, stamp_ns
-        ):  # the monitor estimates, the policy decides
+        self.stepped = not cause and self._should_step(readings, stamp_ns)
+        if self.stepped:  # the monitor estimates, the policy decides
             self.stepped_ns = stamp_ns
             if self.acting.step(readings, self._last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
@@ -239,7 +242,7 @@ class Controller:
 
         If it is unknown return the safe command, or None before the policy's first step.
         """
-        sent = self.gate.last.values
+        sent, self.seen = self.gate.last.numbered
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:

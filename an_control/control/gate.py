@@ -43,18 +43,26 @@ class LastCommand:
     """
 
     def __init__(self) -> None:
-        self._known: tuple[Values, int] | None = None
+        self._known: tuple[Values, int, int] | None = None
+        self.count = 0
+        """How many commands were recorded."""
 
     @property
     def values(self) -> Values | None:
         """The command (A,), not to be written to; None while it is unknown."""
+        return self.numbered[0]
+
+    @property
+    def numbered(self) -> tuple[Values | None, int]:
+        """The command (A,), not to be written to, and its number; None and -1 while unknown."""
         known = self._known
-        return None if known is None else known[0]
+        return (None, -1) if known is None else (known[0], known[2])
 
     def record(self, values: Values, now_ns: int) -> None:
         """Remember a command (A,) that went out now; ignore one that is not finite."""
         if np.isfinite(values).all():
-            self._known = values, now_ns
+            self.count += 1
+            self._known = values, now_ns, self.count
 
     def forget(self) -> None:
         """Forget the command, as it belongs to an episode that has ended."""

@@ -454,7 +454,7 @@ class IdentityMonitor:
 
     @property
     def moved(self) -> dict[str, str]:
-        """The channel that each slot is estimated to feed, by id, for slots not at their own."""
+        """From slot id to the id of the channel that it feeds, for slots not at their own."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))

@@ -166,7 +166,8 @@ class MonitorReport(NamedTuple):
     lost: bool
     """Whether no assignment of input slots to channels is known to be right."""
     moved: dict[str, str]
-    """By input slot the channel whose signal it is estimated to carry, if that is not its own."""
+    """From the id of an input slot to the id of the channel that it is estimated to feed, if that
+    is not its own."""
     rewires: int
     """The number of detected moves and corrections of the assignment since the last reset."""
     surprise: float

@@ -25,6 +25,7 @@ from rclpy.node import Node
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import join_names, unread_sources
+from an_control.record.recorder import Recorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
     describe_similar_topic,
@@ -113,6 +114,7 @@ class DiagnosticsReport:
         inputs: The loop's subscriptions.
         output: The loop's command publishers.
         real_time: Whether sources should send at the control rate, by this machine's clock.
+        recorder: Says how recording is doing; None: nothing is recorded.
     """
 
     def __init__(
@@ -125,7 +127,9 @@ class DiagnosticsReport:
         output: CommandOutput,
         *,
         real_time: bool,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._node, self._controller = node, controller
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
@@ -150,6 +154,7 @@ class DiagnosticsReport:
             self._watchdog_status(active),
             self._estop_status(),
             self._wiring_status(sources),
+            *self._recording_statuses(),
             *(self._source_status(source, now_ns) for source in sources),
         ]
         self._log_problems()
@@ -256,6 +261,13 @@ class DiagnosticsReport:
             self._found["e-stop", deaf] = ERROR, deaf
         text = reason or deaf
         return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
+
+    def _recording_statuses(self) -> list[DiagnosticStatus]:
+        """How recording is doing, where there is any."""
+        if self._recorder is None:
+            return []
+        text, fine, values = self._recorder.status()
+        return [self._make_status("recording", OK if fine else WARN, text, values)]
 
     def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """Return the wiring's status; a second commander or node of one name is an error."""

@@ -30,6 +30,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
+from an_control.record.recorder import Recorder
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
 from an_control.ros.graph import owner_name
 from an_control.ros.senders import TopicSenders
@@ -200,6 +201,7 @@ class Inputs:
         informed: Whether the executor tells who sent a message and when. The events executor does
             not,
             and must not be asked.
+        recorder: Is told of each message; None: nothing is recorded.
 
     Raises:
         ValueError: If this node uses a topic with another type; names the source.
@@ -215,8 +217,10 @@ class Inputs:
         arrivals: Arrivals | None = None,
         *,
         informed: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         self._node = node
+        self._recorder = recorder
         self._table = table
         self._now_ns = now_ns
         self._stored = stored
@@ -289,6 +293,9 @@ class Inputs:
         for source in sources:
             newest = self._newest.get(self.topics[source])
             if newest is not None and awaited(newest[1]):
+                if self._recorder is not None:
+                    topic = self._node.resolve_topic_name(self.topics[source])
+                    self._recorder.deliver(topic, source, self._now_ns())
                 self._table.store(source, *newest)
                 self._stored(source, newest[1])
 
@@ -335,6 +342,7 @@ class Inputs:
         """Subscribe to a topic; an older subscription stays until the new one hears a message."""
         qos = find_publishers_qos(self._node, topic, self._depth_of(topic, cls))
         stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
+        recorder, name, type_ = self._recorder, self._node.resolve_topic_name(topic), type_name(cls)
 
         def store(message: Any, info: MessageInfo | None) -> None:
             """Store a message in the table of each source that reads the topic."""
@@ -346,7 +354,12 @@ class Inputs:
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
             arrival_ns = now_ns if arrivals is None else arrivals.corrected_ns(info, now_ns)
             self._newest[topic] = message, stamp_ns, arrival_ns
-            for source in self._readers.get(topic, ()):
+            readers = self._readers.get(topic, ())
+            if recorder is not None and not readers:
+                recorder.message(name, type_, message, None, arrival_ns, now_ns)
+            for source in readers:
+                if recorder is not None:
+                    recorder.message(name, type_, message, source, arrival_ns, now_ns)
                 self._table.store(source, message, stamp_ns, arrival_ns)
                 self._stored(source, stamp_ns)
 
@@ -420,7 +433,13 @@ class Inputs:
         if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):
             return
         self._newest[topic] = message, stamp_ns, now_ns
-        for source in self._readers.get(topic, ()):
+        recorder, name = self._recorder, self._node.resolve_topic_name(topic)
+        readers = self._readers.get(topic, ())
+        if recorder is not None and not readers:
+            recorder.message(name, type_name(type(message)), message, None, now_ns, now_ns)
+        for source in readers:
+            if recorder is not None:
+                recorder.message(name, type_name(type(message)), message, source, now_ns, now_ns)
             self._table.store(source, message, stamp_ns, now_ns)
             self._stored(source, stamp_ns)
 
@@ -439,6 +458,11 @@ class Inputs:
             self._node.destroy_subscription(fetcher)
         for subscription in self._subscriptions.pop(topic):
             self._node.destroy_subscription(subscription)
+
+
+def type_name(cls: Any) -> str:
+    """Return the name of a message class, such as sensor_msgs/msg/JointState."""
+    return f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}"
 
 
 def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:

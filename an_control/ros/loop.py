@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from math import nan
+from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
@@ -29,6 +30,8 @@ from an_control.control.bring_up import BringUpError
 from an_control.control.controller import Controller, Decide
 from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import ramp_warning
+from an_control.record.layout import CommandKind
+from an_control.record.recorder import Recorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
 from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep
@@ -68,6 +71,7 @@ class Loop:
         shadow: Whether to propose commands without sending them.
         informed: Whether the executor tells callbacks when a message was published.
         thread_priority: Real-time priority of ticks while active by the real clock, 0 = none.
+        recorder: Is told of all that happens; None: nothing is recorded.
     """
 
     def __init__(
@@ -82,12 +86,18 @@ class Loop:
         shadow: bool = False,
         informed: bool = True,
         thread_priority: int = 0,
+        recorder: Recorder | None = None,
     ) -> None:
         if lockstep_wait_s is not None:
             _check_has_stamps(controller.table)
         self.controller = controller
+        self._recorder = recorder
+        self._decided_ns: int | None = None
+        """The time for which the last command was decided."""
         self.active = False
-        self._broken = False
+        self._broken = self._noted = False
+        self._stamp: int | None = None
+        """In lockstep, the stamp of the last tick."""
         self._tick_began_s: float | None = None
         self._node = node
         self._failed = failed
@@ -127,6 +137,8 @@ class Loop:
                 shadow=shadow,
             )
             opened.callback(self._output.close)
+            if recorder is not None:
+                self._output.on_command = self._record_command
             self._insight = InsightOutput(node, sees=bool(controller.wiring.images))
             opened.callback(self._insight.close)
             self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -141,6 +153,7 @@ class Loop:
                 LOCKSTEP_DEPTH if lockstep else 1,
                 self._arrivals,
                 informed=informed and not lockstep,
+                recorder=recorder,
             )
             opened.callback(self._inputs.close)
             self._ticker = self._make_ticker()
@@ -153,6 +166,7 @@ class Loop:
                 self._inputs,
                 self._output,
                 real_time=not lockstep,
+                recorder=recorder,
             )
             self._opened = opened.pop_all()
 
@@ -172,6 +186,7 @@ class Loop:
 
     def activate(self) -> None:
         """Start to act; the policy keeps the state of what it has watched."""
+        self._event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._lockstep.reset()
         self._ticks.skip_gap()
@@ -184,9 +199,10 @@ class Loop:
     def deactivate(self) -> None:
         """Stop acting, with the safe command as the last one."""
         self.active = False
+        self._event("deactivate")
         try:
             self._watchdog.stop()
-            self._output.publish(self.controller.stop, self._stamp_ns())
+            self._output.publish(self.controller.stop, self._stamp_ns(), CommandKind.STOP)
             self._output.stop()
         finally:
             self._priority.release()
@@ -195,12 +211,13 @@ class Loop:
         """Switch to proposing, or back to commanding; the policy continues with its state."""
         if shadow == self._output.shadow:
             return
+        self._event("shadow", on=shadow, active=self.active)
         if not self.active:
             self._output.shadow = shadow
             return
         if shadow:
             self._watchdog.stop()
-            self._output.publish(self.controller.stop, self._stamp_ns())
+            self._output.publish(self.controller.stop, self._stamp_ns(), CommandKind.STOP)
         else:
             self.controller.start(bring_up=False)
         self._publish_from_now(shadow=shadow)
@@ -214,6 +231,7 @@ class Loop:
 
     def reset(self) -> None:
         """Start a new episode: reset the state of policy and monitor."""
+        self._event("reset", lockstep=self._wait_s is not None)
         self.controller.reset()
         self._lockstep.reset()
         if self._wait_s is not None:  # in a simulator what was sent is part of the last episode
@@ -223,7 +241,7 @@ class Loop:
     def send_safe_now(self) -> None:
         """Send the safe command at once, because the e-stop was latched."""
         if self.active:
-            self._send_safe(self.controller.gate.safe)
+            self._send_safe(self.controller.gate.safe, CommandKind.HALT)
 
     def make_table(self, wiring: Wiring) -> ChannelTable:
         """Return the table of this wiring for `rewire`.
@@ -243,7 +261,11 @@ class Loop:
         Raises:
             ValueError: If a topic cannot be subscribed; then nothing is changed.
         """
+        before = self.controller.wiring
         moved = self._inputs.rewire(table)
+        self._event("rewire", values=table.wiring.replaced(before))
+        if self._recorder is not None:
+            self._recorder.wiring(table.wiring)
         self.controller.rewire(table)
         names = [source.name for source in table.wiring.sources]
         if self._pace is not None:
@@ -309,6 +331,7 @@ class Loop:
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
         """Read, decide and publish once, and record the times."""
         self._ticked_ns = now_ns = self._now_ns()
+        self._stamp = stamp_ns
         if self._arrivals is not None:
             self._arrivals.record_tick(now_ns)
         if self._pace is not None:
@@ -316,18 +339,27 @@ class Loop:
             self._plan(self._pace.next_tick_ns(now_ns))
         if stamp_ns is not None:
             self._lockstep.record_action()
-        sent_ns = 0
+        sent_ns, recorder = 0, self._recorder
+        self._noted = False
 
         def send(decide: Decide) -> None:
             """Send the command and keep its stamp."""
             nonlocal sent_ns
+            self._note_tick(now_ns, stamp_ns, sends=True)
             sent_ns = self._send(decide, stamp_ns, begin_s)
 
         readings = self.controller.tick(now_ns, stamp_ns, send if self.active else None)
         if not self.active:
+            if recorder is not None:
+                self._note_tick(now_ns, stamp_ns, sends=False)
+                recorder.readings(readings, now_ns)
+                recorder.flush()
             return
         end_s = time.perf_counter()
         self.controller.prepare()
+        if recorder is not None:
+            recorder.readings(readings, now_ns)
+            recorder.flush()
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
         policy, table = self.controller.acting.policy, self.controller.table
@@ -342,10 +374,15 @@ class Loop:
         """
         decided_s = time.perf_counter()
         too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # the readings are too old
-        now = self._now_ns if stamp_ns is None else lambda: None
         safe = self.controller.gate.safe
         sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
-        if self._output.publish(safe if too_late else lambda: decide(now()), sent_ns):
+
+        def decide_now() -> np.ndarray:
+            self._decided_ns = self._now_ns() if stamp_ns is None else None
+            return decide(self._decided_ns)
+
+        kind = CommandKind.TOO_LATE if too_late else CommandKind.POLICY
+        if self._output.publish(safe if too_late else decide_now, sent_ns, kind):
             self._watchdog.command_sent(time.monotonic())
         self._log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
@@ -353,8 +390,12 @@ class Loop:
     def _fail(self, error: Exception) -> None:
         """Log an error in a tick, deactivate, and do not tick before the next activation."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
+        if not self._noted:
+            stamp_ns = self._stamp
+            self._event("failed", tick_ns=self._ticked_ns, stamp_ns=stamp_ns, why=why)
         self._node.get_logger().error(
             f"{why}; {'deactivating' if self.active else 'the node stops watching'}"
+            f"{self.save(why) if self.active else ''}"
         )
         self._broken = True
         if self.active:
@@ -418,6 +459,7 @@ class Loop:
         )
         self._node.get_logger().error(
             f"watchdog: no command for {limit_s:.3g} s: {done} ({self._why_silent()}){more}"
+            f"{self.save('watchdog')}"
         )
 
     def _why_silent(self) -> str:
@@ -438,14 +480,46 @@ class Loop:
             " busy, or the machine is"
         )
 
-    def _send_safe(self, safe: Callable[[], np.ndarray] | None = None) -> bool:
+    def save(self, why: str) -> str:
+        """Write the black box; return the end of a log line that says where it is, or ""."""
+        return "" if self._recorder is None else self._recorder.save(why)
+
+    def _event(self, kind: str, **values: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.event(kind, self._now_ns(), **values)
+
+    def _note_tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
+        self._noted = True
+        if self._recorder is not None:
+            self._recorder.tick(now_ns, stamp_ns, sends=sends)
+
+    def _record_command(
+        self,
+        kind: CommandKind,
+        now_ns: int,
+        stamp_ns: int | None,
+        values: np.ndarray,
+        *,
+        counts: bool,
+    ) -> None:
+        """Note a command, under the lock of who sends it."""
+        assert self._recorder is not None
+        decided_ns = self._decided_ns if kind == CommandKind.POLICY else None
+        number = self.controller.gate.last.count + 1 if counts else None
+        self._recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
+
+    def _send_safe(
+        self,
+        safe: Callable[[], np.ndarray] | None = None,
+        kind: CommandKind = CommandKind.WATCHDOG,
+    ) -> bool:
         """Send the safe command from any thread; return whether it could be sent.
 
         In lockstep it has the stamp of the last command.
         """
         stamp_ns = None if self._wait_s is not None else self._stamp_ns()
         with suppress(RuntimeError):  # rclpy was shut down meanwhile
-            return self._output.publish(safe or self._safe_command, stamp_ns)
+            return self._output.publish(safe or self._safe_command, stamp_ns, kind)
         return False
 
     def _diagnose(self) -> None:

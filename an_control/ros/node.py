@@ -40,13 +40,16 @@ from an_control.control.wiring_fit import rate_refusal
 from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
 from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
+from an_control.record.recorder import Recorder
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import QuietNode, describe_similar_topic
 from an_control.ros.loop import Loop, prepare_first_ticks
 from an_control.ros.parameters import WiringParameters
+from an_control.ros.recording import make_recorder
 from an_control.ros.settings import Settings
 from an_control.system.compilation import report_compilation
+from an_control.system.files import read_regular
 from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
 from an_control.wiring import ChannelTable, load_wiring
 
@@ -64,6 +67,7 @@ class ModelSwap:
         failed: Called from another thread with the reason why an accepted model could not act.
         check_rate: Whether to refuse a model that was trained at another rate.
         recovery: As for `load_policy`.
+        recorder: Reads a model file that is going to act; None: nothing is recorded.
     """
 
     def __init__(
@@ -75,7 +79,9 @@ class ModelSwap:
         *,
         check_rate: bool = True,
         recovery: float | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._controller, self._engine, self._monitor = controller, engine, monitor
         self._failed, self._check_rate = failed, check_rate
         self._recovery = recovery
@@ -153,6 +159,8 @@ class ModelSwap:
             self._check(path, model)
             policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
             dry_run(policy)
+            if self._recorder is not None:
+                self._recorder.read_model(path)
         except Exception as error:
             reason = str(error) or repr(error)
             return reason if path in reason else f"{path}: {reason}"
@@ -252,6 +260,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: ModelSwap | None = None
+    _recorder: Recorder | None = None
     _checked: ChannelTable | None = None
     """Table of the wiring with the parameters that are being set."""
 
@@ -301,7 +310,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        controller.rewire(controller.rewired(self._wiring_parameters.declare(controller.wiring)))
+        declared = self._wiring_parameters.declare(controller.wiring)
+        self._recorder = make_recorder(self, settings, controller)
+        if self._recorder is not None:
+            self._recorder.event("rewire", values=declared.replaced(controller.wiring))
+        controller.rewire(controller.rewired(declared))
         self._swap = ModelSwap(
             controller,
             settings.policy_engine,
@@ -309,6 +322,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._log_refused_model,
             check_rate=settings.check_rate,
             recovery=settings.policy_recovery,
+            recorder=self._recorder,
         )
         return Loop(
             self,
@@ -320,6 +334,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             shadow=settings.shadow,
             informed=self._has_message_info(settings),
             thread_priority=settings.thread_priority,
+            recorder=self._recorder,
         )
 
     def _has_message_info(self, settings: Settings) -> bool:
@@ -379,7 +394,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._swap.close()
         if self._loop is not None:
             self._loop.close()
-        self._loop = self._swap = None
+        if self._recorder is not None:
+            self._recorder.close()
+        self._loop = self._swap = self._recorder = None
         self._wiring_parameters.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
@@ -405,9 +422,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def _latch(self, how: str) -> None:
         """Latch the e-stop, send the safe command at once, and log it."""
         if self._estop.latch(f"e-stop {how}"):
+            where = ""
+            if self._recorder is not None:
+                self._recorder.event("estop", reason=self._estop.reason)
             if self._loop is not None:
                 self._loop.send_safe_now()
-            self.get_logger().error(self._estop.reason)
+                where = self._loop.save(self._estop.reason) if self._loop.active else ""
+            self.get_logger().error(f"{self._estop.reason}{where}")
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
         """Clear the e-stop, for which there is no other way; the policy keeps its state."""
@@ -415,6 +436,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if not self._estop.reset():
             response.message = "was not latched"
             return response
+        if self._recorder is not None:
+            self._recorder.event("estop", reason="")
         self.get_logger().warning("e-stop cleared")
         return response
 
@@ -446,6 +469,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
         """Swap the model, switch to or from shadow and rewire, as the changed parameters say."""
         for change in changes:
+            if self._recorder is not None:
+                self._recorder.event("parameter", name=change.name, value=change.value)
             if change.name == "model" and self._swap is not None:
                 self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
@@ -488,7 +513,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            self._rewire(self._loop.make_table(self._wiring_parameters.declare(wiring)))
+            table = self._loop.make_table(self._wiring_parameters.declare(wiring))
+            if self._recorder is not None:
+                text = read_regular(wiring.file).decode()
+                self._recorder.event("wiring", file=wiring.file, text=text)
+            self._rewire(table)
             response.success = True
         except ValueError as error:
             self._wiring_parameters.declare(before, overridden=False)

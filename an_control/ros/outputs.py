@@ -24,6 +24,7 @@ from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 from an_control.control.attention_view import attended_frame, attention_columns, key_rows
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
+from an_control.record.layout import CommandKind
 from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(
@@ -41,6 +42,9 @@ ARRIVAL_S = 0.5
 """Maximum time to wait for the last command to arrive, as a subscriber may hang."""
 RETIRE_S = 0.01
 """Time between two checks of whether the last command has arrived."""
+OnCommand = Callable[..., object]
+"""Takes kind, time, stamp and values (A,) of a command, and `counts`: whether it is the newest one
+from then on."""
 
 
 def to_float64_array(values: np.ndarray) -> array[float]:
@@ -98,6 +102,8 @@ class CommandOutput:
         self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
         self._retirer.cancel()
         self.shadow = shadow
+        self.on_command: OnCommand = lambda *about: None
+        """Called with each command, under the lock by which one goes out at a time."""
         if not shadow:
             self._create_publishers()
         self._listen()
@@ -126,7 +132,12 @@ class CommandOutput:
         self._last.forget()
         self._heard[:] = np.nan
 
-    def publish(self, decide: Callable[[], np.ndarray], stamp_ns: int | None) -> bool:
+    def publish(
+        self,
+        decide: Callable[[], np.ndarray],
+        stamp_ns: int | None,
+        kind: CommandKind = CommandKind.POLICY,
+    ) -> bool:
         """Send the command (A,) that `decide` returns; return whether it was finite and so sent.
 
         Only one thread at a time decides and sends, so that a limit on the change of a command
@@ -139,17 +150,21 @@ class CommandOutput:
                 whose type has one: without a stamp it could not be distinguished from the answer to
                 the
                 next step of a lockstep.
+            kind: Goes into a recording.
         """
         with self._lock:
             values = decide()
             if not np.isfinite(values).all():
+                self.on_command(kind, self._now_ns(), stamp_ns, values, counts=False)
                 return False
             for message, span in zip(self._messages, self._slices, strict=True):
                 message.fill(values if self._whole else values[span], stamp_ns)
             now_ns, stamped_only = self._now_ns(), stamp_ns is None
             self._send(stamped_only=stamped_only)
             whole = not stamped_only or all(one.stamped for one in self._messages)
-            if whole and self._targets and self._targets is self._publishers:
+            counts = bool(whole and self._targets and self._targets is self._publishers)
+            self.on_command(kind, now_ns, stamp_ns, values, counts=counts)
+            if counts:
                 self._last.record(values if self._exact else self._carried_values(), now_ns)
         return True
 
@@ -249,7 +264,9 @@ class CommandOutput:
         with suppress(ValueError):
             self._heard[span] = carrier.read(message)
             if np.isfinite(self._heard).all():
-                self._last.record(self._heard.copy(), self._now_ns())
+                heard, now_ns = self._heard.copy(), self._now_ns()
+                self.on_command(CommandKind.OTHER, now_ns, None, heard, counts=True)
+                self._last.record(heard, now_ns)
 
 
 def _has_arrived(publisher: Any) -> bool:

@@ -63,7 +63,7 @@ def read_settings(node: Node) -> Settings:
     for name, value in values.items():
         if reason := _why_not_a_choice(name, value):
             raise ValueError(reason)
-    for name in ("wiring", "model"):
+    for name in ("wiring", "model", "record", "black_box"):
         if "\0" in values[name]:
             raise ValueError(f"parameter {name}: {short(values[name])} is not a path")
     return Settings(**values)

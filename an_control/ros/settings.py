@@ -177,6 +177,33 @@ class Settings:
         " ordinary priority",
         bounds=(0, 98),
     )
+    record: str = _parameter(
+        "",
+        "record everything that decides commands into a new folder in this one, as a bag of ROS 2"
+        " (an-control replay); empty = do not",
+    )
+    record_split_s: float = _parameter(
+        600.0,
+        "seconds after which a recording goes on in another file; 0 = never",
+        bounds=(0.0, 1e6),
+    )
+    record_split_mb: float = _parameter(
+        512.0, "MB after which a recording goes on in another file; 0 = never", bounds=(0.0, 1e6)
+    )
+    record_max_mb: float = _parameter(
+        8192.0,
+        "MB beyond which a recording's oldest files are deleted; 0 = never",
+        bounds=(0.0, 1e9),
+    )
+    black_box_s: float = _parameter(
+        30.0,
+        "seconds that are kept in memory while nothing is recorded, 64 MiB at most; they are"
+        " written when the robot stops unasked: watchdog, e-stop, failed tick; 0 = none",
+        bounds=(0.0, 600.0),
+    )
+    black_box: str = _parameter(
+        "", "the folder for them; empty = black_boxes in the folder of ROS's log files"
+    )
 
     @property
     def policy_engine(self) -> EngineName | None:

@@ -226,6 +226,16 @@ class Wiring:
         check_no_loops(self.file, sources.values(), self.command.topics)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
+    def replaced(self, before: Wiring) -> dict[str, str]:
+        """Return those of `rewirable` whose source or channel `rewired` has made of another one.
+
+        `before.rewired` of these gives this wiring, where both came from one file.
+        """
+        kept = {*map(id, before.sources), *map(id, before.channels)}
+        sources = tuple(one for one in self.sources if id(one) not in kept)
+        channels = tuple(one for one in self.channels if id(one) not in kept)
+        return replace(self, sources=sources, channels=channels).rewirable
+
     def describe_changes(self, before: Wiring) -> list[str]:
         """Return what of `rewirable` was added, changed or removed since `before`, as texts."""
         kept = {*map(id, self.channels)} & {*map(id, before.channels)}

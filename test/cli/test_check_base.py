@@ -189,7 +189,7 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
         long_velocities,
         "velocity has 3 elements for 2 names",
     ),
-    ("a clock of tomorrow", ("", ""), tomorrow, "s ahead of this node's clock: set the clock"),
+    ("a clock of tomorrow", ("", ""), tomorrow, "s ahead of this node's clock: correct the clock"),
     (
         "a goal that grows old",
         ("Vector3Stamped, max_age_s: 0}", "Vector3Stamped, max_age_s: 0.05}"),

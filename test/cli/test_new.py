@@ -224,7 +224,7 @@ def test_it_overwrites_only_where_it_is_told_to(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["mine"], "either --env ID or --live"),
+        (["mine"], "give either --env ID, --live or --bag BAG"),
         (["my robot", "--live"], "must be a name"),
         (["mine", "--env", "Gone-v7"], "Gone-v7"),
         (["mine", "--live", "--seconds", "0"], "--seconds 0"),

@@ -59,7 +59,8 @@ def test_every_part_has_a_status_with_its_figures(stand):
         stand.step(step)
     parts = board.read()
     assert set(parts) == {
-        "policy", "gate", "watchdog", "e-stop", "wiring", "source joints", "source tilt",
+        "policy", "gate", "watchdog", "e-stop", "recording", "wiring",
+        "source joints", "source tilt",
     }  # fmt: skip
     policy = values(parts["policy"])
     assert policy["ticks"] == "30" and policy["model"] == str(stand.model)
@@ -268,7 +269,7 @@ def test_a_source_at_another_rate_is_told_with_both_rates_and_the_remedy(stand, 
         return
     assert last.level == WARN
     assert last.message.startswith(f"{hz} messages a second") and words in last.message
-    assert f"write rate_hz: {hz} into the source" in last.message
+    assert f"set rate_hz: {hz} in the source" in last.message
     assert log.count("messages a second") == 1 and "[WARN]" in log
 
 
@@ -297,7 +298,7 @@ def test_an_error_that_comes_after_a_warning_is_logged_and_ends_nothing(stand, c
         ([100, 100, 100, 70, 0, 0, 0, 60, 100, 100, 100], ""),
         ([100, 100, 150, 200, 100, 100, 100], ""),
         ([100, 100, 150, 200, 200, 200, 200], "200 messages a second"),
-        ([10, 10, 10, 10, 10], "write rate_hz: 10 into the source, and raise its max_age_s"),
+        ([10, 10, 10, 10, 10], "set rate_hz: 10 in the source, and raise its max_age_s"),
     ],
 )
 def test_a_rate_that_only_begins_or_changes_is_no_wrong_rate(stand, capfd, counts, words):

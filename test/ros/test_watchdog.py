@@ -106,13 +106,13 @@ def sent_during(output, tick, monkeypatch) -> list[list[float]]:
     sent: list[list[float]] = []
     publish = output.publish
 
-    def record(decide, stamp_ns):
+    def record(decide, stamp_ns, kind):
         def decide_and_record():
             values = decide()
             sent.append(values.tolist())
             return values
 
-        return publish(decide_and_record, stamp_ns)
+        return publish(decide_and_record, stamp_ns, kind)
 
     monkeypatch.setattr(output, "publish", record)
     tick()

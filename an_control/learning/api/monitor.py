@@ -42,6 +42,9 @@ class MonitorOptions:
     hidden: tuple[int, ...] | None = None
     """Units of each hidden layer of the forward model; by default 64 64, or 192 192 for more than 8
     channels."""
+    bag: tuple[Path, ...] = ()
+    """Learn from these recordings of a robot that the model drove, without a simulator; the monitor
+    is then not validated."""
     steps: int = 200_000
     """Number of environment steps to record and learn from."""
     updates: int = 20_000
@@ -80,6 +83,8 @@ class MonitorOptions:
                 raise ValueError(
                     f"{format_flag(name)} {getattr(self, name)}: must be {least} or more"
                 )
+        if self.bag and (self.take is not None or self.validate or self.disturb):
+            raise ValueError("--bag: not with --take, --validate or --disturb")
         if not 0.0 <= self.disturb_share <= 1.0:
             raise ValueError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
 
@@ -90,7 +95,8 @@ class MonitorResult:
 
     Attributes:
         model: The model file that was written.
-        validation: How well the monitor detects rewiring; None if it was copied from another model.
+        validation: How well the monitor detects rewiring; None if it was copied from another model,
+            or learned from recordings.
         why_off: Why the monitor stays off unless it is asked for; "" if it is on.
         metrics: The metrics of each step of the training.
         updates: Number of gradient updates of the forward model.
@@ -122,6 +128,8 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
+    if options.bag:
+        return _from_bags(options, progress)
     from an_control.learning.runs.run_folder import RunError
     from an_control.learning.training_disturbances import equal_probabilities
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
@@ -166,6 +174,33 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     updates = model.trained.get("forward", {}).get("updates", 0)
     why_off = model.forward.why_off
     return MonitorResult(path, model.forward.validation, why_off, metrics, updates)
+
+
+def _from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
+    """Train on recordings: no environment, and so no validation."""
+    from an_control.learning.forward_model.learner import ForwardModelLearner
+    from an_control.learning.recordings import recorded_traces
+    from an_control.learning.runs.run_folder import RunError, RunFolder
+    from an_control.learning.runs.run_loop import RunLoop
+
+    options.check()
+    model, path = read_model(options.model), options.out or options.model
+    traces = recorded_traces(options.bag, options.model, model)
+    with TemporaryDirectory() as beside:
+        folder, settings = (
+            options.folder or Path(beside),
+            _forward_model_settings(options, model, {}),
+        )
+        try:
+            learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
+            loop = RunLoop(RunFolder(folder, learner.config), learner)
+            loop.run_with_progress(progress)
+        except RunError as error:
+            raise ValueError(str(error)) from error
+        model = learner.model()
+    write_model(path, model)
+    updates = model.trained.get("forward", {}).get("updates", 0)
+    return MonitorResult(path, None, "", loop.metrics, updates)
 
 
 def _train_and_validate(

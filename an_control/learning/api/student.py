@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
+    from an_control.learning.dagger.recorded import RecordedTeaching
     from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
     from an_control.learning.teacher.teachers import Teacher
     from an_control.learning.training_disturbances import TrainingDisturbance
@@ -43,6 +44,10 @@ class DistillOptions:
     """Learn for this many minutes of processor time, in as many rounds as fit, or until the student
     is as good as the teacher. By default the recipe's number of rounds decides, and always for the
     camera tasks."""
+    bag: tuple[Path, ...] = ()
+    """Imitate the commands in these recordings instead of a teacher, without a simulator; `task` is
+    then the name of your robot. Whatever commanded is imitated: a policy, another controller or a
+    person, where the node has recorded in shadow."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or
     python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
@@ -158,17 +163,57 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         )
 
 
-def _make_learner(options: DistillOptions) -> Dagger | PatchDagger:
+def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
     """Return the learner for scalar channels or for image patches, as the recipe says."""
     from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
 
     options.check()
+    if options.bag:
+        return _from_bags(options)
     settings = read_recipe(options.recipe or recipe_for_task(options.task))
     if not isinstance(settings, DaggerSettings):
         return _make_patch_dagger(options, settings)
     if options.backgrounds is not None:
         raise ValueError(f"--backgrounds: not for {options.task}, only for car_racing")
     return _make_dagger(options, settings)
+
+
+def _from_bags(options: DistillOptions) -> RecordedTeaching:
+    """Return the learner of recorded commands.
+
+    Raises:
+        ValueError: A recording cannot be used, or options do not fit each other.
+    """
+    from an_control.learning.dagger.recorded import RecordedTeaching, episodes_of
+    from an_control.learning.dagger.settings import (
+        GENERIC,
+        DaggerSettings,
+        read_recipe,
+        smoke_settings,
+    )
+
+    for name in ("teacher", "start_model", "minutes", "backgrounds"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"{format_flag(name)}: not with --bag")
+    settings = read_recipe(options.recipe or GENERIC)
+    if not isinstance(settings, DaggerSettings):
+        raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
+    task, episodes = episodes_of(options.bag, options.task)
+    settings = smoke_settings(settings) if options.smoke else settings
+    settings = _change_disturbances(options, settings)
+    settings = replace(
+        settings,
+        student=_change_sizes(options, settings.student),
+        faults={},
+        identify_rate=settings.identify_rate if options.rate is None else options.rate,
+        rate=settings.rate if options.rate is None else options.rate,
+        rounds=settings.rounds if options.rounds is None else options.rounds,
+        updates=settings.updates if options.updates is None else options.updates,
+        validation_episodes=0,
+        averaged=False,
+        minutes=0.0,
+    )
+    return RecordedTeaching(task, episodes, settings, options.seed, options.device)
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:

@@ -53,10 +53,12 @@ class ForwardModelLearner:
 
     Args:
         folder: the run's folder, in which the recorded episodes are stored.
-        env: the policy's task.
+        env: the policy's task; None with recorded episodes.
         model: the policy.
         settings: the networks' sizes, and numbers of updates.
         seed: decides all random numbers of the run.
+        recorded: episodes to learn from instead of those that the policy drives here. The
+            imputation network then has one stage, as no further episodes can be played.
     """
 
     unit = "step"
@@ -64,14 +66,15 @@ class ForwardModelLearner:
     def __init__(
         self,
         folder: Path,
-        env: gymnasium.Env[Any, Any],
+        env: gymnasium.Env[Any, Any] | None,
         model: Model,
         settings: ForwardModelSettings,
         seed: int,
+        recorded: Sequence[EpisodeTrace] = (),
     ) -> None:
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
-        self._env, self._known = env, model
+        self._env, self._known, self._recorded = env, model, list(recorded)
         self._recordings = EpisodeRecordings(folder, EpisodeTrace)
         self._rng = np.random.default_rng(seed)
         self._stages: list[Callable[[], NetworkTraining]] = [
@@ -80,8 +83,9 @@ class ForwardModelLearner:
         ]
         self._updates = [settings.updates, settings.identity_updates]
         if settings.imputation_updates:
-            self._stages += [self._imputation_training, self._imputation_training]
-            self._updates += [settings.imputation_updates] * 2
+            stages = 1 if recorded else 2
+            self._stages += [self._imputation_training] * stages
+            self._updates += [settings.imputation_updates] * stages
         self._minutes, self._cut_at = settings.minutes, 0.0
         """Time limit of the newest step, and the highest limit that has cut episodes or updates
         short; 0 if none has."""
@@ -113,11 +117,18 @@ class ForwardModelLearner:
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
+            **({"recorded": self._described()} if self._recorded else {}),
         }
+
+    def _described(self) -> list[float]:
+        """Return numbers that identify the recorded episodes: how many, their ticks, their sum."""
+        sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
+        return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]
 
     def close(self) -> None:
         """Close the environment."""
-        self._env.close()
+        if self._env is not None:
+            self._env.close()
 
     def step(self) -> dict[str, Any]:
         """Make up to 1,000 updates of the current network and return their figures."""
@@ -182,8 +193,9 @@ class ForwardModelLearner:
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the policy with the networks that are trained so far; `run` is not used."""
+        recorded = sum(len(one.actions) for one in self._recorded)
         forward: dict[str, float] = {
-            "steps": self.settings.steps,
+            "steps": recorded or self.settings.steps,
             "updates": self._updates[0],
             "imputation_updates": self._updates[2] if len(self._updates) > 2 else 0,
         }
@@ -220,8 +232,10 @@ class ForwardModelLearner:
     ) -> None:
         limit_s = self.settings.time_limit_s(TIME["record"][recording])
         how = self.settings.faults, limit_s
-        traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-        self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
+        traces = self._recorded
+        if self._env is not None:
+            traces = record_episodes(self._env, explorer, steps, self._rng, *how)
+            self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write(recording, traces)
         self._traces += traces
 

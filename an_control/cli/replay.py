@@ -1,0 +1,122 @@
+"""``an-control replay BAG``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from an_control.cli.common import InputError, OutputFile, require_packages, write_json
+from an_control.record.layout import BagError
+
+WIDE = 120
+
+
+@dataclass(frozen=True)
+class ReplayCommand:
+    """Compute the commands of a recording again, and compare each with the recorded one.
+
+    The node's own code runs, fed with the recorded messages at the recorded times, faster than real
+    time. With the recorded model and wiring every command is equal to the last bit, on the machine
+    that recorded it and with the same libraries. With another model or wiring a table shows where
+    the commands part; what went out before each tick stays what was recorded. Exit status 0: all
+    are equal, or another model or wiring was given; 1: some differ; 2: bad input.
+    """
+
+    bag: tyro.conf.Positional[Path]
+    """A folder that `record` has made, or one .mcap file of it."""
+    model: Path | None = None
+    """A .safetensors model file to act instead of the recorded one."""
+    wiring: Path | None = None
+    """A wiring YAML instead of the recorded one."""
+    plot: OutputFile | None = None
+    """Draw the differences here, a .png."""
+    json: OutputFile | None = None
+    """Also write the result here as JSON."""
+
+    def run(self) -> int:
+        """Replay, print where commands part and return the exit status."""
+        require_packages("ros", "rclpy")
+        require_packages("record", "mcap")
+        if self.plot is not None:
+            require_packages("train", "matplotlib")
+        from rclpy.serialization import deserialize_message
+
+        from an_control.record.comparison import Comparison
+        from an_control.record.reader import Bag
+        from an_control.record.replay import Replay
+
+        comparison, begin_s = Comparison(), time.monotonic()
+        try:
+            bag = Bag(self.bag)
+            with Replay(bag, deserialize_message, model=self.model, wiring=self.wiring) as replay:
+                for command in replay.run():
+                    comparison.add(command)
+        except BagError as error:
+            raise InputError(str(error)) from error
+        summary, took_s = replay.summary, time.monotonic() - begin_s
+        speed = summary.recorded_s / took_s if took_s else 0.0
+        print(
+            f"{summary.ticks} ticks and {summary.commands} commands of {summary.recorded_s:.1f} s,"
+            f" replayed in {took_s:.1f} s: {speed:.1f} times real time"
+        )
+        changes = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.events.items()))
+        print(f"changes of state: {changes or 'none'}")
+        for note in summary.notes:
+            print(f"note: {note}")
+        rows = comparison.rows(summary.actuators)
+        first = summary.first
+        if first is None:
+            print("every command is equal to the recorded one to the last bit")
+        else:
+            count = f"{summary.different} of {summary.commands}"
+            print(f"{count} commands differ, first at tick {first.tick}")
+            _show(rows)
+        if self.plot is not None:
+            comparison.plot(self.plot, summary.actuators)
+            print(f"wrote {self.plot}")
+        write_json(
+            self.json,
+            {
+                "bag": str(self.bag),
+                "model": None if self.model is None else str(self.model),
+                "wiring": None if self.wiring is None else str(self.wiring),
+                "ticks": summary.ticks,
+                "commands": summary.commands,
+                "different": summary.different,
+                "first_tick": None if first is None else first.tick,
+                "recorded_s": summary.recorded_s,
+                "replay_s": took_s,
+                "events": dict(summary.events),
+                "notes": summary.notes,
+                "actuators": rows,
+            },
+        )
+        other = self.model is not None or self.wiring is not None
+        return 1 if first is not None and not other else 0
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Print where the commands of each actuator part."""
+    table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
+    for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):
+        table.add_column(name, justify="left" if name == "actuator" else "right")
+    for row in rows:
+        first = "never" if row["first_tick"] < 0 else str(row["first_tick"])
+        table.add_row(
+            row["actuator"],
+            f"{row['share']:.1%}",
+            first,
+            f"{row['mean']:.3g}",
+            f"{row['largest']:.3g}",
+        )
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
+    console.print(table)

@@ -1,0 +1,259 @@
+"""Examines a bag as `listen` and `survey` do a running robot: rates, gaps, stamps, names, ranges.
+
+Times are those at which the messages were recorded, and the readings come from the same table that
+the policy node uses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from an_control.commissioning.listen import (
+    KEPT,
+    HeardSource,
+    ListenResult,
+    ReadingRange,
+    take_readings,
+)
+from an_control.commissioning.survey import (
+    COMMANDS,
+    INSIDE,
+    SubscribedTopic,
+    Survey,
+    SurveyedTopic,
+    is_robots_own,
+    note_message,
+)
+from an_control.record.layout import ATTACHMENT, TYPES, BagError, Entry
+from an_control.record.reader import Bag
+from an_control.wiring import ChannelTable, Wiring, names_reader, stamp_reader
+from an_control.wiring.messages import message_class
+
+Deserialize = Callable[[bytes, Any], Any]
+JUMP_S = 1.0
+"""A stamp that is so far from where the one before and the time between them lead, jumps."""
+OTHER_CLOCK_S = 1e7
+"""Stamps that are so far from the time of the recording are of another clock than that."""
+MAX_READS = 100_000
+"""Maximum number of times that the readings are taken; a longer bag is only read for its rates."""
+MAX_TOPICS = 1000
+SENDER = "the bag"
+
+
+@dataclass
+class BagHeard(HeardSource):
+    """The messages of one source in a bag."""
+
+    jumps: int = 0
+    """Number of stamps that go back, or jump ahead."""
+    orders: set[tuple[str, ...]] = field(default_factory=set)
+    """The orders in which its names come."""
+
+    @property
+    def delay_s(self) -> float | None:
+        """Median delay from stamp to recording, None for stamps of another clock, as simulated."""
+        delay_s = super().delay_s
+        return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
+
+    def describe_problem(self, seconds: float, control_hz: float) -> str:
+        """Return the problems of this source for a policy at `control_hz`, or ""."""
+        found = (
+            super()
+            .describe_problem(seconds, control_hz)
+            .replace("no publisher", "is not in the bag")
+        )
+        jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
+        return "; ".join(filter(None, [found, jumps]))
+
+    def notes(self) -> list[str]:
+        """Return what is no problem and yet worth knowing."""
+        if len(self.orders) < 2:
+            return []
+        alike = len({frozenset(one) for one in self.orders}) == 1
+        what = "orders" if alike else "orders or selections"
+        count = len(self.orders)
+        return [
+            f"source {self.config.name}: its names come in {count} {what}; each is read by name"
+        ]
+
+
+class _Messages:
+    """The messages of a bag, deserialized."""
+
+    def __init__(self, bag: Bag, deserialize: Deserialize) -> None:
+        self._bag, self._deserialize = bag, deserialize
+        self._classes: dict[str, Any] = {}
+        self.types: dict[str, str] = {}
+        """The type of each topic."""
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries that are messages."""
+        for entry in self._bag.entries():
+            if entry.type != ATTACHMENT:
+                if len(self.types) < MAX_TOPICS:
+                    self.types.setdefault(entry.topic, entry.type)
+                yield entry
+
+    def class_of(self, type_: str) -> Any:
+        """Return the class of a message type, None if it is not installed."""
+        if type_ not in self._classes:
+            try:
+                self._classes[type_] = message_class(type_)
+            except LookupError:
+                self._classes[type_] = None
+        return self._classes[type_]
+
+    def read(self, entry: Entry) -> Any:
+        """Return the message; BagError where it is none of its type."""
+        try:
+            return self._deserialize(entry.data, self.class_of(entry.type))
+        except Exception as error:
+            raise BagError(
+                f"{self._bag.path}: topic {entry.topic}: no message of type {entry.type}"
+                f" ({' '.join(str(error).split())[:100]})"
+            ) from error
+
+
+def listen_to_bag(
+    wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
+) -> tuple[ListenResult, list[str]]:
+    """Read a wiring's sources from a bag; return what was heard, and notes.
+
+    Args:
+        wiring: The robot's wiring.
+        bag: The bag.
+        namespace: The robot's namespace; a topic that is not in it is looked for in any.
+        deserialize: Makes a ROS message of bytes and a class.
+
+    Raises:
+        WiringError: If the wiring does not fit its message types.
+        BagError: If the bag cannot be read.
+    """
+    table, messages = ChannelTable(wiring), _Messages(bag, deserialize)
+    heard = {one.name: BagHeard(one) for one in wiring.sources}
+    stamps = {name: stamp_reader(cls) for name, cls in table.message_classes.items()}
+    names = {name: names_reader(cls) for name, cls in table.message_classes.items()}
+    ranges: dict[str, ReadingRange] = {}
+    readers: dict[str, list[str]] = {}
+    begin_ns = now_ns = next_ns = 0
+    reads, step_ns = 0, int(1e9 / wiring.rate_hz)
+    for entry in messages.entries():
+        if entry.topic not in readers:
+            readers[entry.topic] = [
+                one.name for one in wiring.sources if _is_meant(one.topic, entry.topic, namespace)
+            ]
+        begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
+        next_ns = next_ns or begin_ns + step_ns
+        while now_ns >= next_ns and reads < MAX_READS:
+            take_readings(table, ranges, next_ns)
+            reads += 1
+            next_ns = max(next_ns + step_ns, now_ns - 100 * step_ns)
+        for name in readers[entry.topic]:
+            one = heard[name]
+            one.topic = entry.topic
+            if entry.type != one.config.type:
+                one.other_types = f"{entry.type}, where the wiring says {one.config.type}"
+                continue
+            one.publishers = (SENDER,)
+            message = messages.read(entry)
+            stamp_ns = stamps[name](message)
+            _note(one, entry.log_ns, stamp_ns)
+            if (names_of := names[name]) is not None and len(one.orders) < 10:
+                one.orders.add(tuple(names_of(message)))
+            table.store(name, message, stamp_ns, entry.log_ns)
+    if not readers:
+        raise BagError(f"{bag.path}: holds no message")
+    take_readings(table, ranges, now_ns)
+    for one in heard.values():
+        if not one.topic:
+            one.topic = one.config.topic
+            others = [t for t, type_ in messages.types.items() if type_ == one.config.type]
+            if others:
+                one.elsewhere = f"; of its type there: {', '.join(sorted(others)[:5])}"
+    counts = Counter(topic for topic in readers)
+    commands = tuple(
+        f"{message.topic}: commands are in the bag"
+        for message in wiring.command.messages
+        if any(_is_meant(message.topic, topic, namespace) for topic in counts)
+    )
+    listened = ListenResult(
+        (now_ns - begin_ns) / 1e9,
+        tuple(heard.values()),
+        ranges,
+        reads + 1,
+        table.why_missing(now_ns),
+        wiring.rate_hz,
+        commands=commands,
+        wrong_commands=(),
+    )
+    notes = [note for one in heard.values() for note in one.notes()]
+    return listened, [*bag.notes, *notes]
+
+
+def _note(one: BagHeard, log_ns: int, stamp_ns: int | None) -> None:
+    """Record a message's times."""
+    if len(one.times_s) >= KEPT:
+        return
+    if one.times_s and stamp_ns is not None and one.stamps_ns[-1] is not None:
+        passed_s = log_ns / 1e9 - one.times_s[-1]
+        away_s = (stamp_ns - one.stamps_ns[-1]) / 1e9 - passed_s
+        one.jumps += stamp_ns < one.stamps_ns[-1] or abs(away_s) > JUMP_S
+    one.times_s.append(log_ns / 1e9)
+    one.stamps_ns.append(stamp_ns)
+    if stamp_ns is not None:
+        one.delays_s.append((log_ns - stamp_ns) / 1e9)
+
+
+def _is_meant(wired: str, recorded: str, namespace: str) -> bool:
+    """Return whether a recorded topic is the one that a wiring names."""
+    if wired.startswith("/"):
+        return wired == recorded
+    wired = wired.removeprefix("~/")
+    if namespace.strip("/"):
+        return recorded == f"/{namespace.strip('/')}/{wired}"
+    return recorded == f"/{wired}" or recorded.endswith(f"/{wired}")
+
+
+def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
+    """Return the topics of a bag, as `survey` returns those of a running robot.
+
+    Args:
+        bag: The bag.
+        namespace: Namespace of the topics; "": all topics.
+        deserialize: Makes a ROS message of bytes and a class.
+
+    Raises:
+        BagError: If the bag cannot be read.
+    """
+    prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
+    messages = _Messages(bag, deserialize)
+    topics: dict[str, SurveyedTopic] = {}
+    taken: dict[str, str] = {}
+    own = tuple(f"/{name}" for name in TYPES if "/" in name)
+    nodes: set[str] = set()
+    for entry in messages.entries():
+        name = entry.topic
+        if name.endswith(own):
+            nodes.add(name.rpartition("/record/")[0])
+            continue
+        if name not in messages.types or not is_robots_own(name, prefix):
+            continue
+        if COMMANDS.search(PurePosixPath(name).name):
+            taken[name] = entry.type
+            continue
+        cls = messages.class_of(entry.type)
+        if cls is None:
+            continue
+        topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
+        message = messages.read(entry)
+        note_message(topic, message, stamp_reader(cls)(message) is not None, entry.log_ns / 1e9)
+    for node in nodes:
+        for name in INSIDE:
+            topics.pop(f"{node}/{name}", None)
+    heard = tuple(topics[name] for name in sorted(topics))
+    commands = [SubscribedTopic(name, type_, (SENDER,)) for name, type_ in taken.items()]
+    return Survey(heard, tuple(commands))

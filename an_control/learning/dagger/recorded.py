@@ -1,0 +1,137 @@
+"""Imitation of recorded commands: the student of DAgger, without a simulator and without a teacher.
+
+The first round teaches the neurons to identify their channels, the later ones the action, as in
+`learner`; but every round learns from the same recorded episodes. What the student does itself is
+never seen, so it knows no way back from where its own errors lead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from an_control.learning.dagger.paper_student import PaperStudent
+from an_control.learning.dagger.settings import DaggerSettings
+from an_control.learning.dagger.streams import DaggerEpisode
+from an_control.learning.dagger.student import Student
+from an_control.learning.dagger.training import train_round
+from an_control.learning.runs.run_folder import to_tensors
+from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.policy import Model
+from an_control.policy.task import Task
+
+
+class RecordedTeaching:
+    """Learner that trains a student on recorded episodes.
+
+    Args:
+        task: channels, actuators and step of the recorded robot.
+        episodes: what was recorded; the labels are the commands.
+        settings: the recipe, without disturbances that only a simulator can make.
+        seed: decides all random numbers of the run.
+        device: the torch device on which the student learns.
+    """
+
+    unit = "round"
+
+    def __init__(
+        self,
+        task: Task,
+        episodes: Sequence[DaggerEpisode],
+        settings: DaggerSettings,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        torch.set_num_threads(1)
+        self.settings, self.seed = settings, seed
+        self._task, self._episodes = task, list(episodes)
+        torch.manual_seed(seed)
+        kind = PaperStudent if settings.student.paper else Student
+        student = kind(len(task.channels), len(task.actuators), settings.student)
+        self._student = student.to(device)
+        self._optimiser = torch.optim.Adam(self._student.parameters())
+        self._round, self._cpu_s = 0, 0.0
+
+    @property
+    def steps(self) -> int:
+        """Return the number of rounds of the run."""
+        return 1 + self.settings.rounds
+
+    @property
+    def minutes(self) -> float:
+        """Return the processor time in minutes that the finished rounds took."""
+        return self._cpu_s / 60.0
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return the settings that identify the run, for `config.json`."""
+        sums = [float(np.nansum(one.observations) + one.labels.sum()) for one in self._episodes]
+        ticks = sum(len(one.labels) for one in self._episodes)
+        return {
+            "task": self._task.to_header(),
+            "seed": self.seed,
+            "settings": asdict(self.settings),
+            "recorded": [len(sums), ticks, sum(sums)],
+        }
+
+    def close(self) -> None:
+        """Do nothing: there is no environment."""
+
+    def step(self) -> dict[str, Any]:
+        """Learn one round and return its figures."""
+        started = time.process_time()
+        rng = np.random.default_rng([self.seed, self._round])
+        progress = max(0, self._round - 1) / max(1, self.settings.rounds)
+        what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
+        line: dict[str, Any] = train_round(*what, progress)
+        self._cpu_s += time.process_time() - started
+        self._round += 1
+        return line
+
+    def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
+        return {
+            "round": self._round,
+            "cpu_s": self._cpu_s,
+            "student": self._student.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint of `state`."""
+        tensors = to_tensors(state)
+        self._student.load_state_dict(tensors["student"])
+        self._optimiser.load_state_dict(tensors["optimiser"])
+        self._round, self._cpu_s = state["round"], state["cpu_s"]
+
+    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """Return the student as a model."""
+        how = {"how": "imitation of recordings", "seed": self.seed, **run}
+        return self._student.model(self._task, how)
+
+
+def episodes_of(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
+    """Return what recordings of a robot hold to imitate, and the task that it is.
+
+    Args:
+        paths: the recordings.
+        name: the task's name.
+
+    Raises:
+        ValueError: a recording cannot be read, or is of a robot other than the first one's.
+    """
+    from an_control.learning.recordings import recorded_robot
+
+    task, traces = recorded_robot(paths, name)
+    episodes = []
+    for trace in traces:
+        actions = np.asarray(trace.actions, np.float32)
+        before = np.concatenate([np.zeros_like(actions[:1]), actions[:-1]])
+        episodes.append(DaggerEpisode(trace.readings[:-1].astype(np.float32), before, actions))
+    return task, episodes

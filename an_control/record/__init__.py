@@ -1,0 +1,1 @@
+"""Recordings of a policy node: written while it acts, read, replayed and turned into arrays."""

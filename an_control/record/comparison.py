@@ -1,0 +1,88 @@
+"""Where replayed commands part from the recorded ones, for a table and a plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.record.layout import CommandKind
+from an_control.record.replay import ReplayedCommand
+
+BINS = 1000
+"""Points of time that a plot shows, at most twice as many."""
+
+
+class Comparison:
+    """Follows a replay: differences by actuator, and their course; bounded memory."""
+
+    def __init__(self) -> None:
+        self.commands = 0
+        self.first_tick: np.ndarray | None = None
+        """(A,) the first tick at which each actuator's command differs; -1: never."""
+        self._sum = self._largest = self._different = np.zeros(0)
+        self._course: list[np.ndarray] = []
+        self._bin = np.zeros(0)
+        self._in_bin, self._bin_size = 0, 1
+
+    def add(self, command: ReplayedCommand) -> None:
+        """Take in the next command of the policy; others are none of its doing."""
+        if command.kind != CommandKind.POLICY:
+            return
+        away = np.abs(command.replayed - command.recorded)
+        away = np.where(np.isnan(away), np.inf, away)
+        if self.first_tick is None:
+            self.first_tick = np.full(len(away), -1)
+            self._sum, self._largest = np.zeros(len(away)), np.zeros(len(away))
+            self._different, self._bin = np.zeros(len(away)), np.zeros(len(away))
+        self.commands += 1
+        differs = command.replayed.view(np.int64) != command.recorded.view(np.int64)
+        self.first_tick[(self.first_tick < 0) & differs] = command.tick
+        self._sum += away
+        self._largest = np.maximum(self._largest, away)
+        self._different += differs
+        self._bin = np.maximum(self._bin, away)
+        self._in_bin += 1
+        if self._in_bin == self._bin_size:
+            self._course.append(self._bin)
+            self._bin, self._in_bin = np.zeros(len(away)), 0
+            if len(self._course) == 2 * BINS:
+                pairs = zip(self._course[::2], self._course[1::2], strict=True)
+                self._course = [np.maximum(one, other) for one, other in pairs]
+                self._bin_size *= 2
+
+    def rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Return a row for each actuator."""
+        if self.first_tick is None:
+            return []
+        return [
+            {
+                "actuator": name,
+                "different": int(self._different[place]),
+                "share": float(self._different[place] / self.commands),
+                "first_tick": int(self.first_tick[place]),
+                "mean": float(self._sum[place] / self.commands),
+                "largest": float(self._largest[place]),
+            }
+            for place, name in enumerate(actuators)
+        ]
+
+    def plot(self, path: Path, actuators: tuple[str, ...]) -> None:
+        """Draw the largest difference over the ticks, a line for each actuator."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(figsize=(9, 4))
+        course = np.array(self._course).reshape(-1, len(actuators))
+        ticks = np.arange(len(course)) * self._bin_size
+        for place, name in enumerate(actuators):
+            axes.plot(ticks, course[:, place], label=name, linewidth=0.8)
+        axes.set_xlabel("command")
+        axes.set_ylabel("replayed - recorded, largest")
+        axes.legend(fontsize="small", ncols=2)
+        figure.tight_layout()
+        figure.savefig(path, dpi=120)
+        pyplot.close(figure)

@@ -1,0 +1,43 @@
+"""Message definitions as MCAP files hold them, from the message classes that are installed."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from an_control.wiring.messages import FieldType, field_types, message_class
+
+_NAMES = {"double": "float64", "float": "float32", "boolean": "bool", "octet": "byte"}
+_LINE = "=" * 80
+
+
+@cache
+def definition(type_: str) -> str:
+    """Return the definition of a message type and of all that it holds.
+
+    LookupError where the type is not installed.
+    """
+    parts: list[str] = []
+    left, seen = [type_], {type_}
+    while left:
+        name = left.pop(0)
+        lines = []
+        for field, kind in field_types(message_class(name)).items():
+            lines.append(f"{_type(kind)} {field}")
+            if kind.message and kind.message not in seen:
+                seen.add(kind.message)
+                left.append(kind.message)
+        head = [_LINE, f"MSG: {name.replace('/msg/', '/')}"] if parts else []
+        parts.append("\n".join([*head, *lines]))
+    return "\n".join(parts) + "\n"
+
+
+def _type(kind: FieldType) -> str:
+    base = kind.base.replace("/msg/", "/")
+    if base.startswith(("string<", "wstring<")):
+        base = base.replace("<", "<=").rstrip(">")
+    base = _NAMES.get(base, base)
+    if not kind.array:
+        return base
+    if kind.size is None:
+        return f"{base}[]"
+    return f"{base}[{'' if kind.fixed else '<='}{kind.size}]"

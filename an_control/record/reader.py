@@ -1,0 +1,289 @@
+"""Reads bags of ROS 2, in the order of their files: MCAP and sqlite3, also unfinished ones.
+
+No index is needed, so that what a killed process has left can be read up to its last whole chunk;
+`Bag.notes` then says where it ends. Nothing of a file is trusted: sizes are bounded before memory
+is asked for, and BagError says in one line what is wrong.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from an_control.record.layout import ATTACHMENT, BagError, Entry
+from an_control.system.files import open_regular, read_regular
+from an_control.wiring.messages import MESSAGE_TYPE
+
+MAX_RECORD_BYTES = 512 * 2**20
+"""A record, or a chunk once it is unpacked, that is larger is refused."""
+MAX_METADATA_BYTES = 64 * 2**20
+MAX_CHANNELS = 10_000
+MAX_SCHEMA_BYTES = 2**20
+_MAGIC = b"\x89MCAP0\r\n"
+_HEADER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _ATTACHMENT = 1, 3, 4, 5, 6, 9
+_FOOTER, _DATA_END, _LAST = 2, 15, 15
+_SUFFIXES = (".mcap", ".db3")
+_MESSAGE_HEAD = struct.Struct("<HIQQ")
+_RECORD_HEAD = struct.Struct("<BQ")
+
+
+@dataclass(frozen=True)
+class _Channel:
+    topic: str
+    type: str
+    cdr: bool
+
+
+@dataclass
+class Bag:
+    """A bag to read: a folder with metadata.yaml, or one .mcap or .db3 file.
+
+    Raises BagError where there is none.
+    """
+
+    path: Path
+    notes: list[str] = field(default_factory=list)
+    """What is to be said of it once it has been read: where it ends too early, what it left out."""
+
+    def __post_init__(self) -> None:
+        self.files = _files_of(self.path)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield messages and attachments, in the order of the files; messages are in CDR.
+
+        Raises BagError where a file is damaged.
+        """
+        self.notes.clear()
+        for number, path in enumerate(self.files):
+            last = number == len(self.files) - 1
+            if path.suffix == ".db3":
+                yield from _read_sqlite(path, self.notes)
+            else:
+                yield from _read_mcap(path, self.notes, last)
+
+
+def _files_of(path: Path) -> list[Path]:
+    try:
+        if not path.is_dir():
+            if path.suffix in (".zstd", ".lz4") and path.with_suffix("").suffix in _SUFFIXES:
+                raise BagError(f"{path}: is a compressed file; unpack it first (zstd -d)")
+            if path.suffix not in _SUFFIXES:
+                raise BagError(f"{path}: is no bag: must be a folder, or a .mcap or .db3 file")
+            open_regular(path).close()
+            return [path]
+        files = _listed_files(path) or sorted(
+            (one for one in path.iterdir() if one.suffix in _SUFFIXES), key=_order
+        )
+        for file in files:
+            open_regular(file).close()
+    except OSError as error:
+        raise BagError(f"{error.filename or path}: {error.strerror}") from error
+    except BagError:
+        raise
+    except ValueError as error:
+        raise BagError(f"{path}: {error}") from error
+    if not files:
+        raise BagError(f"{path}: is no bag: has neither a .mcap nor a .db3 file")
+    return files
+
+
+def _order(path: Path) -> tuple[int, str]:
+    """Sort the files of a recording by their number, which follows the last underscore."""
+    number = path.stem.rpartition("_")[2]
+    return int(number) if number.isdecimal() else -1, path.name
+
+
+def _listed_files(folder: Path) -> list[Path]:
+    """Return the files that metadata.yaml names; none where there is no metadata."""
+    path = folder / "metadata.yaml"
+    if not path.exists():
+        return []
+    content = read_regular(path, MAX_METADATA_BYTES)
+    if len(content) > MAX_METADATA_BYTES:
+        raise BagError(f"{path}: is larger than {MAX_METADATA_BYTES // 2**20} MiB")
+    try:
+        about: Any = yaml.safe_load(content)["rosbag2_bagfile_information"]
+        names, compression = about["relative_file_paths"], about.get("compression_format") or ""
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise TypeError
+    except (yaml.YAMLError, TypeError, KeyError, AttributeError, ValueError, RecursionError):
+        raise BagError(f"{path}: is no metadata of a rosbag2 bag") from None
+    if compression:
+        raise BagError(f"{folder}: is compressed by rosbag2 ({compression}); decompress it first")
+    found = []
+    for name in names:
+        file = folder / Path(name).name  # nothing outside of the folder is read
+        if file.suffix not in _SUFFIXES:
+            raise BagError(f"{path}: names {name!r}: must be a .mcap or a .db3 file")
+        found.append(file)
+    return found
+
+
+def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[Entry]:
+    """Yield what an MCAP file holds; one that ends too early gets a note."""
+    from mcap.exceptions import McapError
+
+    size = path.stat().st_size
+    channels: dict[int, _Channel] = {}
+    schemas: dict[int, str] = {}
+    with BufferedReader(open_regular(path), 2**20) as file:
+        if file.read(8) != _MAGIC:
+            raise BagError(f"{path}: is no MCAP file")
+        at = 8
+        while True:
+            head = file.read(_RECORD_HEAD.size)
+            if len(head) < _RECORD_HEAD.size:
+                return notes.append(f"{path}: was not finished; read up to byte {at}")
+            code, length = _RECORD_HEAD.unpack(head)
+            if not code or (code > _LAST and code < 128):
+                raise BagError(f"{path}: is damaged at byte {at}: no record of MCAP")
+            at += _RECORD_HEAD.size
+            if length > size - at:
+                return notes.append(f"{path}: was not finished; read up to byte {at}")
+            if code in (_DATA_END, _FOOTER):
+                return None
+            if code not in (_SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _ATTACHMENT):
+                file.seek(length, 1)
+                at += length
+                continue
+            if length > MAX_RECORD_BYTES:
+                raise BagError(
+                    f"{path}: is damaged at byte {at}: a record of {length} bytes, where"
+                    f" {MAX_RECORD_BYTES} are allowed"
+                )
+            content = file.read(length)
+            try:
+                if code == _CHUNK:
+                    yield from _records(_unpacked(content), channels, schemas)
+                else:
+                    yield from _record(code, content, channels, schemas)
+            except (struct.error, ValueError, MemoryError, McapError) as error:
+                if last and at + length >= size:
+                    return notes.append(f"{path}: was not finished; read up to byte {at}")
+                reason = str(error) or "a record that is too short"
+                raise BagError(f"{path}: is damaged at byte {at}: {reason}") from error
+            at += length
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Return the records of a chunk; ValueError where it is damaged."""
+    from mcap.data_stream import ReadDataStream
+    from mcap.records import Chunk
+
+    (claimed,) = struct.unpack_from("<Q", content, 16)
+    if claimed > MAX_RECORD_BYTES:
+        raise ValueError(f"a chunk of {claimed} bytes, where {MAX_RECORD_BYTES} are allowed")
+    chunk = Chunk.read(ReadDataStream(BytesIO(content)))
+    if chunk.compression == "zstd":
+        import zstandard
+
+        try:
+            stated = zstandard.frame_content_size(chunk.data)
+            if stated > claimed:
+                raise ValueError(f"a chunk that unpacks to {stated} bytes, not to {claimed}")
+            data = zstandard.decompress(chunk.data, max_output_size=claimed)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"a chunk that cannot be unpacked ({error})") from error
+    elif chunk.compression == "lz4":
+        import lz4.frame
+
+        try:
+            data = lz4.frame.LZ4FrameDecompressor().decompress(chunk.data, max_length=claimed)
+        except (RuntimeError, EOFError) as error:
+            raise ValueError(f"a chunk that cannot be unpacked ({error})") from error
+    elif chunk.compression:
+        raise ValueError(f"a chunk compressed by {chunk.compression[:20]!r}")
+    else:
+        data = chunk.data
+    if len(data) != claimed:
+        raise ValueError(f"a chunk of {len(data)} bytes, not of {claimed}")
+    if chunk.uncompressed_crc and zlib.crc32(data) != chunk.uncompressed_crc:
+        raise ValueError("a chunk whose check sum is wrong")
+    return data
+
+
+def _records(
+    data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
+) -> Iterator[Entry]:
+    """Yield the messages of an unpacked chunk."""
+    at, size = 0, len(data)
+    while at < size:
+        code, length = _RECORD_HEAD.unpack_from(data, at)
+        at += _RECORD_HEAD.size
+        if length > size - at:
+            raise ValueError("a record that is longer than its chunk")
+        if code == _MESSAGE:
+            number, sequence, log_ns, publish_ns = _MESSAGE_HEAD.unpack_from(data, at)
+            channel = channels.get(number)
+            if channel is None:
+                raise ValueError(f"a message of channel {number}, which is not there")
+            if channel.cdr:
+                content = data[at + _MESSAGE_HEAD.size : at + length]
+                yield Entry(channel.topic, channel.type, log_ns, publish_ns, sequence, content)
+        else:
+            yield from _record(code, data[at : at + length], channels, schemas)
+        at += length
+
+
+def _record(
+    code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
+) -> Iterator[Entry]:
+    """Take in a record; yield the message or the attachment that it is."""
+    from mcap.data_stream import ReadDataStream
+    from mcap.records import Attachment, Channel, Schema
+
+    stream = ReadDataStream(BytesIO(content))
+    if code == _SCHEMA:
+        schema = Schema.read(stream)
+        schemas[schema.id] = schema.name
+    elif code == _CHANNEL:
+        one = Channel.read(stream)
+        type_ = schemas.get(one.schema_id, "")
+        channels[one.id] = _Channel(one.topic, type_, one.message_encoding == "cdr")
+        if max(len(channels), len(schemas)) > MAX_CHANNELS:
+            raise ValueError(f"more than {MAX_CHANNELS} channels")
+    elif code == _MESSAGE:
+        head = _RECORD_HEAD.pack(_MESSAGE, len(content))
+        yield from _records(head + content, channels, schemas)
+    elif code == _ATTACHMENT:
+        found = Attachment.read(stream)
+        log_ns = found.log_time
+        yield Entry(found.name, ATTACHMENT, log_ns, found.create_time, 0, found.data)
+
+
+def _read_sqlite(path: Path, notes: list[str]) -> Iterator[Entry]:
+    """Yield the messages of a sqlite3 file, by time."""
+
+    def damaged(error: object) -> NoReturn:
+        raise BagError(f"{path}: is no bag of sqlite3, or damaged: {error}")
+
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+            base.execute("PRAGMA trusted_schema = OFF")
+            base.text_factory = lambda text: text.decode(errors="strict")
+            rows = base.execute("SELECT id, name, type, serialization_format FROM topics")
+            topics: dict[int, tuple[str, str]] = {}
+            for number, name, type_, encoding in rows.fetchmany(MAX_CHANNELS):
+                if not (isinstance(name, str) and isinstance(type_, str)):
+                    damaged("a topic without a name or a type")
+                if encoding == "cdr" and MESSAGE_TYPE.fullmatch(type_):
+                    topics[number] = name, type_
+                else:
+                    notes.append(f"{path}: left out: {name} ({type_}, {encoding})")
+            query = "SELECT topic_id, timestamp, data FROM messages ORDER BY timestamp, id"
+            for number, log_ns, data in base.execute(query):
+                if not (isinstance(log_ns, int) and isinstance(data, bytes)):
+                    damaged("a message without a time or content")
+                if number in topics:
+                    yield Entry(*topics[number], log_ns, log_ns, 0, data)
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        damaged(error)

@@ -1,0 +1,568 @@
+"""Replays a recording: the code of the node, fed with what it was fed with, without ROS's topics.
+
+    messages -> readings -> monitor -> policy -> gate -> command
+
+Messages, ticks, commands and changes of state are taken in the order in which the node noted them,
+and with its times. So each command is computed again to the last bit, on the same machine and with
+the same libraries. What went out before a tick is taken from the recording: a command that differs
+does not make the next ones differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import numpy as np
+
+from an_control.control.bring_up import BringUpError
+from an_control.control.controller import Controller
+from an_control.control.gate import EStop, LastCommand
+from an_control.load import EngineName, dry_run, make_policy
+from an_control.policy import Monitor, read_model
+from an_control.policy.model_file import ModelError
+from an_control.record.layout import (
+    ATTACHMENT,
+    COMMAND,
+    EVENTS,
+    FORMAT,
+    GATE_NUMBERS,
+    GATE_TOPIC,
+    NONE,
+    STORE,
+    STORED_NUMBERS,
+    TICK_NUMBERS,
+    TICK_TOPIC,
+    TYPES,
+    BagError,
+    CommandKind,
+    Entry,
+    read_event,
+    read_joint_state,
+)
+from an_control.record.reader import Bag
+from an_control.wiring import Readings, Wiring, WiringError, load_wiring
+from an_control.wiring.messages import message_class, stamp_reader
+
+Deserialize = Callable[[bytes, Any], Any]
+"""Makes a ROS message of bytes and a class."""
+KEPT_COMMANDS = 8
+"""Newest commands that may still have been the previous one of a tick."""
+MAX_MODELS = 8
+
+
+@dataclass(frozen=True)
+class ReplayedCommand:
+    """One command of the policy or of the safety around it, as recorded and as computed again.
+
+    Attributes:
+        tick: the number of the last tick before it.
+        now_ns: when it went out, as the time of day.
+        kind: why it went out.
+        recorded, replayed: its values (A,); NaN in place of what was not computed.
+        readings: what the last tick has read, as computed again.
+    """
+
+    tick: int
+    now_ns: int
+    kind: CommandKind
+    recorded: np.ndarray
+    replayed: np.ndarray
+    readings: Readings | None
+
+    @property
+    def same(self) -> bool:
+        """Whether both are equal to the last bit."""
+        return self.recorded.tobytes() == self.replayed.tobytes()
+
+
+@dataclass
+class ReplaySummary:
+    """What a replay has found.
+
+    Attributes:
+        ticks, commands, different: how many there were.
+        first: the first command that differed; None where all were equal.
+        largest: by actuator, the largest difference.
+        begin_ns, end_ns: of the recording, as the time of day.
+        events: how many changes of state there were, by kind.
+        notes: what is to be said of the recording and of what could not be replayed.
+    """
+
+    actuators: tuple[str, ...] = ()
+    ticks: int = 0
+    commands: int = 0
+    different: int = 0
+    first: ReplayedCommand | None = None
+    largest: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    begin_ns: int = 0
+    end_ns: int = 0
+    events: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def recorded_s(self) -> float:
+        """How long the recording is."""
+        return (self.end_ns - self.begin_ns) / 1e9
+
+
+class _ReplayedLast(LastCommand):
+    """The newest command as it was: set from the recording."""
+
+    @property
+    def known(self) -> tuple[np.ndarray, int, int] | None:
+        """The newest command (A,), its time and its number."""
+        return self._known
+
+    @known.setter
+    def known(self, known: tuple[np.ndarray, int, int] | None) -> None:
+        self._known = known
+
+
+@dataclass
+class _Pending:
+    """A tick that has stepped, and whose command is to be decided on."""
+
+    number: int
+    readings: Readings | None
+
+
+class Replay:
+    """Replays one recording of a node; a context, which holds temporary files.
+
+    Args:
+        bag: the recording.
+        deserialize: makes a ROS message of bytes, as `rclpy.serialization` does.
+        model: a model file to act instead of the recorded ones.
+        wiring: a wiring file instead of the recorded one.
+
+    Raises BagError, WiringError or ModelError where the recording, or what takes the place of its
+    parts, cannot be used.
+    """
+
+    def __init__(
+        self,
+        bag: Bag,
+        deserialize: Deserialize,
+        *,
+        model: Path | None = None,
+        wiring: Path | None = None,
+    ) -> None:
+        self._bag, self._deserialize = bag, deserialize
+        self._other_model, self._other_wiring = model, wiring
+        self._stack = ExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self.summary = ReplaySummary()
+        self.controller: Controller | None = None
+        self._files: dict[str, Path] = {}
+        self._node = ""
+        self._clear()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _clear(self) -> None:
+        """Forget the session."""
+        self.controller = None
+        self._session: dict[str, Any] | None = None
+        self._wiring: Wiring | None = None
+        self._estop = EStop()
+        self._active = self._head_only = False
+        self._newest: dict[str, tuple[int, Any, int | None, int]] = {}
+        self._count = 0
+        self._tick: _Pending | None = None
+        self._gate: tuple[int, ...] | None = None
+        self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
+        self._number = 0
+        self._readers: dict[str, tuple[Any, Callable[[Any], int | None]]] = {}
+        self._swaps: list[dict[str, Any]] = []
+        self._recorded_names: tuple[str, ...] = ()
+
+    def run(self) -> Iterator[ReplayedCommand]:
+        """Yield each command; `summary` grows meanwhile.
+
+        Raises BagError where the recording is none of a policy node, or is damaged.
+        """
+        self._own: dict[str, str] = {}
+        for entry in self._bag.entries():
+            try:
+                command = self._take(entry)
+            except (BagError, WiringError, ModelError):
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = " ".join(repr(error).split())[:200]
+                raise BagError(
+                    f"{self._bag.path}: is damaged: topic {entry.topic}: {reason}"
+                ) from error
+            if command is not None:
+                yield command
+        if self.controller is None:
+            raise BagError(
+                f"{self._bag.path}: is no recording of a policy node: it has no record/events"
+            )
+        self.summary.notes = [*self._bag.notes, *self.summary.notes]
+
+    def _take(self, entry: Entry) -> ReplayedCommand | None:
+        """Do what an entry says; return the command that it is."""
+        if entry.type == ATTACHMENT:
+            self._keep_file(entry)
+            return None
+        name = self._own.get(entry.topic)
+        if name is None:
+            name = self._own[entry.topic] = self._own_name(entry)
+        if name == EVENTS:
+            self._event(read_event(entry.data), head=entry.sequence == 1)
+        elif self.controller is None:
+            return None
+        elif name == "message":
+            self._store(entry)
+        elif name == TICK_TOPIC:
+            self._end(entry.log_ns)
+            self._step(TICK_NUMBERS.read(entry.data))
+        elif name == STORE:
+            self._store_again(STORED_NUMBERS.read(entry.data))
+        elif name == GATE_TOPIC:
+            self._gate = GATE_NUMBERS.read(entry.data)
+        elif name == COMMAND:
+            return self._command(entry)
+        return None
+
+    def _own_name(self, entry: Entry) -> str:
+        """Return which of the node's own topics this is, "message" for that of a source."""
+        for name, type_ in TYPES.items():
+            if entry.topic.endswith(f"/{name}") and entry.type == type_:
+                node = entry.topic.removesuffix(f"/{name}")
+                if name == EVENTS and not self._node:
+                    self._node = node
+                if node == self._node:
+                    return name
+        return "message"
+
+    def _keep_file(self, entry: Entry) -> None:
+        """Write an attached model into the folder, if it is what its name says."""
+        kind, _, digest = entry.topic.partition(":")
+        if kind != "model" or digest in self._files or len(self._files) >= MAX_MODELS:
+            return
+        if hashlib.sha256(entry.data).hexdigest() == digest:
+            path = self._folder / f"{digest}.safetensors"
+            path.write_bytes(entry.data)
+            self._files[digest] = path
+
+    def _end(self, log_ns: int) -> None:
+        summary = self.summary
+        summary.begin_ns = summary.begin_ns or log_ns
+        summary.end_ns = max(summary.end_ns, log_ns)
+
+    def _note(self, text: str) -> None:
+        if text not in self.summary.notes and len(self.summary.notes) < 50:
+            self.summary.notes.append(text)
+
+    # Changes of state
+
+    def _event(self, event: dict[str, Any], *, head: bool) -> None:
+        kind = event["event"]
+        if head and self._session is not None and not self._head_only:
+            return  # repeated at the beginning of a further file
+        if kind == "session":
+            self._begin(event, head=head)
+        elif self._session is None:
+            return
+        if not head:
+            self.summary.events[kind] += 1
+        self._apply(kind, event)
+
+    def _begin(self, event: dict[str, Any], *, head: bool) -> None:
+        if event.get("format") != FORMAT:
+            raise BagError(
+                f"{self._bag.path}: its format is {str(event.get('format'))[:20]}, where {FORMAT}"
+                " can be replayed"
+            )
+        if self.summary.ticks:
+            self._note("several sessions, one after the other")
+        self._clear()
+        self._session, self._head_only = event, head
+
+    def _apply(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "wiring":
+            self._set_wiring(event)
+        elif kind == "rewire":
+            self._rewire(event["values"])
+        elif kind == "model":
+            self._swaps.append(event)
+        elif kind == "failed":
+            self._fail(event)
+        elif kind == "session" and event["estop"]:
+            self._estop.latch(str(event["estop"]))
+        elif kind == "estop":
+            if event["reason"]:
+                self._estop.latch(str(event["reason"]))
+            else:
+                self._estop.reset()
+        elif self.controller is None:
+            return
+        elif kind == "activate":
+            self._active = True
+            self.controller.start(bring_up=bool(event["bring_up"]))
+        elif kind == "deactivate":
+            self._active = False
+        elif kind == "shadow" and event["active"] and not event["on"]:
+            self.controller.start(bring_up=False)
+        elif kind == "reset":
+            self.controller.reset()
+            if event["lockstep"]:
+                self._last.known = None
+                self.controller.gate.reset()
+
+    def _set_wiring(self, event: dict[str, Any]) -> None:
+        """Load the wiring file that the node has read, for the first time or again."""
+        path = self._folder / "wiring.yaml"
+        path.write_text(event["text"], encoding="utf-8")
+        self._wiring = load_wiring(path)
+        if self.controller is None:
+            self._make_controller(self._other_wiring or path)
+
+    def _make_controller(self, wiring: Path) -> None:
+        assert self._session is not None
+        settings, engine = self._session["settings"], self._session["engine"]
+        if engine not in ("numpy", "numba"):
+            engine = None
+        self._engine = cast(EngineName | None, engine)
+        self._monitor = cast(
+            Monitor | None, None if settings["monitor"] == "model" else settings["monitor"]
+        )
+        self._recovery = None if settings["recovery"] < 0.0 else float(settings["recovery"])
+        self.controller = Controller(
+            str(wiring),
+            str(self._other_model or self._model_file(self._session["model"])),
+            self._engine,
+            monitor=self._monitor,
+            recovery=self._recovery,
+            ramp_s=None if settings["ramp_s"] < 0.0 else float(settings["ramp_s"]),
+            estop=self._estop,
+        )
+        self._last = _ReplayedLast()
+        self.controller.gate.last = self._last
+        self.summary.actuators = tuple(self.controller.wiring.command.names)
+        self.summary.largest = np.zeros(len(self.summary.actuators))
+
+    def _model_file(self, about: dict[str, Any]) -> Path:
+        """Return the recorded model: attached, or where it was, if it is still the same file."""
+        digest, path = str(about["sha256"]), Path(str(about["path"]))
+        if digest in self._files:
+            return self._files[digest]
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+            return path
+        raise BagError(
+            f"{self._bag.path}: does not hold the model {path}, and here it is not (sha256"
+            f" {digest[:12]}...); give a model with --model"
+        )
+
+    def _rewire(self, values: dict[str, Any]) -> None:
+        assert self.controller is not None and self._wiring is not None
+        self._wiring = self._wiring.rewired(values)
+        if self._other_wiring is None:
+            self.controller.rewire(self.controller.rewired(self._wiring))
+        elif self.summary.ticks:
+            self._note("rewires are not replayed, as --wiring is given")
+
+    def _swap(self) -> None:
+        """Let the models take over that have done so before this tick."""
+        assert self.controller is not None
+        for event in self._swaps:
+            if self._other_model is not None:
+                self._note("swaps of the model are not replayed, as --model is given")
+                continue
+            path = self._model_file(event)
+            policy = make_policy(
+                read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
+            )
+            dry_run(policy)
+            self.controller.acting.swap(str(path), policy)
+        self._swaps.clear()
+
+    def _fail(self, event: dict[str, Any]) -> None:
+        """Repeat a tick that failed before it had stepped."""
+        if self.controller is None:
+            return
+        stamp_ns = event["stamp_ns"]
+        try:
+            self.controller.tick(int(event["tick_ns"]), stamp_ns, None)
+        except Exception as error:
+            self._note(f"a tick failed, as recorded: {event['why']} ({error!r})")
+        else:
+            self._note(f"a tick that failed does not fail here: {event['why']}")
+
+    # Messages and ticks
+
+    def _store(self, entry: Entry) -> None:
+        """Store a message that has come."""
+        assert self.controller is not None and self._session is not None
+        self._count += 1
+        reader = self._readers.get(entry.type)
+        if reader is None:
+            try:
+                cls = message_class(entry.type)
+            except LookupError as error:
+                raise BagError(f"{self._bag.path}: topic {entry.topic}: {error}") from error
+            reader = self._readers[entry.type] = cls, stamp_reader(cls)
+        cls, stamp_of = reader
+        try:
+            message = self._deserialize(entry.data, cls)
+        except Exception as error:
+            raise BagError(
+                f"{self._bag.path}: topic {entry.topic}: no message of type {entry.type}"
+                f" ({' '.join(str(error).split())[:100]})"
+            ) from error
+        arrival_ns = entry.publish_ns - int(self._session["offset_ns"])
+        held = self._count, message, stamp_of(message), arrival_ns
+        self._newest[entry.topic] = held
+        if entry.sequence:
+            self._feed(entry.sequence, held)
+
+    def _store_again(self, numbers: tuple[int, ...]) -> None:
+        place, back = numbers
+        wanted = self._count - back
+        for held in self._newest.values():
+            if held[0] == wanted:
+                self._feed(place, held)
+                return
+        self._note("a message that counts for another source came before the recording begins")
+
+    def _feed(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
+        """Store a message for the source at this place of the recorded wiring.
+
+        Of another wiring, for the source of that name, or for those that read its topic.
+        """
+        assert self.controller is not None and self._wiring is not None
+        sources = self._wiring.sources
+        if not 0 < place <= len(sources):
+            raise BagError(f"{self._bag.path}: names source {place}, which is not there")
+        one = sources[place - 1]
+        names = [one.name]
+        if self._other_wiring is not None:
+            others = self.controller.wiring.sources
+            names = [other.name for other in others if other.name == one.name] or [
+                other.name for other in others if other.topic == one.topic
+            ]
+            if any(self.controller.wiring.source(name).type != one.type for name in names):
+                raise BagError(f"{self._bag.path}: source {one.name} sends {one.type}")
+        for name in names:
+            self.controller.table.store(name, *held[1:])
+
+    def _step(self, numbers: tuple[int, ...]) -> None:
+        """Make a tick: read, estimate, decide; its command follows."""
+        assert self.controller is not None
+        number, now_ns, stamp, _, previous, stepped, _ = numbers
+        if self._head_only and not self.summary.ticks:
+            self._note(
+                "begins in the middle of a session: what policy and monitor knew before is missing"
+            )
+        self.summary.ticks += 1
+        self._number = number
+        self._swap()
+        last, newest = self._last, self._last.known
+        if stepped and previous != (NONE if newest is None else newest[2]):
+            last.known = self._commands.get(previous)
+            if last.known is None and previous != NONE:
+                self._note("the command before a tick is not recorded")
+        try:
+            readings = self.controller.tick(now_ns, None if stamp == NONE else stamp, None)
+        except Exception as error:
+            self._note(f"tick {number} fails: {error!r}")
+            readings = None
+        last.known = newest
+        self._tick = _Pending(number, readings)
+
+    def _command(self, entry: Entry) -> ReplayedCommand | None:
+        """Decide on a command again, compare, and take the recorded one as sent."""
+        assert self.controller is not None
+        numbers, self._gate = self._gate, None
+        names, recorded = read_joint_state(entry.data)
+        if numbers is None:
+            raise BagError(f"{self._bag.path}: a command without its record/gate")
+        kind_number, decided, sent_ns, _, number = numbers[:5]
+        try:
+            kind = CommandKind(kind_number)
+        except ValueError:
+            raise BagError(f"{self._bag.path}: a command of unknown kind {kind_number}") from None
+        try:
+            replayed = self._decided(kind, None if decided == NONE else decided)
+        except BringUpError as error:
+            self._note(str(error))
+            replayed = np.full(len(self.summary.actuators), np.nan)
+        recorded = self._ordered(names, recorded)
+        if number != NONE:
+            values = recorded if self._exact else self._filled(recorded)
+            self._last.known = self._commands[number] = values, sent_ns, number
+            self._commands.pop(number - KEPT_COMMANDS, None)
+        self._end(entry.log_ns)
+        if replayed is None:
+            return None
+        if kind == CommandKind.POLICY:
+            self.controller.prepare()
+        readings = None if self._tick is None else self._tick.readings
+        command = ReplayedCommand(
+            self._number, entry.log_ns, kind, recorded, np.asarray(replayed), readings
+        )
+        self._count_command(command)
+        return command
+
+    def _decided(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
+        """Return the command as it is decided on here, None for that of another node."""
+        controller = self.controller
+        assert controller is not None
+        if kind == CommandKind.OTHER:
+            return None
+        if kind == CommandKind.POLICY:
+            return controller.command(decided_ns)
+        if kind == CommandKind.STOP:
+            return controller.stop()
+        if kind == CommandKind.WATCHDOG:
+            return controller.gate.safe_command()
+        return controller.gate.safe()
+
+    @property
+    def _exact(self) -> bool:
+        assert self.controller is not None
+        return all(one.exact for one in self.controller.messages)
+
+    def _filled(self, values: np.ndarray) -> np.ndarray:
+        """Return what the messages say (A,), where their fields hold less than a float64."""
+        assert self.controller is not None
+        command = self.controller.wiring.command
+        for message, span in zip(self.controller.messages, command.slices, strict=True):
+            message.fill(values[span], 0)
+        return np.concatenate([one.read(one.message) for one in self.controller.messages])
+
+    def _ordered(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
+        """Return recorded values (A,) in the order of this wiring; NaN for an unknown actuator."""
+        own = self.summary.actuators
+        if names == own:
+            return values.copy()
+        known = dict(zip(names, values.tolist(), strict=True))
+        return np.array([known.get(name, np.nan) for name in own])
+
+    def _count_command(self, command: ReplayedCommand) -> None:
+        summary = self.summary
+        summary.commands += 1
+        if command.same:
+            return
+        summary.different += 1
+        summary.first = summary.first or command
+        away = np.abs(command.replayed - command.recorded)
+        summary.largest = np.fmax(summary.largest, away)

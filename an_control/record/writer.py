@@ -1,0 +1,325 @@
+"""Writes recordings: MCAP files in a folder as rosbag2 lays it out, on a thread of its own.
+
+Who records never waits for the disk. What waits to be written is bounded; a disk that is full, read
+only or too slow ends the recording, which `Writer.status` then says, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from mcap.writer import CompressionType
+from mcap.writer import Writer as McapWriter
+
+from an_control.record.definitions import definition
+from an_control.record.layout import ATTACHMENT, Entry, Head, Limits
+from an_control.system.files import write_file
+
+METADATA = "metadata.yaml"
+METADATA_VERSION = 5
+"""Of rosbag2's metadata: Humble's, which all later ones read."""
+WAKE_S = 0.1
+"""The writer gets so long before it takes what has come."""
+FLUSH_S = 0.4
+"""After so long what was written is handed to the system, so that a killed process loses less."""
+METADATA_S = 10.0
+"""After so long the metadata of a file that is being written is brought up to date."""
+MAX_WAITING_BYTES = 64 * 2**20
+"""More that waits to be written ends the recording: the disk is too slow."""
+CHUNK_BYTES = 2**20
+CLOSE_S = 2.0
+"""What is left to write may take so long at the end."""
+
+
+@dataclass
+class _File:
+    path: Path
+    begin_ns: int
+    end_ns: int
+    messages: int = 0
+    bytes: int = 0
+
+
+class BagFolder:
+    """One recording: its files and its metadata; for one thread.
+
+    Args:
+        folder: is made here, and must not be there yet.
+        head: gives what a new file begins with.
+        limits: when to begin another file, and when to delete the oldest.
+        open_file: opens a file to write to.
+
+    Raises OSError where the disk refuses.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        head: Callable[[], Head],
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        open_file: Callable[[Path], IO[bytes]] = lambda path: path.open("wb"),
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self._head, self._limits, self._open_file = head, limits, open_file
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._files: list[_File] = []
+        self._number = 0
+        self._since_s = self._metadata_s = 0.0
+        self.bytes = 0
+        """Of all files, without those that were deleted."""
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Write messages, into another file where this one is long enough."""
+        for entry in entries:
+            if not self._files or self._is_long():
+                self._begin_file(entry.log_ns)
+            self._add(entry)
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        if not self._files:
+            return
+        self._mcap.flush()
+        self._measure()
+        if time.monotonic() - self._metadata_s > METADATA_S:
+            self._write_metadata()
+
+    def close(self) -> None:
+        """Finish the last file and the metadata."""
+        if self._files:
+            try:
+                self._end_file()
+            finally:
+                self._write_metadata()
+
+    def _is_long(self) -> bool:
+        file, limits = self._files[-1], self._limits
+        seconds = time.monotonic() - self._since_s
+        return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
+
+    def _begin_file(self, now_ns: int) -> None:
+        if self._files:
+            self._end_file()
+            self._delete_oldest()
+        path = self.folder / f"{self.folder.name}_{self._number}.mcap"
+        self._number += 1
+        self._stream = self._open_file(path)
+        self._files.append(_File(path, now_ns, now_ns))
+        self._mcap = McapWriter(self._stream, CHUNK_BYTES, CompressionType.ZSTD)
+        self._mcap.start(profile="ros2", library="an_control")
+        self._channels: dict[tuple[str, str], int] = {}
+        self._schemas: dict[str, int] = {}
+        self._since_s = time.monotonic()
+        head = self._head()
+        for name, content in head.attachments.items():
+            self._attach(name, content, now_ns)
+        for entry in head.entries:
+            self._add(entry)
+        self._mcap.flush()
+        self._measure()
+        self._write_metadata()
+
+    def _add(self, entry: Entry) -> None:
+        if entry.type == ATTACHMENT:
+            self._attach(entry.topic, entry.data, entry.log_ns)
+            return
+        key = entry.topic, entry.type
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = self._register(*key)
+        self._mcap.add_message(channel, entry.log_ns, entry.data, entry.publish_ns, entry.sequence)
+        file = self._files[-1]
+        file.messages += 1
+        file.end_ns = max(file.end_ns, entry.log_ns)
+        file.begin_ns = min(file.begin_ns, entry.log_ns)
+        file.bytes += len(entry.data)
+        self._counts[key] += 1
+
+    def _attach(self, name: str, content: bytes, now_ns: int) -> None:
+        self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
+
+    def _register(self, topic: str, type_: str) -> int:
+        if type_ not in self._schemas:
+            text = definition(type_).encode()
+            self._schemas[type_] = self._mcap.register_schema(type_, "ros2msg", text)
+        about = {"offered_qos_profiles": ""}
+        return self._mcap.register_channel(topic, "cdr", self._schemas[type_], about)
+
+    def _end_file(self) -> None:
+        try:
+            self._mcap.finish()
+        finally:
+            self._stream.close()
+        self._measure()
+
+    def _measure(self) -> None:
+        file = self._files[-1]
+        file.bytes = file.path.stat().st_size
+        self.bytes = sum(one.bytes for one in self._files)
+
+    def _delete_oldest(self) -> None:
+        limit = self._limits.total_bytes
+        while limit and len(self._files) > 1 and sum(one.bytes for one in self._files) > limit:
+            self._files.pop(0).path.unlink(missing_ok=True)
+
+    def _write_metadata(self) -> None:
+        self._metadata_s = time.monotonic()
+        begin_ns = min(one.begin_ns for one in self._files)
+        end_ns = max(one.end_ns for one in self._files)
+        topics = [
+            {
+                "topic_metadata": {
+                    "name": topic,
+                    "type": type_,
+                    "serialization_format": "cdr",
+                    "offered_qos_profiles": "",
+                },
+                "message_count": count,
+            }
+            for (topic, type_), count in self._counts.items()
+        ]
+        about = {
+            "version": METADATA_VERSION,
+            "storage_identifier": "mcap",
+            **_span(begin_ns, end_ns),
+            "message_count": sum(one.messages for one in self._files),
+            "topics_with_message_count": topics,
+            "compression_format": "",
+            "compression_mode": "",
+            "relative_file_paths": [one.path.name for one in self._files],
+            "files": [
+                {
+                    "path": one.path.name,
+                    **_span(one.begin_ns, one.end_ns),
+                    "message_count": one.messages,
+                }
+                for one in self._files
+            ],
+        }
+        text = yaml.safe_dump({"rosbag2_bagfile_information": about}, sort_keys=False)
+        write_file(self.folder / METADATA, text)
+
+
+def _span(begin_ns: int, end_ns: int) -> dict[str, Any]:
+    return {
+        "duration": {"nanoseconds": end_ns - begin_ns},
+        "starting_time": {"nanoseconds_since_epoch": begin_ns},
+    }
+
+
+class Writer:
+    """Writes a recording on a thread of its own.
+
+    Args:
+        bag: makes the folder; called on that thread.
+        failed: called on that thread with the reason why the recording has ended by itself.
+    """
+
+    def __init__(self, bag: Callable[[], BagFolder], failed: Callable[[str], object]) -> None:
+        self._make, self._failed = bag, failed
+        self._waiting: deque[Sequence[Entry]] = deque()
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._woken_s = 0.0
+        self.stopped = ""
+        """Why the recording has ended by itself, else ""."""
+        self.messages = 0
+        self.bytes = 0
+        self.slowest_s = 0.0
+        """The longest time that it took to write what had come in WAKE_S."""
+        self._thread = threading.Thread(target=self._run, name="record", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits to be written."""
+        return self._waiting_bytes
+
+    def put(self, entries: Sequence[Entry], size: int) -> None:
+        """Let these messages, of `size` bytes together, be written; from any thread, at once."""
+        if self.stopped or not entries:
+            return
+        if self._waiting_bytes + size > MAX_WAITING_BYTES:
+            self._stop(
+                f"the disk is too slow: {self._waiting_bytes / 2**20:.0f} MiB wait to be written"
+            )
+            return
+        with self._lock:
+            self._waiting.append(entries)
+            self._waiting_bytes += size
+        now_s = time.monotonic()
+        if now_s - self._woken_s > WAKE_S:
+            self._woken_s = now_s
+            self._wake.set()
+
+    def close(self, limit_s: float = CLOSE_S) -> None:
+        """Write what waits, for at most `limit_s`, and end."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(limit_s)
+
+    def _stop(self, reason: str) -> None:
+        if not self.stopped:
+            self.stopped = reason
+            self._failed(reason)
+        with self._lock:
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        self._wake.set()
+
+    def _run(self) -> None:
+        bag: BagFolder | None = None
+        try:
+            bag = self._make()
+            self._write(bag)
+        except Exception as error:
+            self._stop(_reason(error))
+        finally:
+            try:
+                if bag is not None:
+                    bag.close()
+            except Exception as error:
+                self._stop(_reason(error))
+
+    def _write(self, bag: BagFolder) -> None:
+        flushed_s = time.monotonic()
+        while not self.stopped:
+            self._wake.wait(FLUSH_S / 2)
+            self._wake.clear()
+            closing, begin_s = self._closing, time.monotonic()
+            with self._lock:
+                batches = list(self._waiting)
+                self._waiting.clear()
+                size, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes
+            for batch in batches:
+                bag.write(batch)
+                self.messages += len(batch)
+            now_s = time.monotonic()
+            if now_s - flushed_s > FLUSH_S or closing:
+                flushed_s = now_s
+                bag.flush()
+                self.bytes = bag.bytes
+            with self._lock:
+                self._waiting_bytes = max(0, self._waiting_bytes - size)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - begin_s)
+            if closing and not self._waiting:
+                return
+
+
+def _reason(error: Exception) -> str:
+    """Return why writing failed, as text for a log line."""
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{os.fspath(error.filename)}: "
+        return f"{where}{error.strerror}"
+    return str(error) or repr(error)

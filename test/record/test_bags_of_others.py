@@ -1,0 +1,155 @@
+"""A bag of any robot is examined, and a wiring drafted from it."""
+
+from array import array
+from pathlib import Path
+
+import pytest
+from geometry_msgs.msg import Twist, Vector3Stamped
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import Imu, JointState
+from stand import WIRING
+
+from an_control.cli import main
+from an_control.record.layout import Entry, Head
+from an_control.record.writer import BagFolder
+from an_control.ros.outputs import set_stamp
+from an_control.wiring import load_wiring
+
+STEP_NS = 10_000_000
+
+
+def entry(topic: str, message: object, at_ns: int) -> Entry:
+    type_ = f"{type(message).__module__.partition('.')[0]}/msg/{type(message).__name__}"
+    return Entry(topic, type_, at_ns, at_ns, 0, serialize_message(message))
+
+
+def joints(step: int, names: tuple[str, ...] = ("left", "right")) -> JointState:
+    values = {"left": 0.01 * step, "right": -0.01 * step}
+    message = JointState(name=list(names), position=array("d", [values[one] for one in names]))
+    set_stamp(message.header.stamp, 10**9 + step * STEP_NS)
+    return message
+
+
+def tilt(step: int) -> Vector3Stamped:
+    message = Vector3Stamped()
+    message.vector.x, message.vector.y = 0.5, float(step % 7)
+    set_stamp(message.header.stamp, 10**9 + step * STEP_NS)
+    return message
+
+
+def recorded(folder: Path, steps: int = 200, prefix: str = "/robot", **change) -> Path:
+    """A bag of a robot; `change` gives by step what comes in place of its joints."""
+    bag = BagFolder(folder, lambda: Head((), {}))
+    for step in range(steps):
+        at_ns = 10**9 + step * STEP_NS
+        message = change.get(f"s{step}", joints(step))
+        if message is not None:
+            bag.write([entry(f"{prefix}/joint_states", message, at_ns)])
+        bag.write([entry(f"{prefix}/tilt", tilt(step), at_ns + 1000)])
+    bag.close()
+    return folder
+
+
+@pytest.fixture
+def wiring(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(WIRING)
+    return path
+
+
+def test_a_bag_that_fits_has_no_problem(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = recorded(tmp_path / "bag")
+    assert main(["check", str(wiring), "--bag", str(bag)]) == 0
+    printed = capsys.readouterr().out
+    assert "/robot/joint_states" in printed
+    assert "0 .. 1.99" in printed
+    assert "nothing is wrong" in printed
+
+
+def test_gaps_orders_and_stamps_that_jump_are_said(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = {f"s{step}": None for step in range(50, 70)}
+    change |= {"s90": joints(90, ("right", "left")), "s100": joints(700), "s120": joints(10)}
+    bag = recorded(tmp_path / "bag", **change)
+    assert main(["check", str(wiring), "--bag", str(bag)]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "up to 0.21 s without a message, but max_age_s is 0.05" in printed
+    assert "its stamps jump 4 times" in printed
+    assert "source joints: its names come in 2 orders; each is read by name" in printed
+
+
+def test_what_is_not_in_the_bag_is_said(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wiring.write_text(WIRING.replace("topic: tilt,", "topic: lean,"))
+    bag = recorded(tmp_path / "bag")
+    assert main(["check", str(wiring), "--bag", str(bag)]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "source tilt (lean): is not in the bag; of its type there: /robot/tilt" in printed
+    wiring.write_text(WIRING.replace("topic: tilt,", "topic: joint_states,"))
+    assert main(["check", str(wiring), "--bag", str(bag)]) == 1
+    assert "where the wiring says geometry_msgs/msg/Vector3Stamped" in capsys.readouterr().out
+
+
+def test_a_broken_message_is_one_line(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: Head((), {}))
+    bag.write([Entry("/joint_states", "sensor_msgs/msg/JointState", 5, 5, 0, b"\0\1\0\0" * 3)])
+    bag.close()
+    assert main(["check", str(wiring), "--bag", str(tmp_path / "bag")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "no message of type sensor_msgs/msg/JointState" in lines[0]
+
+
+def test_a_wiring_drafted_from_a_bag_reads_that_bag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = recorded(tmp_path / "bag")
+    commands = BagFolder(tmp_path / "more", lambda: Head((), {}))
+    for step in range(20):
+        message = Imu()
+        message.angular_velocity.x = float(step)
+        message.orientation.w = 1.0
+        commands.write([entry("/robot/imu", message, step * STEP_NS)])
+        commands.write([entry("/robot/cmd_vel", Twist(), step * STEP_NS)])
+    commands.close()
+    assert main(["new", "tiny", "--bag", str(bag), "--out", str(tmp_path)]) == 0
+    assert load_wiring(tmp_path / "tiny.yaml").rate_hz == pytest.approx(100.0)
+    assert f"an-control check {tmp_path}/tiny.yaml --bag {bag}" in capsys.readouterr().out
+    main(["check", str(tmp_path / "tiny.yaml"), "--bag", str(bag)])
+    assert "not in the bag" not in capsys.readouterr().out
+    out = ["--out", str(tmp_path), "--namespace", "robot"]
+    assert main(["new", "base", "--bag", str(tmp_path / "more"), *out]) == 0
+    base = load_wiring(tmp_path / "base.yaml")
+    assert [one.topic for one in base.sources] == ["imu"]
+    assert list(base.command.topics) == ["cmd_vel"]
+
+
+def test_bags_that_rosbags_wrote_are_checked(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rosbag2 = pytest.importorskip("rosbags.rosbag2")
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    for storage in ("SQLITE3", "MCAP"):
+        folder = tmp_path / storage
+        plugin = getattr(rosbag2.StoragePlugin, storage)
+        with rosbag2.Writer(folder, version=8, storage_plugin=plugin) as writer:
+            connections = {
+                name: writer.add_connection(name, type_, typestore=store)
+                for name, type_ in (
+                    ("/joint_states", "sensor_msgs/msg/JointState"),
+                    ("/tilt", "geometry_msgs/msg/Vector3Stamped"),
+                )
+            }
+            for step in range(50):
+                for name, message in (("/joint_states", joints(step)), ("/tilt", tilt(step))):
+                    at_ns = 10**9 + step * STEP_NS
+                    writer.write(connections[name], at_ns, serialize_message(message))
+        assert main(["check", str(wiring), "--bag", str(folder)]) == 0, capsys.readouterr().out

@@ -1,0 +1,131 @@
+"""The black box: what happened before the robot stopped unasked."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from rclpy.parameter import Parameter
+from rclpy.serialization import deserialize_message
+from stand import Stand
+
+from an_control.record import recorder
+from an_control.record.reader import Bag
+from an_control.record.replay import Replay
+
+
+class Lines(list[str]):
+    """What was logged to the console."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        super().__init__()
+        self._capfd = capfd
+
+    def naming(self, word: str) -> list[str]:
+        self.extend(self._capfd.readouterr().err.splitlines())
+        return [one for one in self if word in one]
+
+
+def boxes(folder: Path) -> list[Path]:
+    return sorted(folder.glob("black_box_policy_*")) if folder.exists() else []
+
+
+def test_an_e_stop_writes_the_black_box_and_names_it(
+    stand: Stand, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "boxes"
+    stand.start(black_box=str(folder))
+    for step in range(20):
+        stand.step(step)
+    stand.node._latch("by service")
+    (line,) = Lines(capfd).naming("e-stop by service")
+    stand.node.trigger_shutdown()
+    (box,) = boxes(folder)
+    assert line.endswith(f"; the last 30 s are in {box}")
+    with Replay(Bag(box), deserialize_message) as replay:
+        commands = list(replay.run())
+    assert replay.summary.ticks == 20
+    assert replay.summary.different == 0
+    assert replay.summary.events["estop"] == 1
+    assert replay.summary.notes == []
+    assert len(commands) >= 22  # the watchdog asserts the safe one meanwhile
+
+
+def test_a_failed_tick_writes_the_black_box(
+    stand: Stand, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    node = stand.start(black_box=str(tmp_path / "boxes"))
+    stand.step(0)
+    monkeypatch.setattr(node._loop.controller.acting, "step", lambda *_: 1 / 0)
+    stand.send(1)
+    stand.until(lambda: not node._loop.active, "deactivated")
+    node.trigger_shutdown()
+    (box,) = boxes(tmp_path / "boxes")
+    assert str(box) in Lines(capfd).naming("tick failed")[0]
+    events = [one for one in Bag(box).entries() if one.topic.endswith("record/events")]
+    assert any(b"ZeroDivisionError" in one.data for one in events)
+
+
+def test_a_watchdog_that_trips_writes_the_black_box(stand: Stand, tmp_path: Path) -> None:
+    node = stand.start(black_box=str(tmp_path / "boxes"), mode="rate", watchdog_s=0.05)
+    stand.until(lambda: node._loop._watchdog.begun or not stand.send(0), "a command")
+    trips = node._loop._watchdog.trips
+    while node._loop._watchdog.trips == trips:
+        time.sleep(0.02)  # nobody spins
+    node.trigger_shutdown()
+    assert len(boxes(tmp_path / "boxes")) == 1
+
+
+def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
+    stand: Stand, tmp_path: Path
+) -> None:
+    node = stand.start(black_box=str(tmp_path / "boxes"), black_box_s=0.3)
+    step = 0
+    until_s = time.monotonic() + 0.7
+    while time.monotonic() < until_s:
+        stand.step(step)
+        step += 1
+    node._recorder.flush(now=True)
+    assert len(node._recorder._box) < 9 * step
+    node._latch("by service")
+    node.trigger_shutdown()
+    (box,) = boxes(tmp_path / "boxes")
+    with Replay(Bag(box), deserialize_message) as replay:
+        list(replay.run())
+    assert 0 < replay.summary.ticks < step
+    assert "begins in the middle of a session" in replay.summary.notes[0]
+
+
+def test_the_black_box_stays_within_its_bounds(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "MAX_BOX_BYTES", 20_000)
+    node = stand.start(black_box=str(tmp_path / "boxes"))
+    for step in range(40):
+        stand.step(step)
+        assert node._recorder._box_bytes <= 20_000
+
+
+def test_only_the_newest_black_boxes_stay(tmp_path: Path) -> None:
+    for number in range(14):
+        one = tmp_path / f"black_box_policy_{number:02}"
+        one.mkdir()
+        os.utime(one, (number, number))
+    (tmp_path / "mine").mkdir()
+    recorder._delete_oldest(tmp_path)
+    left = sorted(one.name for one in tmp_path.iterdir())
+    assert left == [f"black_box_policy_{number:02}" for number in range(5, 14)] + ["mine"]
+
+
+def test_without_mcap_a_node_acts_and_cannot_record(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("an_control.ros.recording.missing_package", lambda: "pip install it")
+    node = stand.start()
+    stand.step(0)
+    assert node._recorder is None
+    node.trigger_deactivate()
+    node.trigger_cleanup()
+    node.set_parameters([Parameter("record", value=str(tmp_path))])
+    assert node.trigger_configure().to_label() == "transition_failure"

@@ -1,0 +1,70 @@
+"""The messages of a recording are those of ROS."""
+
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import Int64MultiArray, String
+
+from an_control.record.definitions import definition
+from an_control.record.layout import (
+    TICK,
+    TICK_NUMBERS,
+    BagError,
+    read_event,
+    read_joint_state,
+    write_event,
+    write_joint_state,
+)
+
+NAMES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9))
+
+
+@given(NAMES, st.integers(0, 2**31 * 10**9 - 1))
+def test_readings_are_read_by_ros_as_they_were_written(names: list[str], stamp_ns: int) -> None:
+    positions = np.arange(len(names)) / 3.0
+    data = write_joint_state(stamp_ns, tuple(names), positions)
+    message = JointState(name=names, position=array("d", positions.tolist()))
+    message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, 10**9)
+    assert deserialize_message(data, JointState) == message
+    read, values = read_joint_state(data)
+    assert read == tuple(names)
+    assert values.tolist() == positions.tolist()
+
+
+def test_numbers_are_read_by_ros_with_their_names() -> None:
+    numbers = (1, -(2**63), 2**63 - 1, *range(4))
+    message = deserialize_message(TICK_NUMBERS.write(*numbers), Int64MultiArray)
+    assert tuple(message.data) == numbers
+    assert message.layout.dim[0].label == " ".join(TICK)
+    assert TICK_NUMBERS.read(TICK_NUMBERS.write(*numbers)) == numbers
+
+
+def test_an_event_is_json_in_a_string() -> None:
+    data = write_event("estop", {"reason": "öffnen"})
+    assert "estop" in deserialize_message(data, String).data
+    assert read_event(data) == {"event": "estop", "reason": "öffnen"}
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_other_bytes_are_refused_and_nothing_else_happens(noise: bytes, at: int) -> None:
+    good = write_joint_state(5, ("a", "b"), np.zeros(2))
+    for data in (noise, good[:at], good[: at % len(good)] + noise):
+        for read in (read_joint_state, read_event, TICK_NUMBERS.read):
+            try:
+                read(data)
+            except BagError:
+                continue
+
+
+def test_a_definition_holds_all_nested_types() -> None:
+    text = definition("sensor_msgs/msg/Imu")
+    assert "float64[9] orientation_covariance" in text
+    assert "MSG: builtin_interfaces/Time" in text
+    assert set(Imu.get_fields_and_field_types()) <= set(text.split())
+    with pytest.raises(LookupError):
+        definition("no_msgs/msg/Nothing")

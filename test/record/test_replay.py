@@ -1,0 +1,239 @@
+"""A recording replays to the last bit, whatever happened while it was made."""
+
+import random
+import time
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rclpy.parameter import Parameter
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import JointState
+from stand import JOINTS, Stand, readings_of, stamp_of
+from std_srvs.srv import Trigger
+
+from an_control.cli import main
+from an_control.policy import AttentionSizes, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
+from an_control.record.layout import CommandKind
+from an_control.record.reader import Bag
+from an_control.record.replay import Replay, ReplayedCommand, ReplaySummary
+from an_control.ros.outputs import set_stamp
+
+
+def replayed(folder: Path, **options) -> tuple[ReplaySummary, list[ReplayedCommand]]:
+    with Replay(Bag(folder), deserialize_message, **options) as replay:
+        commands = list(replay.run())
+        return replay.summary, commands
+
+
+def recording(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def other_model(path: Path) -> Path:
+    sizes = AttentionSizes(actions=2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
+    write_model(path, random_model(sizes, seed=2, gain=4.0, task=Task(step_s=0.01)))
+    return path
+
+
+class Troubled:
+    """A robot whose sensors are rewired, lose messages, and whose node is treated badly."""
+
+    def __init__(self, stand: Stand, seed: int, other: Path) -> None:
+        self._stand, self._node, self._rng = stand, stand.node, random.Random(seed)
+        self._models = str(stand.model), str(other)
+        self._second = stand.peer.create_publisher(JointState, "joint_states_2", 10)
+        self._moved = False
+
+    def step(self, step: int) -> None:
+        self._trouble()
+        rng, stamp_ns, readings = self._rng, stamp_of(step), readings_of(step)
+        if rng.random() > 0.03:
+            message = JointState(name=list(JOINTS), position=array("d", readings[:2].tolist()))
+            set_stamp(message.header.stamp, stamp_ns)
+            (self._second if self._moved else self._stand.joints).publish(message)
+        if rng.random() > 0.03:
+            self._stand.send_tilt(stamp_ns, *readings[2:])
+
+    def _set(self, **values) -> None:
+        changes = [Parameter(name.replace("__", "."), value=one) for name, one in values.items()]
+        self._node.set_parameters_atomically(changes)
+
+    def _trouble(self) -> None:
+        rng, chance = self._rng, self._rng.random()
+        if chance < 0.01:
+            self._moved = not self._moved
+            self._set(sources__joints__topic="joint_states_2" if self._moved else "joint_states")
+        elif chance < 0.02:
+            self._node._latch("by service")
+        elif chance < 0.04:
+            self._node._on_reset_estop(None, Trigger.Response())
+        elif chance < 0.05:
+            self._set(model=rng.choice(self._models))
+        elif chance < 0.055:
+            self._set(shadow=rng.random() < 0.3)
+        elif chance < 0.06:
+            self._node._on_reset_state(None, Trigger.Response())
+        elif chance < 0.065:
+            self._node._on_reload_wiring(None, Trigger.Response())
+            self._moved = False
+        elif chance < 0.075:
+            change = {"channels.tilt.x.field": rng.choice(["vector.x", "vector.z"])}
+            change["channels.left.position.field"] = rng.choice(
+                ["position[left]", "position[right]"]
+            )
+            self._node.set_parameters_atomically([Parameter(n, value=v) for n, v in change.items()])
+        elif chance < 0.08:
+            self._node.trigger_deactivate()
+            self._node.trigger_activate()
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "rate"])
+def test_every_command_of_a_troubled_session_is_replayed_to_the_last_bit(
+    stand: Stand, tmp_path: Path, mode: str
+) -> None:
+    text = stand.wiring.read_text()
+    text = text.replace("max_rate: 0, safe: 0.5", "max_rate: 300, safe: 0.5")
+    stand.wiring.write_text(text.replace("min_present_share: 0.5", "min_present_share: 0.6"))
+    parameters = {"mode": mode, "lockstep_wait_s": 0.03, "ramp_s": 0.2, "record_split_s": 1.0}
+    parameters["watchdog_s"] = 0.03 if mode == "rate" else 0.0
+    stand.start(record=str(tmp_path / "bags"), **parameters)
+    robot = Troubled(stand, 1, other_model(tmp_path / "other.safetensors"))
+    for step in range(300):
+        robot.step(step)
+        until_s = time.monotonic() + 0.01
+        while (left_s := until_s - time.monotonic()) > 0.0:
+            stand.executor.spin_once(timeout_sec=left_s)
+    stand.node.trigger_shutdown()
+    folder = recording(tmp_path / "bags")
+    assert len(list(folder.glob("*.mcap"))) > 1  # it was split on the way
+    summary, commands = replayed(folder)
+    assert summary.notes == []
+    assert summary.ticks > 100
+    assert {"rewire", "estop", "model", "activate", "wiring"} <= summary.events.keys()
+    assert [one for one in commands if not one.same] == []
+    kinds = {one.kind for one in commands}
+    assert {CommandKind.POLICY, CommandKind.STOP, CommandKind.HALT} <= kinds
+
+
+@pytest.fixture
+def walked(stand: Stand, tmp_path: Path) -> Path:
+    """The recording of a short, quiet session."""
+    stand.start(record=str(tmp_path / "bags"))
+    for step in range(30):
+        stand.step(step)
+    stand.node.trigger_shutdown()
+    return recording(tmp_path / "bags")
+
+
+def test_a_recording_holds_the_commands_that_were_sent(stand: Stand, walked: Path) -> None:
+    _, commands = replayed(walked)
+    stand.until(lambda: len(stand.commands) == 31, "the safe command at the end")
+    sent = [list(one.effort) for one in stand.commands]
+    assert [one.recorded.tolist() for one in commands] == sent
+
+
+def test_a_recording_replays_where_neither_model_nor_wiring_are_any_more(
+    stand: Stand, walked: Path
+) -> None:
+    stand.model.unlink()
+    stand.wiring.unlink()
+    summary, _ = replayed(walked)
+    assert (summary.ticks, summary.different, summary.notes) == (30, 0, [])
+
+
+def test_another_model_shows_where_the_commands_part(
+    stand: Stand, walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = other_model(tmp_path / "other.safetensors")
+    summary, _ = replayed(walked, model=other)
+    assert summary.different == 30
+    assert (summary.largest > 0.01).all()
+    assert main(["replay", str(walked), "--model", str(other)]) == 0
+    printed = capsys.readouterr().out
+    assert "30 of 31 commands differ, first at tick 1" in printed
+    assert "right" in printed
+
+
+def test_another_wiring_reads_the_same_messages(stand: Stand, walked: Path, tmp_path: Path) -> None:
+    wiring = tmp_path / "turned.yaml"
+    wiring.write_text(stand.wiring.read_text().replace("vector.y}", "vector.y, scale: -1.0}"))
+    summary, commands = replayed(walked, wiring=wiring)
+    assert 0 < summary.different <= 30
+    values = dict(zip(commands[0].readings.ids, commands[0].readings.values, strict=True))
+    assert values["tilt.y"] == np.float32(-readings_of(0)[3])
+    same, _ = replayed(walked, wiring=stand.wiring)
+    assert same.different == 0
+
+
+def test_a_command_that_was_changed_in_the_file_is_found(
+    stand: Stand, tmp_path: Path, walked: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from an_control.record.writer import BagFolder, Head
+
+    entries = list(Bag(walked).entries())
+    place = [n for n, one in enumerate(entries) if one.topic == "/policy/record/command"][10]
+    data = bytearray(entries[place].data)
+    data[-16] ^= 1  # the last bit of the last number
+    entries[place] = entries[place]._replace(data=bytes(data))
+    bag = BagFolder(tmp_path / "changed", lambda: Head((), {}))
+    bag.write(entries)
+    bag.close()
+    summary, _ = replayed(tmp_path / "changed")
+    assert summary.different == 1
+    assert summary.first.tick == 11
+    assert main(["replay", str(tmp_path / "changed")]) == 1
+    assert "1 of 31 commands differ, first at tick 11" in capsys.readouterr().out
+
+
+def test_the_verb_says_that_all_is_equal(walked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(walked)]) == 0
+    assert "every command is equal to the recorded one to the last bit" in capsys.readouterr().out
+
+
+def test_a_bag_of_others_is_no_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from an_control.record.layout import Entry
+    from an_control.record.writer import BagFolder, Head
+
+    bag = BagFolder(tmp_path / "other", lambda: Head((), {}))
+    bag.write([Entry("/a", "std_msgs/msg/String", 1, 1, 0, b"\0\1\0\0\1\0\0\0\0")])
+    bag.close()
+    assert main(["replay", str(tmp_path / "other")]) == 2
+    assert "is no recording of a policy node" in capsys.readouterr().err
+
+
+def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None:
+    from an_control.policy.model_file import ModelError
+    from an_control.record.layout import BagError
+    from an_control.record.writer import BagFolder, Head
+    from an_control.wiring import WiringError
+
+    entries, rng = list(Bag(walked).entries()), random.Random(0)
+    own = [n for n, one in enumerate(entries) if one.type and len(one.data) > 8]
+    texts = [n for n in own if entries[n].topic.endswith("events")]
+    outcomes = set()
+    for number in range(60):
+        changed = list(entries)
+        for place in rng.sample(texts if number % 2 else own, rng.randint(1, 3)):
+            data = bytearray(changed[place].data)
+            for _ in range(rng.randint(1, 4)):
+                data[rng.randrange(4, len(data))] = rng.choice([0, 34, 44, 57, 65, 255])
+            changed[place] = changed[place]._replace(data=bytes(data))
+        if rng.random() < 0.3:
+            changed.pop(rng.randrange(len(changed)))
+        bag = BagFolder(tmp_path / f"changed{number}", lambda: Head((), {}))
+        bag.write(changed)
+        bag.close()
+        try:
+            replayed(tmp_path / f"changed{number}")
+            outcomes.add("replayed")
+        except (BagError, WiringError, ModelError) as error:
+            assert "\n" not in str(error)
+            outcomes.add(type(error).__name__)
+    assert {"replayed", "BagError"} <= outcomes
