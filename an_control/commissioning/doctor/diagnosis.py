@@ -69,9 +69,6 @@ class DoctorSettings:
     """By how much a motor's effect must differ from that of the others."""
     dead_effect: float = 0.35
     """Share of its usual effect that a dead motor may seem to have."""
-    dead_group_effect: float = 0.45
-    """The same in the mean of motors that are dead together: a leg that nothing moves lies in
-    another way than the model knows."""
     idle_effect: float = 0.2
     """Share of the usual effect below which a motor does nothing, whatever the likelihood."""
     sign_effect: float = 0.3
@@ -458,8 +455,7 @@ class _Search:
         if np.abs(before - 1.0).max() < settings.min_effect:
             return False
         if one.kind == "motor dead":
-            most = settings.dead_effect if len(members) == 1 else settings.dead_group_effect
-            return float(np.abs(before).mean()) < most
+            return bool(np.abs(before).max() < settings.dead_effect)
         after = self._likelihood.motor_effects(one.wires, ticks)[members] / usual
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
 
@@ -701,7 +697,8 @@ class _Search:
         if gain == 0.0:
             return Finding(
                 "motor dead", names, "does nothing",
-                "look at its power, its driver, and the name or index of its command",
+                "look at its power, its driver and the name of its command; one that is reversed and"
+                " pushes against an end stop looks the same",
                 log_odds, factor=0.0, fixable=False,
             )  # fmt: skip
         factor = 1.0 / gain
