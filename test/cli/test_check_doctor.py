@@ -115,7 +115,7 @@ def test_a_robot_that_runs_with_a_reversed_gyro_is_told_so(tmp_path):
     try:
         status = main([
             "check", str(wiring), "--model", str(MODEL), "--live", "--namespace", "/bot",
-            "--seconds", "8", "--json", str(tmp_path / "found.json"),
+            "--seconds", "20", "--json", str(tmp_path / "found.json"),
         ])  # fmt: skip
     finally:
         robot.close()

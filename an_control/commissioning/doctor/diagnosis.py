@@ -697,8 +697,8 @@ class _Search:
         if gain == 0.0:
             return Finding(
                 "motor dead", names, "does nothing",
-                "look at its power, its driver and the name of its command; one that is reversed and"
-                " pushes against an end stop looks the same",
+                "look at its power, its driver and the name of its command; one that is"
+                " reversed and pushes against an end stop looks the same",
                 log_odds, factor=0.0, fixable=False,
             )  # fmt: skip
         factor = 1.0 / gain
