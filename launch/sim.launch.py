@@ -40,7 +40,7 @@ FILES = {
 }
 """Text before and after the task in each file's default path, and a description of the file."""
 OF_THE_POLICY = (
-    "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine",
+    "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine", "record",
 )  # fmt: skip
 """Parameters of the policy node that become arguments unchanged."""
 ARGUMENTS = {

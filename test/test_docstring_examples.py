@@ -22,6 +22,7 @@ def modules_with_examples():
 
 
 @pytest.mark.parametrize("module", modules_with_examples())
-def test_the_examples_of_a_module_run(module):
+def test_the_examples_of_a_module_run(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # examples may write files
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted and not result.failed

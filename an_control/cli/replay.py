@@ -50,12 +50,14 @@ class ReplayCommand:
 
         from an_control.record.comparison import Comparison
         from an_control.record.reader import Bag
-        from an_control.record.replay import Replay
+        from an_control.record.replay import SessionReplay
 
         comparison, begin_s = Comparison(), time.monotonic()
         try:
             bag = Bag(self.bag)
-            with Replay(bag, deserialize_message, model=self.model, wiring=self.wiring) as replay:
+            with SessionReplay(
+                bag, deserialize_message, model=self.model, wiring=self.wiring
+            ) as replay:
                 for command in replay.run():
                     comparison.add(command)
         except BagError as error:

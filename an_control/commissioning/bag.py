@@ -28,7 +28,7 @@ from an_control.commissioning.survey import (
     is_robots_own,
     note_message,
 )
-from an_control.record.layout import ATTACHMENT, TYPES, BagError, Entry
+from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
 from an_control.record.reader import Bag
 from an_control.wiring import ChannelTable, Wiring, names_reader, stamp_reader
 from an_control.wiring.messages import message_class
@@ -90,7 +90,7 @@ class _Messages:
         self.types: dict[str, str] = {}
         """The type of each topic."""
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[BagEntry]:
         """Yield the entries that are messages."""
         for entry in self._bag.entries():
             if entry.type != ATTACHMENT:
@@ -107,7 +107,7 @@ class _Messages:
                 self._classes[type_] = None
         return self._classes[type_]
 
-    def read(self, entry: Entry) -> Any:
+    def read(self, entry: BagEntry) -> Any:
         """Return the message; BagError where it is none of its type."""
         try:
             return self._deserialize(entry.data, self.class_of(entry.type))

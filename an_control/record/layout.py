@@ -86,7 +86,7 @@ ATTACHMENT = ""
 """The type of an entry that is no message but a file: its topic is the file's name."""
 
 
-class Entry(NamedTuple):
+class BagEntry(NamedTuple):
     """One message of a recording.
 
     sequence: of a source's message, the place of the source in the wiring plus one; 0 where it
@@ -117,10 +117,10 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Head:
+class FileHead:
     """What each file of a recording begins with, so that it can be read without the ones before."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[BagEntry, ...]
     attachments: Mapping[str, bytes]
 
 

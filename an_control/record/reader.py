@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from an_control.record.layout import ATTACHMENT, BagError, Entry
+from an_control.record.layout import ATTACHMENT, BagEntry, BagError
 from an_control.system.files import open_regular, read_regular
 from an_control.wiring.messages import MESSAGE_TYPE
 
@@ -57,7 +57,7 @@ class Bag:
     def __post_init__(self) -> None:
         self.files = _files_of(self.path)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[BagEntry]:
         """Yield messages and attachments, in the order of the files; messages are in CDR.
 
         Raises BagError where a file is damaged.
@@ -128,7 +128,7 @@ def _listed_files(folder: Path) -> list[Path]:
     return found
 
 
-def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[Entry]:
+def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
     """Yield what an MCAP file holds; one that ends too early gets a note."""
     from mcap.exceptions import McapError
 
@@ -213,7 +213,7 @@ def _unpacked(content: bytes) -> bytes:
 
 def _records(
     data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
-) -> Iterator[Entry]:
+) -> Iterator[BagEntry]:
     """Yield the messages of an unpacked chunk."""
     at, size = 0, len(data)
     while at < size:
@@ -228,7 +228,7 @@ def _records(
                 raise ValueError(f"a message of channel {number}, which is not there")
             if channel.cdr:
                 content = data[at + _MESSAGE_HEAD.size : at + length]
-                yield Entry(channel.topic, channel.type, log_ns, publish_ns, sequence, content)
+                yield BagEntry(channel.topic, channel.type, log_ns, publish_ns, sequence, content)
         else:
             yield from _record(code, data[at : at + length], channels, schemas)
         at += length
@@ -236,7 +236,7 @@ def _records(
 
 def _record(
     code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
-) -> Iterator[Entry]:
+) -> Iterator[BagEntry]:
     """Take in a record; yield the message or the attachment that it is."""
     from mcap.data_stream import ReadDataStream
     from mcap.records import Attachment, Channel, Schema
@@ -257,10 +257,10 @@ def _record(
     elif code == _ATTACHMENT:
         found = Attachment.read(stream)
         log_ns = found.log_time
-        yield Entry(found.name, ATTACHMENT, log_ns, found.create_time, 0, found.data)
+        yield BagEntry(found.name, ATTACHMENT, log_ns, found.create_time, 0, found.data)
 
 
-def _read_sqlite(path: Path, notes: list[str]) -> Iterator[Entry]:
+def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
     """Yield the messages of a sqlite3 file, by time."""
 
     def damaged(error: object) -> NoReturn:
@@ -284,6 +284,6 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[Entry]:
                 if not (isinstance(log_ns, int) and isinstance(data, bytes)):
                     damaged("a message without a time or content")
                 if number in topics:
-                    yield Entry(*topics[number], log_ns, log_ns, 0, data)
+                    yield BagEntry(*topics[number], log_ns, log_ns, 0, data)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         damaged(error)

@@ -41,9 +41,9 @@ from an_control.record.layout import (
     TICK_NUMBERS,
     TICK_TOPIC,
     TYPES,
+    BagEntry,
     CommandKind,
-    Entry,
-    Head,
+    FileHead,
     Limits,
     write_event,
     write_joint_state,
@@ -80,7 +80,7 @@ CLOSE_S = 3.0
 
 
 Row = tuple[str, str, int, int, int, bytes, dict[str, Any] | None]
-"""An `Entry`'s fields, and the change of state that it is: a plain tuple, which the garbage
+"""An `BagEntry`'s fields, and the change of state that it is: a plain tuple, which the garbage
 collector need not visit again and again."""
 
 
@@ -116,7 +116,7 @@ def missing_package() -> str:
     return "" if find_spec("mcap") else "pip install 'an_control[record]'"
 
 
-class Recorder:
+class NodeRecorder:
     """Records one configured node.
 
     Args:
@@ -176,9 +176,9 @@ class Recorder:
     def _start(self) -> Writer:
         from an_control.record.writer import BagFolder, Writer
 
-        def head() -> Head:
+        def head() -> FileHead:
             first, self._begun = not self._begun, True
-            return Head((), {}) if first else self._head()
+            return FileHead((), {}) if first else self._head()
 
         def make() -> BagFolder:
             return BagFolder(Path(self.path), head, self._options.limits)
@@ -350,7 +350,7 @@ class Recorder:
             for row in rows:
                 if row[6] is not None:
                     self._remember(row[6])
-            self._writer.put([Entry._make(row[:6]) for row in rows], size)
+            self._writer.put([BagEntry._make(row[:6]) for row in rows], size)
         else:
             self._box.extend(rows)
             self._box_bytes += size
@@ -383,12 +383,12 @@ class Recorder:
         state.pop(kind, None)
         state[kind] = event
 
-    def _head(self) -> Head:
+    def _head(self) -> FileHead:
         """Return what a file begins with."""
         now_ns = time.time_ns()
         topic = self._topics[EVENTS]
         entries = tuple(
-            Entry(
+            BagEntry(
                 topic,
                 TYPES[EVENTS],
                 now_ns,
@@ -403,7 +403,7 @@ class Recorder:
             for one in list(self._models.values())
             if one.content is not None
         }
-        return Head(entries, models)
+        return FileHead(entries, models)
 
     def _row(self, note: tuple[Any, ...]) -> Row:
         """Return the message that says this, and the change of state that it is."""
@@ -458,7 +458,7 @@ class Recorder:
         self._save_now.wait(AFTER_S)
         with self._flushing:
             self._flush()
-            entries = [Entry._make(row[:6]) for row in self._box]
+            entries = [BagEntry._make(row[:6]) for row in self._box]
             head = self._head()
         try:
             _delete_oldest(Path(path).parent)

@@ -41,9 +41,9 @@ from an_control.record.layout import (
     TICK_NUMBERS,
     TICK_TOPIC,
     TYPES,
+    BagEntry,
     BagError,
     CommandKind,
-    Entry,
     read_event,
     read_joint_state,
 )
@@ -134,7 +134,7 @@ class _Pending:
     readings: Readings | None
 
 
-class Replay:
+class SessionReplay:
     """Replays one recording of a node; a context, which holds temporary files.
 
     Args:
@@ -165,7 +165,7 @@ class Replay:
         self._node = ""
         self._clear()
 
-    def __enter__(self) -> Replay:
+    def __enter__(self) -> SessionReplay:
         return self
 
     def __exit__(
@@ -217,7 +217,7 @@ class Replay:
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 
-    def _take(self, entry: Entry) -> ReplayedCommand | None:
+    def _take(self, entry: BagEntry) -> ReplayedCommand | None:
         """Do what an entry says; return the command that it is."""
         if entry.type == ATTACHMENT:
             self._keep_file(entry)
@@ -242,7 +242,7 @@ class Replay:
             return self._command(entry)
         return None
 
-    def _own_name(self, entry: Entry) -> str:
+    def _own_name(self, entry: BagEntry) -> str:
         """Return which of the node's own topics this is, "message" for that of a source."""
         for name, type_ in TYPES.items():
             if entry.topic.endswith(f"/{name}") and entry.type == type_:
@@ -253,7 +253,7 @@ class Replay:
                     return name
         return "message"
 
-    def _keep_file(self, entry: Entry) -> None:
+    def _keep_file(self, entry: BagEntry) -> None:
         """Write an attached model into the folder, if it is what its name says."""
         kind, _, digest = entry.topic.partition(":")
         if kind != "model" or digest in self._files or len(self._files) >= MAX_MODELS:
@@ -409,7 +409,7 @@ class Replay:
 
     # Messages and ticks
 
-    def _store(self, entry: Entry) -> None:
+    def _store(self, entry: BagEntry) -> None:
         """Store a message that has come."""
         assert self.controller is not None and self._session is not None
         self._count += 1
@@ -488,7 +488,7 @@ class Replay:
         last.known = newest
         self._tick = _Pending(number, readings)
 
-    def _command(self, entry: Entry) -> ReplayedCommand | None:
+    def _command(self, entry: BagEntry) -> ReplayedCommand | None:
         """Decide on a command again, compare, and take the recorded one as sent."""
         assert self.controller is not None
         numbers, self._gate = self._gate, None

@@ -20,7 +20,7 @@ from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 
 from an_control.record.definitions import definition
-from an_control.record.layout import ATTACHMENT, Entry, Head, Limits
+from an_control.record.layout import ATTACHMENT, BagEntry, FileHead, Limits
 from an_control.system.files import write_file
 
 METADATA = "metadata.yaml"
@@ -63,7 +63,7 @@ class BagFolder:
     def __init__(
         self,
         folder: Path,
-        head: Callable[[], Head],
+        head: Callable[[], FileHead],
         limits: Limits = Limits(),  # noqa: B008 - frozen
         open_file: Callable[[Path], IO[bytes]] = lambda path: path.open("wb"),
     ) -> None:
@@ -77,7 +77,7 @@ class BagFolder:
         self.bytes = 0
         """Of all files, without those that were deleted."""
 
-    def write(self, entries: Iterable[Entry]) -> None:
+    def write(self, entries: Iterable[BagEntry]) -> None:
         """Write messages, into another file where this one is long enough."""
         for entry in entries:
             if not self._files or self._is_long():
@@ -128,7 +128,7 @@ class BagFolder:
         self._measure()
         self._write_metadata()
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: BagEntry) -> None:
         if entry.type == ATTACHMENT:
             self._attach(entry.topic, entry.data, entry.log_ns)
             return
@@ -226,7 +226,7 @@ class Writer:
 
     def __init__(self, bag: Callable[[], BagFolder], failed: Callable[[str], object]) -> None:
         self._make, self._failed = bag, failed
-        self._waiting: deque[Sequence[Entry]] = deque()
+        self._waiting: deque[Sequence[BagEntry]] = deque()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -246,7 +246,7 @@ class Writer:
         """How much waits to be written."""
         return self._waiting_bytes
 
-    def put(self, entries: Sequence[Entry], size: int) -> None:
+    def put(self, entries: Sequence[BagEntry], size: int) -> None:
         """Let these messages, of `size` bytes together, be written; from any thread, at once."""
         if self.stopped or not entries:
             return

@@ -25,7 +25,7 @@ from rclpy.node import Node
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import join_names, unread_sources
-from an_control.record.recorder import Recorder
+from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
     describe_similar_topic,
@@ -127,7 +127,7 @@ class DiagnosticsReport:
         output: CommandOutput,
         *,
         real_time: bool,
-        recorder: Recorder | None = None,
+        recorder: NodeRecorder | None = None,
     ) -> None:
         self._recorder = recorder
         self._node, self._controller = node, controller

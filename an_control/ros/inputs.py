@@ -30,7 +30,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
-from an_control.record.recorder import Recorder
+from an_control.record.recorder import NodeRecorder
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
 from an_control.ros.graph import owner_name
 from an_control.ros.senders import TopicSenders
@@ -217,7 +217,7 @@ class Inputs:
         arrivals: Arrivals | None = None,
         *,
         informed: bool = False,
-        recorder: Recorder | None = None,
+        recorder: NodeRecorder | None = None,
     ) -> None:
         self._node = node
         self._recorder = recorder

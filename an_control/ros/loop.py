@@ -31,7 +31,7 @@ from an_control.control.controller import Controller, Decide
 from an_control.control.gate import Watchdog
 from an_control.control.wiring_fit import ramp_warning
 from an_control.record.layout import CommandKind
-from an_control.record.recorder import Recorder
+from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
 from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep
@@ -86,7 +86,7 @@ class Loop:
         shadow: bool = False,
         informed: bool = True,
         thread_priority: int = 0,
-        recorder: Recorder | None = None,
+        recorder: NodeRecorder | None = None,
     ) -> None:
         if lockstep_wait_s is not None:
             _check_has_stamps(controller.table)

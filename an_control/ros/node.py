@@ -40,7 +40,7 @@ from an_control.control.wiring_fit import rate_refusal
 from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
 from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
-from an_control.record.recorder import Recorder
+from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import QuietNode, describe_similar_topic
@@ -79,7 +79,7 @@ class ModelSwap:
         *,
         check_rate: bool = True,
         recovery: float | None = None,
-        recorder: Recorder | None = None,
+        recorder: NodeRecorder | None = None,
     ) -> None:
         self._recorder = recorder
         self._controller, self._engine, self._monitor = controller, engine, monitor
@@ -260,7 +260,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: ModelSwap | None = None
-    _recorder: Recorder | None = None
+    _recorder: NodeRecorder | None = None
     _checked: ChannelTable | None = None
     """Table of the wiring with the parameters that are being set."""
 

@@ -12,7 +12,7 @@ from rclpy.serialization import serialize_message
 
 from an_control.control.controller import Controller
 from an_control.record.layout import Limits
-from an_control.record.recorder import Recorder, RecordOptions, missing_package
+from an_control.record.recorder import NodeRecorder, RecordOptions, missing_package
 from an_control.ros.settings import Settings
 
 MB = 1e6
@@ -20,7 +20,7 @@ FOLDER = "black_boxes"
 """Of the black boxes, in the folder of ROS's log files."""
 
 
-def make_recorder(node: Node, settings: Settings, controller: Controller) -> Recorder | None:
+def make_recorder(node: Node, settings: Settings, controller: Controller) -> NodeRecorder | None:
     """Return what records this node, None where nothing is to be recorded.
 
     Raises ValueError where recording is asked for and cannot be.
@@ -51,7 +51,7 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Rec
     def log(text: str) -> None:
         node.get_logger().error(text)
 
-    return Recorder(
+    return NodeRecorder(
         options,
         node.get_fully_qualified_name(),
         controller,

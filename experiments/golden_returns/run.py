@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -112,13 +113,13 @@ def _cell(returns: list[float], reference: list[float]) -> str:
     return "=" if returns == reference else ", ".join(map(repr, returns))
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--check", action="store_true", help="compare; write nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     results = read_results()
     failed = False
     for python in options.python:

@@ -10,7 +10,7 @@ from sensor_msgs.msg import Imu, JointState
 from stand import WIRING
 
 from an_control.cli import main
-from an_control.record.layout import Entry, Head
+from an_control.record.layout import BagEntry, FileHead
 from an_control.record.writer import BagFolder
 from an_control.ros.outputs import set_stamp
 from an_control.wiring import load_wiring
@@ -18,9 +18,9 @@ from an_control.wiring import load_wiring
 STEP_NS = 10_000_000
 
 
-def entry(topic: str, message: object, at_ns: int) -> Entry:
+def entry(topic: str, message: object, at_ns: int) -> BagEntry:
     type_ = f"{type(message).__module__.partition('.')[0]}/msg/{type(message).__name__}"
-    return Entry(topic, type_, at_ns, at_ns, 0, serialize_message(message))
+    return BagEntry(topic, type_, at_ns, at_ns, 0, serialize_message(message))
 
 
 def joints(step: int, names: tuple[str, ...] = ("left", "right")) -> JointState:
@@ -39,7 +39,7 @@ def tilt(step: int) -> Vector3Stamped:
 
 def recorded(folder: Path, steps: int = 200, prefix: str = "/robot", **change) -> Path:
     """A bag of a robot; `change` gives by step what comes in place of its joints."""
-    bag = BagFolder(folder, lambda: Head((), {}))
+    bag = BagFolder(folder, lambda: FileHead((), {}))
     for step in range(steps):
         at_ns = 10**9 + step * STEP_NS
         message = change.get(f"s{step}", joints(step))
@@ -97,8 +97,8 @@ def test_what_is_not_in_the_bag_is_said(
 def test_a_broken_message_is_one_line(
     wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bag = BagFolder(tmp_path / "bag", lambda: Head((), {}))
-    bag.write([Entry("/joint_states", "sensor_msgs/msg/JointState", 5, 5, 0, b"\0\1\0\0" * 3)])
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    bag.write([BagEntry("/joint_states", "sensor_msgs/msg/JointState", 5, 5, 0, b"\0\1\0\0" * 3)])
     bag.close()
     assert main(["check", str(wiring), "--bag", str(tmp_path / "bag")]) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -110,7 +110,7 @@ def test_a_wiring_drafted_from_a_bag_reads_that_bag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bag = recorded(tmp_path / "bag")
-    commands = BagFolder(tmp_path / "more", lambda: Head((), {}))
+    commands = BagFolder(tmp_path / "more", lambda: FileHead((), {}))
     for step in range(20):
         message = Imu()
         message.angular_velocity.x = float(step)

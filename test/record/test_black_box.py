@@ -11,7 +11,7 @@ from stand import Stand
 
 from an_control.record import recorder
 from an_control.record.reader import Bag
-from an_control.record.replay import Replay
+from an_control.record.replay import SessionReplay
 
 
 class Lines(list[str]):
@@ -42,7 +42,7 @@ def test_an_e_stop_writes_the_black_box_and_names_it(
     stand.node.trigger_shutdown()
     (box,) = boxes(folder)
     assert line.endswith(f"; the last 30 s are in {box}")
-    with Replay(Bag(box), deserialize_message) as replay:
+    with SessionReplay(Bag(box), deserialize_message) as replay:
         commands = list(replay.run())
     assert replay.summary.ticks == 20
     assert replay.summary.different == 0
@@ -91,7 +91,7 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
     node._latch("by service")
     node.trigger_shutdown()
     (box,) = boxes(tmp_path / "boxes")
-    with Replay(Bag(box), deserialize_message) as replay:
+    with SessionReplay(Bag(box), deserialize_message) as replay:
         list(replay.run())
     assert 0 < replay.summary.ticks < step
     assert "begins in the middle of a session" in replay.summary.notes[0]

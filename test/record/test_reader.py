@@ -11,7 +11,7 @@ from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 
 from an_control.record import reader
-from an_control.record.layout import BagError, Entry, Head
+from an_control.record.layout import BagEntry, BagError, FileHead
 from an_control.record.reader import Bag
 from an_control.record.writer import BagFolder
 
@@ -19,9 +19,9 @@ TEXT = b"\0\1\0\0\6\0\0\0hello\0"
 
 
 def made(folder: Path, count: int = 200) -> Path:
-    bag = BagFolder(folder, lambda: Head((), {"model:0": b"x" * 5000}))
+    bag = BagFolder(folder, lambda: FileHead((), {"model:0": b"x" * 5000}))
     for number in range(count):
-        bag.write([Entry("/text", "std_msgs/msg/String", number, number, number, TEXT)])
+        bag.write([BagEntry("/text", "std_msgs/msg/String", number, number, number, TEXT)])
         if number % 50 == 49:
             bag.flush()
     bag.close()

@@ -19,12 +19,12 @@ from an_control.policy.random_model import random_model
 from an_control.policy.task import Task
 from an_control.record.layout import CommandKind
 from an_control.record.reader import Bag
-from an_control.record.replay import Replay, ReplayedCommand, ReplaySummary
+from an_control.record.replay import ReplayedCommand, ReplaySummary, SessionReplay
 from an_control.ros.outputs import set_stamp
 
 
 def replayed(folder: Path, **options) -> tuple[ReplaySummary, list[ReplayedCommand]]:
-    with Replay(Bag(folder), deserialize_message, **options) as replay:
+    with SessionReplay(Bag(folder), deserialize_message, **options) as replay:
         commands = list(replay.run())
         return replay.summary, commands
 
@@ -173,14 +173,14 @@ def test_another_wiring_reads_the_same_messages(stand: Stand, walked: Path, tmp_
 def test_a_command_that_was_changed_in_the_file_is_found(
     stand: Stand, tmp_path: Path, walked: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from an_control.record.writer import BagFolder, Head
+    from an_control.record.writer import BagFolder, FileHead
 
     entries = list(Bag(walked).entries())
     place = [n for n, one in enumerate(entries) if one.topic == "/policy/record/command"][10]
     data = bytearray(entries[place].data)
     data[-16] ^= 1  # the last bit of the last number
     entries[place] = entries[place]._replace(data=bytes(data))
-    bag = BagFolder(tmp_path / "changed", lambda: Head((), {}))
+    bag = BagFolder(tmp_path / "changed", lambda: FileHead((), {}))
     bag.write(entries)
     bag.close()
     summary, _ = replayed(tmp_path / "changed")
@@ -198,11 +198,11 @@ def test_the_verb_says_that_all_is_equal(walked: Path, capsys: pytest.CaptureFix
 def test_a_bag_of_others_is_no_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from an_control.record.layout import Entry
-    from an_control.record.writer import BagFolder, Head
+    from an_control.record.layout import BagEntry
+    from an_control.record.writer import BagFolder, FileHead
 
-    bag = BagFolder(tmp_path / "other", lambda: Head((), {}))
-    bag.write([Entry("/a", "std_msgs/msg/String", 1, 1, 0, b"\0\1\0\0\1\0\0\0\0")])
+    bag = BagFolder(tmp_path / "other", lambda: FileHead((), {}))
+    bag.write([BagEntry("/a", "std_msgs/msg/String", 1, 1, 0, b"\0\1\0\0\1\0\0\0\0")])
     bag.close()
     assert main(["replay", str(tmp_path / "other")]) == 2
     assert "is no recording of a policy node" in capsys.readouterr().err
@@ -211,7 +211,7 @@ def test_a_bag_of_others_is_no_recording(
 def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None:
     from an_control.policy.model_file import ModelError
     from an_control.record.layout import BagError
-    from an_control.record.writer import BagFolder, Head
+    from an_control.record.writer import BagFolder, FileHead
     from an_control.wiring import WiringError
 
     entries, rng = list(Bag(walked).entries()), random.Random(0)
@@ -227,7 +227,7 @@ def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None
             changed[place] = changed[place]._replace(data=bytes(data))
         if rng.random() < 0.3:
             changed.pop(rng.randrange(len(changed)))
-        bag = BagFolder(tmp_path / f"changed{number}", lambda: Head((), {}))
+        bag = BagFolder(tmp_path / f"changed{number}", lambda: FileHead((), {}))
         bag.write(changed)
         bag.close()
         try:

@@ -16,17 +16,17 @@ from rclpy.qos import QoSProfile
 from stand import Stand
 
 from an_control.record import writer as writing
-from an_control.record.layout import Entry, Head, Limits
+from an_control.record.layout import BagEntry, FileHead, Limits
 from an_control.record.reader import Bag
 from an_control.record.writer import BagFolder, Writer
 
 TEXT = b"\0\1\0\0\6\0\0\0hello\0"
-NOTHING = Head((), {})
+NOTHING = FileHead((), {})
 
 
-def text(number: int, size: int = 0) -> Entry:
+def text(number: int, size: int = 0) -> BagEntry:
     now_ns = 1_000_000_000 + number * 1_000_000
-    return Entry("/text", "std_msgs/msg/String", now_ns, now_ns, number, TEXT + bytes(size))
+    return BagEntry("/text", "std_msgs/msg/String", now_ns, now_ns, number, TEXT + bytes(size))
 
 
 class Failures(list):
@@ -81,7 +81,7 @@ def test_other_readers_open_a_recording(stand: Stand, tmp_path: Path) -> None:
 
 
 def test_files_follow_each_other_and_the_oldest_go(tmp_path: Path) -> None:
-    head = Head((text(99),), {"model:1": b"content"})
+    head = FileHead((text(99),), {"model:1": b"content"})
     limits = Limits(split_bytes=20_000, total_bytes=60_000)
     bag = BagFolder(tmp_path / "bag", lambda: head, limits)
     noise = bytes(range(256))
@@ -206,13 +206,13 @@ def test_the_robot_walks_on_where_nothing_can_be_written(stand: Stand, tmp_path:
 WRITING = """
 import sys, time
 from pathlib import Path
-from an_control.record.layout import Entry, Head
+from an_control.record.layout import BagEntry, FileHead
 from an_control.record.writer import BagFolder, Writer
 data = b"\\0\\1\\0\\0\\6\\0\\0\\0hello\\0"
-writer = Writer(lambda: BagFolder(Path(sys.argv[1]), lambda: Head((), {})), print)
+writer = Writer(lambda: BagFolder(Path(sys.argv[1]), lambda: FileHead((), {})), print)
 while True:
     now_ns = time.time_ns()
-    writer.put([Entry("/text", "std_msgs/msg/String", now_ns, now_ns, 0, data)] * 10, 200)
+    writer.put([BagEntry("/text", "std_msgs/msg/String", now_ns, now_ns, 0, data)] * 10, 200)
     print(now_ns, flush=True)
     time.sleep(0.005)
 """
