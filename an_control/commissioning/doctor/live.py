@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rclpy.node import Node
 
-from an_control.commissioning.doctor.recorder import Recorder
+from an_control.commissioning.doctor.recorder import ReadingsRecorder
 from an_control.control.acting import ActionOrder
 from an_control.policy import Model
 from an_control.ros.inputs import Inputs
@@ -26,7 +26,7 @@ class LiveRecorder:
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
-        self.recorder = Recorder(wiring, model)
+        self.recorder = ReadingsRecorder(wiring, model)
         self._order = ActionOrder(wiring, model_path, model)
         self._wiring = wiring
         self._messages = command_messages(wiring.command, wiring.file)

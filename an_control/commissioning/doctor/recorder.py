@@ -11,7 +11,7 @@ from an_control.policy import Model
 from an_control.wiring import ChannelTable, Wiring
 
 
-class Recorder:
+class ReadingsRecorder:
     """Takes messages as a policy node does, and keeps what the fields carried.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from an_control.commissioning.doctor import Recording
-from an_control.commissioning.doctor.recorder import Recorder
+from an_control.commissioning.doctor.recorder import ReadingsRecorder
 from an_control.control.controller import Controller
 from an_control.disturbance import episode_seed
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -32,7 +32,7 @@ def record_simulation(
         WiringError: the YAML does not fit its environment, or the wiring not its messages.
     """
     robot = SimulatedRobot(load_simulation(simulation))
-    recorder = Recorder(controller.wiring, controller.acting.policy.model)
+    recorder = ReadingsRecorder(controller.wiring, controller.acting.policy.model)
     step_ns = robot.simulation.step_ns
     ticks = max(1, round(seconds / robot.simulation.step_s))
     sources = [
