@@ -25,7 +25,7 @@ from an_control.control.wiring_fit import (
 from an_control.load import monitor_warning, resolve_monitor
 from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import MlpSizes, Model, read_model
-from an_control.system.files import read_regular
+from an_control.system.files import read_regular, write_file
 from an_control.wiring import (
     ChannelTable,
     Wiring,
@@ -36,8 +36,12 @@ from an_control.wiring import (
 from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
+    from an_control.commissioning.doctor import Recording
+    from an_control.commissioning.doctor.live import LiveRecorder
     from an_control.commissioning.listen import ListenResult
 
+LISTEN_S, DOCTOR_S = 5.0, 10.0
+"""Seconds for which to listen, without and with the doctor."""
 FACTOR = 3.0
 """A channel that reads more than this many times as much as in training may have another unit."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
@@ -60,6 +64,9 @@ class Findings:
     channels: list[dict[str, Any]] = field(default_factory=list)
     actuators: list[dict[str, Any]] = field(default_factory=list)
     sources: list[dict[str, Any]] = field(default_factory=list)
+    doctor: list[dict[str, Any]] = field(default_factory=list)
+    diff: str = ""
+    """The change from the wiring to the corrected one."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -68,9 +75,11 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live or --bag, the sources. What a
-    draft leaves to be decided (a comment that begins with SET) is wrong until it is deleted. Exit
-    status 0: nothing is wrong; 1: something is; 2: bad input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources. While a
+    live robot is driven, by the policy or somebody else, a model with a monitor also finds which
+    channels and motors are wired wrong, and how; the corrected lines are printed. The open
+    decisions of a draft (comments that begin with SET) count as problems until they are deleted.
+    Exit status 0: no problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -79,19 +88,27 @@ class CheckCommand:
     """A .safetensors model file."""
     live: bool = False
     """Listen to the running robot; nothing is sent."""
+    sim: Path | None = None
+    """A simulation YAML: drive that robot by the wiring and the model, here and without topics."""
+    fix: OutputFile | None = None
+    """Write the corrected wiring here, if something in it is found to be wrong."""
     bag: Path | None = None
     """Instead read a recording of the robot: a bag of ROS 2, MCAP or sqlite3."""
     namespace: str = ""
     """With --live or --bag, the robot's namespace."""
-    seconds: float = 5.0
-    """With --live, for how long to listen."""
+    seconds: float | None = None
+    """For how long to listen, by default 5, with a model 10; with --sim in simulated time."""
     json: OutputFile | None = None
     """Also write the findings here as JSON."""
 
     def run(self) -> int:
         """Check, print the findings and return the exit status."""
-        if not 0.0 < self.seconds <= 3600.0:
+        if self.seconds is not None and not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
+        if self.sim is not None and (self.live or self.bag or self.model is None):
+            raise InputError("--sim: with --model, and not with --live or --bag")
+        if self.fix is not None and not (self.live or self.sim):
+            raise InputError("--fix: only with --live or --sim")
         if self.namespace and not (self.live or self.bag):
             raise InputError("--namespace: only with --live or --bag")
         if self.live and self.bag:
@@ -112,7 +129,8 @@ class CheckCommand:
             found.problems += self._command_problems(wiring)
         else:
             self._check_model(wiring, table, model, found)
-        heard = self._listen(wiring) if self.live else None
+        recorder = self._recorder(wiring, model, found) if self.live else None
+        heard = self._listen(wiring, recorder) if self.live else None
         if self.bag is not None:
             heard, said = self._read_bag(wiring, self.bag)
             found.notes += said
@@ -120,6 +138,13 @@ class CheckCommand:
         _list_actuators(wiring, str(self.model), model, found)
         if heard is not None:
             _list_sources(heard, found)
+        if recorder is not None and model is not None:
+            if recorder.commands:
+                self._examine(wiring, model, recorder.recorder.recording(), found)
+            else:
+                found.notes.append("doctor: nobody commanded the robot, so nothing was examined")
+        elif self.sim is not None and model is not None and not found.problems:
+            self._examine(wiring, model, self._simulate(), found)
         _show(found)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
         write_json(self.json, {**asked, **vars(found)})
@@ -165,15 +190,68 @@ class CheckCommand:
         except BagError as error:
             raise InputError(f"--bag {error}") from error
 
-    def _listen(self, wiring: Wiring) -> ListenResult:
+    def _listen(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
         from an_control.commissioning.listen import listen
 
+        seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
         try:
-            return listen(wiring, self.namespace, self.seconds)
+            return listen(wiring, self.namespace, seconds, recorder)
         except WiringError:
             raise
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
+
+    def _recorder(
+        self, wiring: Wiring, model: Model | None, found: Findings
+    ) -> LiveRecorder | None:
+        """Return what records the robot for the doctor, None where no model can examine it."""
+        if model is None or wiring.images:
+            return None
+        if model.forward is None:
+            found.notes.append(
+                f"doctor: {self.model} has no monitor (an-control train-monitor makes one), so"
+                " signs, scales and swapped wires are not checked"
+            )
+            return None
+        from an_control.commissioning.doctor.live import LiveRecorder
+
+        try:
+            return LiveRecorder(wiring, str(self.model), model)
+        except WiringError:  # is a problem already
+            return None
+
+    def _simulate(self) -> Recording:
+        """Return a recording of the simulated robot, driven by the wiring and the model."""
+        require_packages("sim", "gymnasium", "numba")
+        from an_control_sim.bridge.doctor_run import record_simulation
+
+        assert self.sim is not None
+        controller = Controller(str(self.wiring), str(self.model), None)
+        recording, _ = record_simulation(controller, self.sim, self.seconds or DOCTOR_S)
+        return recording
+
+    def _examine(self, wiring: Wiring, model: Model, recording: Recording, found: Findings) -> None:
+        """Let the doctor say what of the wiring does not fit the recording."""
+        from an_control.commissioning.doctor import diagnose, report
+        from an_control.commissioning.doctor.repair import Repair
+        from an_control.monitor.forward_model import ForwardModel
+
+        if model.forward is None:
+            raise InputError(f"--sim: {self.model} has no monitor (an-control train-monitor)")
+        diagnosis = diagnose(recording, ForwardModel(model))
+        order = ActionOrder(wiring, str(self.model), model)
+        places = None if order.places is None else order.places.tolist()
+        text = read_regular(self.wiring).decode()
+        repair = Repair(text, wiring, recording, places)
+        if not diagnosis.alternatives:
+            repair.write(diagnosis.wires)
+        found.doctor = report.rows(diagnosis)
+        found.diff = repair.diff
+        found.problems += report.problems(diagnosis)
+        found.notes += report.notes(diagnosis, repair)
+        if self.fix is not None and repair.diff:
+            write_file(self.fix, repair.text)
+            found.notes.append(f"doctor: the corrected wiring is {self.fix}")
 
 
 def _list_channels(
@@ -286,6 +364,7 @@ def _list_sources(heard: ListenResult, found: Findings) -> None:
             found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
     found.notes += heard.commands
     found.problems += heard.wrong_commands
+    found.problems += heard.disagreements
 
 
 def _show(found: Findings) -> None:
@@ -297,9 +376,12 @@ def _show(found: Findings) -> None:
         ("messages", [{key: row[key] for key in ARRIVED} for row in found.sources]),
         ("channels", [_with_ranges(row) for row in found.channels]),
         ("actuators", found.actuators),
+        ("doctor", found.doctor),
     ):
         if rows:
             console.print(_table(title, rows))
+    if found.diff:
+        print(found.diff)
     for note in found.notes:
         print(f"note: {note}")
     for problem in found.problems:

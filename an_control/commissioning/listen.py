@@ -15,6 +15,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
+from an_control.commissioning.doctor.data_checks import Series, check_series
+from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
     DISCOVERY_S,
@@ -138,15 +140,20 @@ class ListenResult:
     """Subscribers and present publishers of each command topic, as text."""
     wrong_commands: tuple[str, ...]
     """Problems of the command topics, as texts."""
+    disagreements: tuple[str, ...] = ()
+    """What the readings say against each other, see `check_series`."""
 
 
-def listen(wiring: Wiring, namespace: str, seconds: float) -> ListenResult:
+def listen(
+    wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
+) -> ListenResult:
     """Listen to a wiring's sources.
 
     Args:
         wiring: The robot's wiring.
         namespace: The robot's namespace.
         seconds: How long to listen.
+        recorder: Records the robot meanwhile.
 
     Raises:
         WiringError: If the wiring does not fit its message types.
@@ -157,35 +164,44 @@ def listen(wiring: Wiring, namespace: str, seconds: float) -> ListenResult:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _listen(node, executor, table, seconds)
+            return _listen(node, executor, table, seconds, recorder)
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
 def _listen(
-    node: Node, executor: SingleThreadedExecutor, table: ChannelTable, seconds: float
+    node: Node,
+    executor: SingleThreadedExecutor,
+    table: ChannelTable,
+    seconds: float,
+    recorder: LiveRecorder | None,
 ) -> ListenResult:
     """Listen with this node and table."""
     wiring = table.wiring
     heard = {one.name: HeardSource(one) for one in wiring.sources}
     ranges: dict[str, ReadingRange] = {}
+    history: list[tuple[float, dict[str, float]]] = []
     inputs = Inputs(
         node, table, time.monotonic_ns, partial(_record_message, node, heard), 1, informed=True
     )
+    if recorder is not None:
+        recorder.open(node)
     wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
     until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
     while (now_s := time.monotonic()) < until_s:
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            take_readings(table, ranges, time.monotonic_ns())
+            take_readings(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
         _record_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.why_missing(time.monotonic_ns())
     said = [_describe_command_topic(node, message) for message in wiring.command.messages]
     inputs.close()
+    if recorder is not None:
+        recorder.close()
     return ListenResult(
         seconds,
         tuple(heard.values()),
@@ -195,7 +211,16 @@ def _listen(
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
         wrong_commands=tuple(text for _, wrong in said for text in wrong),
+        disagreements=tuple(check_series(_series(history), table.configs)),
     )
+
+
+def _series(history: list[tuple[float, dict[str, float]]]) -> Series:
+    """Return what was read as arrays."""
+    ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
+    raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
+    times_s = np.array([time_s for time_s, _ in history])
+    return Series(ids, times_s, raw.reshape(len(history), len(ids)))
 
 
 def wait_for_publishers(
@@ -219,16 +244,25 @@ def _record_message(
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def take_readings(table: ChannelTable, ranges: dict[str, ReadingRange], now_ns: int) -> None:
+def take_readings(
+    table: ChannelTable,
+    ranges: dict[str, ReadingRange],
+    now_ns: int,
+    history: list[tuple[float, dict[str, float]]] | None = None,
+) -> None:
     """Take the readings, and record them in the channels' ranges."""
     readings = table.read(now_ns)
     if readings.values.ndim > 1:
         return
     configs = table.configs
+    raw: dict[str, float] = {}
+    if history is not None and readings.new and len(history) < KEPT:
+        history.append((now_ns / 1e9, raw))
     for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
         one = ranges.setdefault(id_, ReadingRange())
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
         config = configs[id_]
+        raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.wave or config.wrap):
             one.turning.record((value - config.offset) / config.scale)
             one.turns = one.turning.hint(config.field.replace("*", "NAME"))

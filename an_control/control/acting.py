@@ -116,6 +116,10 @@ class ActingPolicy:
             return 0.0  # there is nothing between two buttons
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
+    def action(self, values: np.ndarray) -> np.ndarray:
+        """Return the action (A,), in the model's order, that means these command values (A,)."""
+        return self._now.order.action(values)
+
     def swap(self, model_path: str, policy: Policy) -> None:
         """Let `policy` act after it has watched for `WATCH_S`; callable from any thread.
 

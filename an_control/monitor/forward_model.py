@@ -167,16 +167,16 @@ class ForwardModel:
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        """Return `readings` (N,) in nominal order with estimates for the missing ones.
+        """Return `readings` (..., N) in nominal order with estimates for the missing ones.
 
         Args:
-            before: (N,) the result for the tick before.
-            action: (A,) the action after that tick.
-            readings: (N,) the readings, NaN where missing.
-            missing: (N,) True for the missing ones.
+            before: (..., N) the result for the tick before.
+            action: (..., A) the action after that tick.
+            readings: (..., N) the readings, NaN where missing.
+            missing: (..., N) True for the missing ones.
         """
         given = np.where(missing, before, readings)
-        x = np.concatenate([before, given, missing, action]).astype(F32)
+        x = np.concatenate([before, given, missing, action], -1).astype(F32)
         *hidden, (weight, bias) = self._imputation
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)

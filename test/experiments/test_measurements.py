@@ -53,3 +53,11 @@ def test_ticks_on_impossible_readings_are_measured(tmp_path):
     rows = json.loads((tmp_path / "i.json").read_text())
     assert [(row["called"], row["ticks"]) for row in rows] == [("library", 20), ("node", 20)]
     assert all(0 < row["p50_cpu_ms"] <= row["max_cpu_ms"] for row in rows)
+
+
+def test_what_the_doctor_finds_of_a_mistake_is_counted(tmp_path):
+    results = tmp_path / "d.json"
+    words = "random", "robots", "--trials", "1", "--seeds", "1", "--robots", "base"
+    run("doctor", *words, "--json", str(results))
+    rows = json.loads(results.read_text())
+    assert rows["random/base/1/0"]["mistakes"] and "outcome" in rows["robots/base/none/0"]

@@ -1,0 +1,82 @@
+"""Records what a model's channels and commands are while a robot runs, for the doctor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from an_control.commissioning.doctor.wires import Recording
+from an_control.policy import Model
+from an_control.wiring import ChannelTable, Wiring
+
+
+class ReadingsRecorder:
+    """Takes messages as a policy node does, and keeps what the fields carried.
+
+    Args:
+        wiring: of the robot; what it clips is recorded as it came.
+        model: names the channels and actuators.
+    """
+
+    def __init__(self, wiring: Wiring, model: Model) -> None:
+        self._ids = tuple(model.task.channels)
+        self._actuators = tuple(model.task.actuators)
+        self._wiring = wiring
+        channels = tuple(replace(one, clip=None) for one in wiring.channels)
+        self._table = ChannelTable(replace(wiring, channels=channels))
+        self._raws: list[np.ndarray] = []
+        self._actions: list[np.ndarray] = []
+        self._starts: list[bool] = []
+        self._place = {id_: place for place, id_ in enumerate(self._ids)}
+        self._start = True
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+    @property
+    def table(self) -> ChannelTable:
+        """Where messages are stored."""
+        return self._table
+
+    def start(self) -> None:
+        """Note that the next tick does not follow from the last one."""
+        self._start = True
+
+    def add(self, action: np.ndarray, now_ns: int, stamp_ns: int | None = None) -> None:
+        """Keep a tick's readings, and the action (A,) that is sent upon them."""
+        readings, configs = self._table.read(now_ns, stamp_ns), self._table.configs
+        raw = np.full(len(self._ids), np.nan)
+        for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
+            place = self._place.get(id_)
+            if place is not None:
+                config = configs[id_]
+                raw[place] = (value - config.offset) / config.scale
+        self._raws.append(raw)
+        self._actions.append(np.clip(action, -1.0, 1.0).astype(np.float32))
+        self._starts.append(self._start)
+        self._start = False
+
+    def recording(self) -> Recording:
+        """Return what was recorded."""
+        count = len(self._ids)
+        scale, offset = np.ones(count), np.zeros(count)
+        clip = np.tile([-np.inf, np.inf], (count, 1))
+        groups: dict[str, tuple[int, ...]] = {}
+        clips = {one.id: one.clip for one in self._wiring.channels}
+        for id_, config in self._table.configs.items():
+            place = self._place.get(id_)
+            if place is None:
+                continue
+            scale[place], offset[place] = config.scale, config.offset
+            if (bounds := clips.get(config.id)) is not None:
+                clip[place] = bounds
+            field = config.field.partition("[")[0]
+            for name in (f"source {config.source}", f"{config.source}: {field}"):
+                groups[name] = (*groups.get(name, ()), place)
+        actions = np.array(self._actions).reshape(len(self._raws), -1)
+        names = self._actuators or tuple(f"action.{i}" for i in range(actions.shape[1]))
+        return Recording(
+            self._ids, np.array(self._raws).reshape(-1, count), actions, scale, offset, clip,
+            np.array(self._starts, bool), names, groups,
+        )  # fmt: skip

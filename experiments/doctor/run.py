@@ -1,0 +1,288 @@
+"""Measure what the wiring doctor finds of mistakes that are made on purpose.
+
+    python -m experiments doctor table|random|robots [--seeds N] [--trials N] [--json FILE]
+
+A trial plays a robot through mistaken wires for 10 s of simulated time, and lets the doctor look at
+what was recorded. Finished trials are kept in the results file, so a run that was stopped
+continues; the README says what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.commissioning.doctor import Diagnosis, Recording, Wires, diagnose
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+from an_control.system.files import write_file
+from experiments.doctor.mistakes import MODELS, Mistake, Robot
+
+HERE = Path(__file__).resolve().parent
+CONFIG = MODELS.parent / "config"
+SECONDS = (2.5, 5.0, 10.0)
+"""Of a recording; the first in which a mistake is found counts as the time."""
+ROBOTS = {
+    "ant": (MODELS / "ant.safetensors", CONFIG / "ant.yaml"),
+    "base": (MODELS / "mobile_base.safetensors", CONFIG / "mobile_base.yaml"),
+    "cheetah": (Path("cheetah_full.safetensors"), None),
+    "hopper": (Path("hopper_full.safetensors"), None),
+}
+"""Model and wiring; those that do not ship are sought in `--models`."""
+LEGS = range(1, 5)
+POSITIONS = tuple(f"{joint}_{leg}.position" for leg in LEGS for joint in ("hip", "ankle"))
+VELOCITIES = tuple(f"{joint}_{leg}.velocity" for leg in LEGS for joint in ("hip", "ankle"))
+ROTATED = tuple(
+    f"{joint}_{leg % 4 + 1}.{kind}"
+    for kind in ("position", "velocity")
+    for leg in LEGS
+    for joint in ("hip", "ankle")
+)
+DEAD_LEG = (Mistake("motor dead", ("hip_1",)), Mistake("motor dead", ("ankle_1",)))
+STUCK_LEG = tuple(
+    Mistake("stuck", (f"{joint}_1.{kind}",))
+    for joint in ("hip", "ankle")
+    for kind in ("position", "velocity")
+)
+TABLE: dict[str, tuple[Mistake, ...]] = {
+    "sign of hip_1.position": (Mistake("sign", ("hip_1.position",)),),
+    "sign of its position and velocity": (Mistake("sign", ("hip_1.position", "hip_1.velocity")),),
+    "sign of roll": (Mistake("sign", ("roll",)),),
+    "all positions in degrees": (Mistake("scale", POSITIONS, 180.0 / np.pi),),
+    "all velocities x 10": (Mistake("scale", VELOCITIES, 10.0),),
+    "ankle_1's offset left out": (Mistake("offset", ("ankle_1.position",), 1.8571429),),
+    "joints rotated by one leg": (Mistake("permuted", POSITIONS + VELOCITIES, 0.0, ROTATED),),
+    "roll and pitch swapped": (Mistake("swapped", ("roll", "pitch"), 0.0, ("pitch", "roll")),),
+    "motor ankle_2 reversed": (Mistake("motor reversed", ("ankle_2",), -1.0),),
+    "motor hip_1 dead": (Mistake("motor dead", ("hip_1",)),),
+    "a leg's two motors dead": DEAD_LEG,
+    "a leg gone, sensors and motors": DEAD_LEG + STUCK_LEG,
+}
+OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
+"""Robots whose wiring is right."""
+SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
+KINDS = (
+    *("sign", "sign", "scale", "scale", "offset", "delay", "stuck", "noise only", "swapped"),
+    *("swapped", "motor reversed", "motor gain", "motor dead", "motors swapped"),
+)
+"""Of random mistakes; one that comes twice is drawn twice as often."""
+
+
+def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
+    """Return a random mistake."""
+    spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
+    kind = str(rng.choice(KINDS))
+    if kind.startswith("motor"):
+        name, other = map(str, rng.choice(robot.actuators, 2, replace=False))
+        if kind == "motors swapped":
+            return Mistake(kind, (name, other), 0.0, (other, name))
+        value = {"motor reversed": -1.0, "motor dead": 0.0}.get(
+            kind, float(rng.choice([0.25, 3.0]))
+        )
+        return Mistake(kind, (name,), value)
+    place, second = map(int, rng.choice(len(robot.ids), 2, replace=False))
+    names = robot.ids[place], robot.ids[second]
+    if kind == "swapped":
+        return Mistake(kind, names, 0.0, names[::-1])
+    size = float(max(spread[place], 0.02))
+    value = {
+        "scale": float(rng.choice(SCALES)),
+        "offset": size * float(rng.choice([-3.0, -1.5, 1.5, 3.0])),
+        "delay": float(rng.integers(1, 4)),
+        "noise only": size,
+    }.get(kind, 0.0)
+    return Mistake(kind, names[:1], value)
+
+
+def expected(recording: Recording, mistakes: Sequence[Mistake]) -> Wires:
+    """Return the wires that undo the mistakes."""
+    wires = Wires.from_recording(recording)
+    for one in mistakes:
+        of = recording.actuators if one.kind.startswith("motor") else recording.ids
+        members = [of.index(name) for name in one.members]
+        others = [of.index(name) for name in one.others]
+        if one.kind == "motors swapped":
+            wires = wires.crossed(members, others)
+        elif one.kind.startswith("motor"):
+            wires = wires.driven(members, one.value)
+        elif one.kind == "sign":
+            wires = wires.scaled(members, -1.0)
+        elif one.kind == "scale":
+            wires = wires.scaled(members, 1.0 / one.value)
+        elif one.kind == "offset":
+            wires = wires.shifted(members[0], wires.offset[members[0]] - one.value)
+        elif one.kind == "delay":
+            wires = wires.delayed(members[0], int(one.value))
+        elif one.kind in ("stuck", "noise only"):
+            wires = wires.without(members[0])
+        else:
+            slots = wires.slots.copy()
+            slots[others] = members
+            wires = replace(wires, slots=slots)
+    return wires
+
+
+def agrees(found: Wires, right: Wires, recording: Recording) -> bool:
+    """Return whether wires that were found say what is right, to the accuracy that matters."""
+    for name in ("slots", "delay", "unusable", "motors"):
+        if (getattr(found, name) != getattr(right, name)).any():
+            return False
+    usable = ~right.unusable
+    ratio = (found.scale / right.scale)[usable]
+    signals = recording.raw[:, right.slots] * right.scale
+    spread = np.maximum(np.nan_to_num(np.nanstd(signals, axis=0)), 0.01)
+    shift = (np.abs(found.offset - right.offset) / spread)[usable]
+    dead = right.gain == 0.0
+    motors = np.where(
+        dead,
+        np.abs(found.gain) < 0.1,
+        np.abs(found.gain / np.where(dead, 1.0, right.gain) - 1.0) < 0.4,
+    )
+    return bool((np.abs(ratio - 1.0) < 0.1).all() and (shift < 0.5).all() and motors.all())
+
+
+def outcome(diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]) -> str:
+    """Return found, ambiguous, wrong, unseen, or missed: nothing was said of it."""
+    right = expected(recording, mistakes)
+    if agrees(diagnosis.wires, right, recording):
+        return "ambiguous" if diagnosis.alternatives else "found"
+    if diagnosis.findings:
+        return "wrong"
+    names = {name for one in mistakes for name in one.members}
+    unseen = {name.removeprefix("motor ") for name in diagnosis.unseen}
+    if names & unseen:
+        return "unseen"
+    return "said" if diagnosis.notes else "missed"
+
+
+def first_ticks(recording: Recording, ticks: int) -> Recording:
+    """Return the first ticks of a recording."""
+    return replace(
+        recording,
+        raw=recording.raw[:ticks],
+        actions=recording.actions[:ticks],
+        starts=recording.starts[:ticks],
+    )
+
+
+def trial(robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool) -> dict[str, Any]:
+    """Return what the doctor finds of these mistakes, and when."""
+    whole = SECONDS[-1]
+    recording, total = robot.play(mistakes, seed=seed, ticks=round(whole / robot.step_s))
+    row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
+    begin_s = time.process_time()
+    for seconds in SECONDS if returns else SECONDS[-1:]:
+        part = first_ticks(recording, round(seconds / robot.step_s))
+        diagnosis = diagnose(part, robot.forward)
+        row["outcome"] = outcome(diagnosis, part, mistakes)
+        if row["outcome"] == "found":
+            row["after_s"] = seconds
+            break
+    row["cpu_s"] = round(time.process_time() - begin_s, 2)
+    row["findings"] = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
+    if returns:
+        del total
+        fixed = diagnosis.wires
+        row["return"] = robot.play(mistakes, seed=seed)[1]
+        row["return_fixed"] = robot.play(mistakes, seed=seed, read_as=fixed)[1]
+        row["return_right"] = robot.play((), seed=seed)[1]
+    return row
+
+
+def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Yield each trial's name and a function that makes its row."""
+    robots: dict[str, Robot] = {}
+
+    def robot(name: str) -> Robot:
+        if name not in robots:
+            model, wiring = ROBOTS[name]
+            file = model if model.is_absolute() else options.models / model
+            robots[name] = Robot(file, wiring)
+        return robots[name]
+
+    if "table" in options.studies:
+        for seed in range(options.seeds):
+            for name, mistakes in TABLE.items():
+                if not options.rows or any(word in name for word in options.rows):
+                    yield (
+                        f"table/{name}/{seed}",
+                        lambda m=mistakes, s=seed: trial(
+                            robot("ant"), m, s, returns=s < options.returns
+                        ),
+                    )
+    if "robots" in options.studies:
+        for seed in range(options.seeds):
+            for name in options.robots:
+                for word in OTHERS:
+                    if name == "base" and word.startswith(("mass", "friction")):
+                        continue
+                    yield (
+                        f"robots/{name}/{word}/{seed}",
+                        lambda n=name, w=word, s=seed: healthy(robot(n), w, s),
+                    )
+    if "random" in options.studies:
+        for number in range(options.trials):
+            for name in options.robots:
+                yield (
+                    f"random/{name}/{options.mistakes}/{number}",
+                    lambda n=name, k=number: random_trial(robot(n), k, options.mistakes),
+                )
+
+
+def healthy(robot: Robot, word: str, seed: int) -> dict[str, Any]:
+    """Return what the doctor finds of a robot whose wiring is right."""
+    settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
+    ticks = round(SECONDS[-1] / robot.step_s)
+    recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
+    diagnosis = diagnose(recording, robot.forward)
+    findings = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
+    return {"outcome": "false" if findings else "nothing", "ticks": ticks, "findings": findings}
+
+
+def random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
+    """Return what the doctor finds of so many random mistakes."""
+    rng = np.random.default_rng([number, count])
+    clean = getattr(robot, "clean", None)
+    if clean is None:
+        clean, _ = robot.play(seed=1000, ticks=round(SECONDS[-1] / robot.step_s))
+        robot.clean = clean  # type: ignore[attr-defined]
+    mistakes: list[Mistake] = []
+    while len(mistakes) < count:
+        one = drawn(robot, clean, rng)
+        if not {name for other in mistakes for name in other.members} & set(one.members):
+            mistakes.append(one)
+    row = trial(robot, mistakes, 2000 + number, returns=False)
+    row["mistakes"] = [f"{one.kind} {', '.join(one.members)} {one.value:.4g}" for one in mistakes]
+    return row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
+    parser.add_argument("--seeds", type=int, default=10, help="of each row of the table")
+    parser.add_argument("--returns", type=int, default=10, help="seeds with returns, too")
+    parser.add_argument("--rows", nargs="*", default=(), help="words in the names of rows")
+    parser.add_argument("--trials", type=int, default=75, help="random trials of each robot")
+    parser.add_argument("--mistakes", type=int, default=1, help="at once, of random trials")
+    parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=list(ROBOTS))
+    parser.add_argument("--models", type=Path, default=Path(), help="where other models are")
+    parser.add_argument("--json", type=Path, default=HERE / "results.json")
+    options = parser.parse_args(arguments)
+    results = json.loads(options.json.read_text()) if options.json.exists() else {}
+    for name, play in trials(options):
+        if name not in results:
+            results[name] = play()
+            write_file(options.json, json.dumps(results, indent=1) + "\n")
+            print(name, json.dumps(results[name]), flush=True)
+    counts = Counter((name.rsplit("/", 1)[0], row["outcome"]) for name, row in results.items())
+    for (name, what), count in sorted(counts.items()):
+        print(f"{name}: {what} {count}")
+    return 0

@@ -1,0 +1,125 @@
+"""`an-control check --sim`: a mistaken line is found, shown as a diff, and written corrected."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy")
+
+from live_robot import Robot
+
+from an_control.cli import main
+from an_control.control.controller import Controller
+from an_control.system.share import share_path
+from an_control.wiring import load_wiring
+from an_control_sim.bridge.robot import SimulatedRobot as Simulated
+from an_control_sim.bridge.simulation_file import load_simulation
+
+SIMULATION = share_path("config/mobile_base_sim.yaml")
+MODEL = share_path("models/mobile_base.safetensors")
+RIGHT = Path(share_path("config/mobile_base.yaml"))
+MISTAKES = {
+    "gyro": ("field: angular_velocity.z}", "field: angular_velocity.z, scale: -1.0}"),
+    "turn": ("scale: 2.0, limits", "scale: -2.0, limits"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistaken_line_is_a_problem_and_the_corrected_file_is_right(tmp_path, name, capsys):
+    text = RIGHT.read_text(encoding="utf-8")
+    assert MISTAKES[name][0] in text
+    (tmp_path / "w.yaml").write_text(text.replace(*MISTAKES[name]))
+    status = main([
+        "check", str(tmp_path / "w.yaml"), "--model", str(MODEL), "--sim", str(SIMULATION),
+        "--fix", str(tmp_path / "fixed.yaml"), "--json", str(tmp_path / "found.json"),
+    ])  # fmt: skip
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert status == 1 and any(name in one for one in found["problems"])
+    assert [row["what"] for row in found["doctor"]] == [name]
+    assert "(corrected)" in capsys.readouterr().out
+    right, fixed = load_wiring(RIGHT), load_wiring(tmp_path / "fixed.yaml")
+    assert fixed.channels == right.channels
+    assert [one.scale for one in fixed.command.actuators] == [
+        one.scale for one in right.command.actuators
+    ]
+
+
+def test_a_wiring_that_is_right_has_nothing_wrong_and_no_corrected_file(tmp_path, capsys):
+    words = "--model", str(MODEL), "--sim", str(SIMULATION), "--fix", str(tmp_path / "f.yaml")
+    assert main(["check", str(RIGHT), *words]) == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+    assert not (tmp_path / "f.yaml").exists()
+
+
+def test_the_doctor_needs_a_model_and_a_robot_that_moves(tmp_path, capsys):
+    assert main(["check", str(RIGHT), "--sim", str(SIMULATION)]) == 2
+    assert main(["check", str(RIGHT), "--fix", str(tmp_path / "f.yaml")]) == 2
+    shown = capsys.readouterr().err
+    assert "--sim: with --model" in shown and "--fix: only with" in shown
+
+
+class Driven(Robot):
+    """A running robot that a policy drives through a wiring; as fast as its messages go out."""
+
+    def __init__(self, wiring: Path) -> None:
+        super().__init__("/bot", period_s=0.02)
+        self._simulated = Simulated(load_simulation(SIMULATION))
+        self._controller = Controller(str(wiring), str(MODEL), None)
+        (self._command,) = self._controller.messages
+        publish = self.node.create_publisher
+        self._outlets = [
+            (one, publish(type(one.message), one.topic, 10)) for one in self._simulated.outlets
+        ]
+        self._commands = publish(type(self._command.message), "cmd_vel", 10)
+        self.node.create_subscription(type(self._command.message), "cmd_vel", lambda _: None, 10)
+        self._episode = 0
+        self._reset()
+        self.sends.append(self._step)
+
+    def _reset(self) -> None:
+        self._simulated.reset(self._episode)
+        self._controller.reset()
+        self._controller.start()
+        self._episode += 1
+
+    def _step(self, now_ns: int) -> None:
+        robot, controller = self._simulated, self._controller
+        if robot.over:
+            self._reset()
+        robot.fill(time.time_ns())
+        for outlet, publisher in self._outlets:
+            publisher.publish(outlet.message)
+            for source in controller.wiring.sources:
+                if source.topic == outlet.topic:
+                    controller.table.store(source.name, outlet.message, now_ns, now_ns)
+        controller.tick(now_ns, None, None)
+        values = controller.command(None)
+        self._command.fill(values, time.time_ns())
+        time.sleep(0.004)  # a policy takes a while to answer
+        self._commands.publish(self._command.message)
+        robot.commands.store(self._command.message, 0.0)
+        answer = robot.commands.newest
+        assert answer is not None
+        robot.step(answer)
+
+
+def test_a_robot_that_runs_with_a_reversed_gyro_is_told_so(tmp_path):
+    wiring = tmp_path / "w.yaml"
+    wiring.write_text(RIGHT.read_text(encoding="utf-8").replace(*MISTAKES["gyro"]))
+    robot = Driven(wiring)
+    robot.start()
+    try:
+        status = main([
+            "check", str(wiring), "--model", str(MODEL), "--live", "--namespace", "/bot",
+            "--seconds", "20", "--json", str(tmp_path / "found.json"),
+        ])  # fmt: skip
+    finally:
+        robot.close()
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert status == 1
+    assert "gyro" in [row["what"] for row in found["doctor"]], found["notes"]
+    assert "scale: 1}" in found["diff"] or "scale: 1.0}" in found["diff"]

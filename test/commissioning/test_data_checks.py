@@ -1,0 +1,66 @@
+"""Readings alone say that a rate is reversed, of another unit, or of another joint."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from an_control.commissioning.doctor.data_checks import Series, check_series
+from an_control.wiring import ChannelConfig
+
+TIMES = np.arange(500) * 0.01
+FIELDS = {
+    f"{joint}.{kind}": ChannelConfig(f"{joint}.{kind}", "joints", f"{kind}[{joint}]")
+    for joint in ("left", "right")
+    for kind in ("position", "velocity")
+}
+
+
+def series(change=lambda raw: raw):
+    raw = {
+        "left.position": 0.5 * np.sin(3 * TIMES),
+        "left.velocity": 1.5 * np.cos(3 * TIMES),
+        "right.position": 0.4 * np.cos(5 * TIMES),
+        "right.velocity": -2.0 * np.sin(5 * TIMES),
+    }
+    changed = change(dict(raw)) or raw
+    return Series(tuple(raw), TIMES, np.stack([changed[id_] for id_ in raw], 1))
+
+
+def test_nothing_is_said_of_rates_that_are_right_also_with_noise_and_a_delay():
+    assert check_series(series(), FIELDS) == []
+    rng = np.random.default_rng(0)
+    one = series()
+    noisy = one._replace(raw=np.roll(one.raw, 1, 0) + 0.01 * rng.standard_normal(one.raw.shape))
+    assert check_series(noisy, FIELDS) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: r | {"left.velocity": -r["left.velocity"]}, "opposite sign"),
+        (lambda r: r | {"left.velocity": 57.3 * r["left.velocity"]}, "degrees instead of radians"),
+        (lambda r: r | {"left.position": 57.3 * r["left.position"] % 3}, ""),
+        (
+            lambda r: (
+                r | {"left.velocity": r["right.velocity"], "right.velocity": r["left.velocity"]}
+            ),
+            "two fields are swapped",
+        ),
+        (lambda r: r | {"left.velocity": 0.0 * TIMES}, "always reads the same"),
+        (
+            lambda r: (
+                r | {"left.velocity": np.round(r["left.velocity"] + 0.3 * np.sin(99 * TIMES))}
+            ),
+            "rounded",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_with_the_channel(change, said):
+    found = check_series(series(change), FIELDS)
+    assert not said or any(said in text and "left.velocity" in text for text in found), found
+
+
+def test_a_robot_that_stands_still_says_nothing():
+    one = series()
+    assert check_series(one._replace(raw=0.001 * one.raw), FIELDS) == []

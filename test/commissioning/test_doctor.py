@@ -1,0 +1,137 @@
+"""The wiring doctor names the wrong line of a wiring, and nothing where none is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from an_control.commissioning.doctor import Recording, Wires, diagnose, report
+from an_control.commissioning.doctor.repair import Repair
+from an_control.commissioning.doctor.wires import exchanges, groups_of
+from an_control.wiring import load_wiring
+from experiments.doctor.mistakes import MODELS, Mistake, Robot
+
+WIRING = MODELS.parent / "config/mobile_base.yaml"
+TICKS = 200
+
+
+@pytest.fixture(scope="module")
+def robot():
+    return Robot(MODELS / "mobile_base.safetensors", WIRING)
+
+
+def examined(robot, *mistakes):
+    recording, _ = robot.play(mistakes, seed=3, ticks=TICKS)
+    return diagnose(recording, robot.forward), recording
+
+
+def repaired(diagnosis, recording):
+    repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
+    repair.write(diagnosis.wires)
+    return repair
+
+
+def test_nothing_is_found_where_nothing_is_wrong(robot):
+    diagnosis, recording = examined(robot)
+    assert diagnosis.findings == () and diagnosis.lag == 0
+    assert repaired(diagnosis, recording).diff == ""
+
+
+def test_a_gyro_with_the_sign_of_ned_is_named_with_its_line(robot):
+    diagnosis, recording = examined(robot, Mistake("sign", ("gyro",)))
+    (found,) = diagnosis.findings
+    assert (found.kind, found.members) == ("sign", ("gyro",))
+    diff = repaired(diagnosis, recording).diff
+    assert "+  gyro: {source: imu, field: angular_velocity.z, scale: -1}" in diff
+    assert diff.count("\n-  ") == 1
+
+
+def test_a_steering_command_that_is_reversed_is_named_and_no_sensor_is(robot):
+    diagnosis, recording = examined(robot, Mistake("motor reversed", ("turn",), -1.0))
+    (found,) = diagnosis.findings
+    assert (found.kind, found.members) == ("motor reversed", ("turn",))
+    assert "turn: {field: twist.angular.z, scale: -2," in repaired(diagnosis, recording).text
+
+
+def test_degrees_are_named_and_converted(robot):
+    diagnosis, recording = examined(robot, Mistake("scale", ("gyro",), 180.0 / np.pi))
+    (found,) = diagnosis.findings
+    assert found.members == ("gyro",) and "degrees instead of radians" in found.text
+    assert "scale: 0.0174532925" in repaired(diagnosis, recording).text
+
+
+def test_two_channels_that_are_swapped_get_each_others_field(robot):
+    names = "velocity.forward", "velocity.turn"
+    diagnosis, recording = examined(robot, Mistake("swapped", names, 0.0, names[::-1]))
+    (found,) = diagnosis.findings
+    assert found.kind == "swapped" and set(found.members) == set(names)
+    text = repaired(diagnosis, recording).text
+    assert "velocity.forward: {source: odometry, field: twist.twist.angular.z}" in text
+
+
+def test_what_always_reads_the_same_is_stuck_and_no_line_repairs_it(robot):
+    diagnosis, recording = examined(robot, Mistake("stuck", ("velocity.turn",)))
+    (found,) = diagnosis.findings
+    assert (found.kind, found.members, found.fixable) == ("stuck", ("velocity.turn",), False)
+    assert repaired(diagnosis, recording).diff == ""
+
+
+def test_readings_that_all_are_late_are_noted_and_no_mistake(robot):
+    recording, _ = robot.play(seed=3, ticks=TICKS)
+    later = replace(recording, raw=np.roll(recording.raw, 1, 0))
+    later.starts[1:] = recording.starts[:-1]
+    diagnosis = diagnose(later, robot.forward)
+    assert diagnosis.lag == 1 and diagnosis.findings == ()
+    assert any("1 tick late" in note for note in diagnosis.notes)
+
+
+def test_a_recording_that_is_too_short_says_so(robot):
+    recording, _ = robot.play(seed=3, ticks=30)
+    diagnosis = diagnose(recording, robot.forward)
+    assert diagnosis.findings == () and "too few" in diagnosis.notes[0]
+
+
+def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
+    recording, _ = robot.play(seed=3, ticks=TICKS)
+    still = replace(recording, actions=np.zeros_like(recording.actions))
+    diagnosis = diagnose(still, robot.forward)
+    assert {"motor forward", "motor turn"} <= set(diagnosis.unseen)
+    assert "cannot be seen here: motor forward" in " ".join(report.notes(diagnosis, None))
+
+
+def test_a_recording_of_readings_holds_what_the_fields_carried():
+    scale, offset = np.array([2.0, -1.0]), np.array([0.5, 0.0])
+    readings = np.array([[2.5, 3.0], [4.5, 1.0]])
+    recording = Recording.from_readings(
+        readings, ("a", "b"), np.zeros((2, 1)), scale=scale, offset=offset
+    )
+    assert recording.raw.tolist() == [[1.0, -3.0], [2.0, -1.0]]
+    wires = Wires.from_recording(recording)
+    assert (recording.raw * wires.scale + wires.offset == readings).all()
+
+
+def test_legs_can_be_exchanged_with_or_without_their_other_channels():
+    ids = [f"{j}_{leg}.{k}" for leg in (1, 2, 3) for j in ("hip", "foot") for k in ("p", "v")]
+    moves = {name: (to, from_) for name, to, from_ in exchanges(ids, groups_of(ids, None))}
+    assert any(len(to) == 12 for to, _ in moves.values()), "all channels of the legs"
+    assert any({ids[k].split("_")[0] for k in to} == {"hip"} for to, _ in moves.values())
+    assert all(sorted(to) == sorted(from_) for to, from_ in moves.values())
+
+
+def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
+    recording, _ = robot.play(seed=3, ticks=60)
+    wires = Wires.from_recording(recording)
+    left = [k for k, id_ in enumerate(recording.ids) if id_.startswith("scan.left")]
+    repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
+    repair.write(wires.scaled(left, -1.0).driven([0], 0.5))
+    (tmp_path / "w.yaml").write_text(repair.text)
+    fixed = {one.id: one for one in load_wiring(tmp_path / "w.yaml").channels}
+    assert fixed["scan.left.*"].scale == 1.0 and fixed["scan.right.*"].scale == 1.0
+    changed = [line for line in repair.diff.splitlines() if line.startswith(("-  ", "+  "))]
+    assert len(changed) == 4 and all("scale" in line for line in changed)
+    assert any("0 = free, 3 = touching" in line for line in changed), "the comment stays"
+    repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
+    repair.write(wires.scaled(left[:1], -1.0))
+    assert repair.diff == "" and "need a line of their own" in repair.left[0]
