@@ -64,7 +64,10 @@ SIM = [
     f"pygame>=2.6; python_version < '3.14' and {BOX2D}",
     "ale-py>=0.10",
 ]
+ONNX = ["onnx>=1.16", "onnxruntime>=1.18"]
 TRAIN = [
+    *ONNX,
+    "onnxscript>=0.1",
     "torch>=2.4",
     "cma>=4.0",
     "gymnasium>=1.0",
@@ -126,6 +129,7 @@ setup(
         "camera": CAMERA,
         "sim": SIM,
         "view": VIEW,
+        "onnx": ONNX,
         "train": TRAIN,
         "test": TEST,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],

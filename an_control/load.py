@@ -17,9 +17,10 @@ from an_control.monitor.recovery import RecoveringPolicy, recovery_of
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
+from an_control.policy.onnx_policy import OnnxPolicy
 from an_control.policy.protocol import Policy
 from an_control.policy.reference import Reference
-from an_control.policy.sizes import MlpSizes, Monitor, VisionSizes
+from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron
 
@@ -37,7 +38,7 @@ def load_policy(
     """Load the policy in a model file.
 
     Args:
-        path: a ``.safetensors`` model file.
+        path: a ``.safetensors`` model file, or an ``.onnx`` file of another tool.
         monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
             the model file says; only a model with a forward model can have one.
         engine: "numba" (compiled, here and now) or "numpy" (the plain equations of `reference`, and
@@ -110,6 +111,10 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
     sizes = model.sizes
     if isinstance(sizes, MlpSizes):
         return MlpPolicy(model)
+    if isinstance(sizes, ForeignSizes):
+        if model.network is None:
+            raise ValueError("holds only the monitor of an ONNX file, which is the policy")
+        return OnnxPolicy(model)
     if isinstance(sizes, VisionSizes):
         if not _compiled(engine):
             return VisionNeuron(model, PLAIN)
@@ -159,5 +164,5 @@ def _numba_missing() -> str:
 
 
 def _numbered(model: Model) -> tuple[str, ...]:
-    channels = model.sizes.channels if isinstance(model.sizes, MlpSizes) else 1
+    channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

@@ -10,19 +10,29 @@ from an_control.policy.model_file import (
     write_model,
 )
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
-from an_control.policy.sizes import AttentionSizes, MlpSizes, Monitor, Sizes, VisionSizes
+from an_control.policy.sizes import (
+    AttentionSizes,
+    ForeignSizes,
+    MlpSizes,
+    Monitor,
+    OrderedSizes,
+    Sizes,
+    VisionSizes,
+)
 from an_control.policy.vision.vision_neuron import VisionNeuron
 
 __all__ = [
     "AttentionNeuron",
     "AttentionSizes",
     "ChannelState",
+    "ForeignSizes",
     "MlpPolicy",
     "MlpSizes",
     "Model",
     "ModelError",
     "Monitor",
     "MonitorReport",
+    "OrderedSizes",
     "Policy",
     "Sizes",
     "VisionNeuron",

@@ -2,6 +2,9 @@
 
 No pickle, no code: a file from an untrusted place either is a model of known kind, with arrays of
 the names, shapes and finite values that its sizes imply, or is refused with a reason.
+
+An ONNX file is a model too, of kind "foreign"; what its monitor needs lies in a model file beside
+it, which names the ONNX file by its hash.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from an_control.policy.onnx_file import ForeignNetwork, is_onnx, monitor_path, read_onnx
 from an_control.policy.sizes import (
     AttentionSizes,
+    ForeignSizes,
     ForwardSizes,
     Shapes,
     Sizes,
@@ -29,6 +34,7 @@ from an_control.policy.sizes import (
     sizes_from,
 )
 from an_control.system.files import open_regular, write_whole
+from an_control.wiring.checked_yaml import WiringError
 
 FORMAT = 2
 MAX_FILE_BYTES = 256 * 2**20
@@ -50,6 +56,8 @@ TASK_KEYS: dict[str, Any] = {
 }
 MAX_RAMP_S = 3600.0
 MAX_RECOVERY = 1.0
+POLICY_HASH = "policy_sha256"
+"""In `trained` of a monitor's file: the ONNX file that it belongs to."""
 POSITIVE = ("identity.units",)
 """Arrays that others are divided by."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
@@ -71,6 +79,7 @@ class Model:
     pair of scale and offset for each channel, where it was trained on numbers of the environment
     that are scaled so), `trained` how; both may be empty.
     `forward` describes the forward model that the arrays ``forward.*`` are, where there is one.
+    `network` is that of a policy of kind ``foreign``.
     """
 
     kind: str
@@ -79,11 +88,13 @@ class Model:
     task: dict[str, Any] = field(default_factory=dict)
     trained: dict[str, Any] = field(default_factory=dict)
     forward: ForwardSizes | None = None
+    network: ForeignNetwork | None = field(default=None, repr=False)
 
     @property
     def parameters(self) -> int:
         """How many numbers the arrays hold."""
-        return sum(array.size for array in self.arrays.values())
+        own = 0 if self.network is None else self.network.parameters
+        return own + sum(array.size for array in self.arrays.values())
 
     def normalised(self, channels: int) -> Model:
         """Return the policy with its sums over channels scaled to so many of them (0: not scaled).
@@ -116,8 +127,16 @@ class Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write `model` atomically: the file is complete or not there; ModelError if invalid."""
+    """Write `model` atomically: the file is complete or not there; ModelError if invalid.
+
+    Of a foreign policy its monitor is written, beside `path`, the ONNX file.
+    """
     path = Path(path)
+    if model.network is not None:
+        if path.resolve() != Path(model.network.file).resolve():
+            raise ModelError(f"{path}: the monitor of {model.network.file} can only lie beside it")
+        trained = {**model.trained, POLICY_HASH: model.network.sha256}
+        model, path = replace(model, network=None, trained=trained), monitor_path(path)
     try:
         model.check()
         _check_task(model.task)
@@ -141,7 +160,9 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read and check a model file; ModelError names the file and the reason."""
+    """Read and check a model file or an ONNX file; ModelError names the file and the reason."""
+    if is_onnx(path):
+        return _foreign(Path(path))
     with _opened(Path(path)) as file:
         model, places = _described(file, _size(file))
         arrays = {name: _array(file, name, shape, places) for name, shape in model.shapes().items()}
@@ -151,12 +172,55 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     """Return the model without its arrays, or None if its header has more than `largest` bytes.
 
-    Reads nothing behind the header; ModelError where no valid file of this size can have it.
+    Reads nothing behind the header; ModelError where no valid file of this size can have it. An
+    ONNX file has no header.
     """
+    if is_onnx(path):
+        return None
     with _opened(Path(path)) as file:
         if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
         return _described(file, _size(file))[0]
+
+
+def _foreign(path: Path) -> Model:
+    """Return the policy of an ONNX file, with the monitor that lies beside it."""
+    try:
+        network = read_onnx(path)
+    except WiringError as error:
+        raise ModelError(str(error)) from error
+    except (OSError, *INVALID) as error:
+        raise ModelError(f"{path}: {error}") from error
+    layout = network.layout
+    task: dict[str, Any] = {
+        "name": layout.task,
+        "channels": list(layout.channels),
+        "actuators": list(layout.actuators),
+    }
+    task = {key: value for key, value in task.items() if value}
+    if layout.step_s is not None:
+        task["step_s"] = layout.step_s
+    sizes = ForeignSizes(len(layout.channels), network.action.size)
+    model = Model("foreign", sizes, {}, task, network=network)
+    beside = monitor_path(path)
+    return _with_monitor(model, network, beside) if beside.exists() else model
+
+
+def _with_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
+    """Return the foreign policy with the monitor that lies beside it."""
+    monitor = read_model(beside)
+    again = f"make it again (an-control train-monitor {network.file}), or remove it"
+    if monitor.kind != model.kind or monitor.forward is None:
+        raise ModelError(f"{beside}: holds no monitor of an ONNX file; {again}")
+    if monitor.trained.get(POLICY_HASH) != network.sha256:
+        raise ModelError(f"{beside}: is the monitor of another version of {network.file}; {again}")
+    for key in ("channels", "actuators"):
+        if monitor.task.get(key) != model.task[key]:
+            raise ModelError(f"{beside}: its {key} are not those of {network.file}; {again}")
+    task = {**monitor.task, **model.task}
+    return replace(
+        model, arrays=monitor.arrays, task=task, trained=monitor.trained, forward=monitor.forward
+    )
 
 
 @contextmanager

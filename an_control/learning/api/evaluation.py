@@ -12,7 +12,7 @@ from an_control.disturbance import Shuffle
 from an_control.learning.runs.progress import OnProgress, Progress, RunStopped, ignore
 from an_control.load import monitor_of, monitor_warning
 from an_control.monitor.recovery import recovery_of
-from an_control.policy import MlpSizes, Model, Monitor, read_model
+from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _warnings(options: EvaluateOptions, model: Model, protocols: dict[str, Proto
         for text, one in protocols.items()
         if one.disturbance.shuffle != Shuffle() and not one.disturbance.announce
     ]
-    if moved and isinstance(model.sizes, MlpSizes):
+    if moved and isinstance(model.sizes, OrderedSizes):
         warnings.append(
             f"{options.model} needs its channels in order, and {' '.join(moved)} permutes them;"
             " --shuffle none does not"
@@ -211,7 +211,7 @@ def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium
         raise ValueError(f"{options.model}: {actions} actions, but {environment} takes {actuators}")
     channels = len(describe(env, "", environment)["channels"])
     expected = len(model.task.get("channels", ())) or channels
-    if isinstance(model.sizes, MlpSizes):
+    if isinstance(model.sizes, OrderedSizes):
         expected = model.sizes.channels
     if channels != expected:
         env.close()

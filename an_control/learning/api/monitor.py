@@ -26,9 +26,10 @@ class MonitorOptions:
     """What decides a run of `train_monitor`."""
 
     model: Path
-    """A .safetensors model file."""
+    """A .safetensors model file, or an .onnx file of another tool."""
     out: Path | None = None
-    """Where to write it; by default the file itself."""
+    """Where to write it; by default the file itself. The monitor of an .onnx file is always written
+    beside it, into NAME.monitor.safetensors."""
     folder: Path | None = None
     """A run's folder for checkpoints and metrics; the same command continues its run."""
     take: Path | None = None
