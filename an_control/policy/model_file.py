@@ -129,14 +129,13 @@ class Model:
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write `model` atomically: the file is complete or not there; ModelError if invalid.
 
-    Of a foreign policy its monitor is written, beside `path`, the ONNX file.
+    Of a foreign policy only its monitor is written: beside it where `path` is the ONNX file.
     """
     path = Path(path)
     if model.network is not None:
-        if path.resolve() != Path(model.network.file).resolve():
-            raise ModelError(f"{path}: the monitor of {model.network.file} can only lie beside it")
         trained = {**model.trained, POLICY_HASH: model.network.sha256}
-        model, path = replace(model, network=None, trained=trained), monitor_path(path)
+        model = replace(model, network=None, trained=trained)
+        path = monitor_path(path) if is_onnx(path) else path
     try:
         model.check()
         _check_task(model.task)
@@ -159,10 +158,13 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     write_whole(path, content)
 
 
-def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read and check a model file or an ONNX file; ModelError names the file and the reason."""
+def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
+    """Read and check a model file or an ONNX file; ModelError names the file and the reason.
+
+    Of an ONNX file, `monitor` is whether the monitor that lies beside it is read too.
+    """
     if is_onnx(path):
-        return _foreign(Path(path))
+        return _foreign(Path(path), monitor)
     with _opened(Path(path)) as file:
         model, places = _described(file, _size(file))
         arrays = {name: _array(file, name, shape, places) for name, shape in model.shapes().items()}
@@ -183,7 +185,7 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
         return _described(file, _size(file))[0]
 
 
-def _foreign(path: Path) -> Model:
+def _foreign(path: Path, monitor: bool) -> Model:
     """Return the policy of an ONNX file, with the monitor that lies beside it."""
     try:
         network = read_onnx(path)
@@ -203,7 +205,7 @@ def _foreign(path: Path) -> Model:
     sizes = ForeignSizes(len(layout.channels), network.action.size)
     model = Model("foreign", sizes, {}, task, network=network)
     beside = monitor_path(path)
-    return _with_monitor(model, network, beside) if beside.exists() else model
+    return _with_monitor(model, network, beside) if monitor and beside.exists() else model
 
 
 def _with_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:

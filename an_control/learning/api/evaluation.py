@@ -186,7 +186,9 @@ def _warnings(options: EvaluateOptions, model: Model, protocols: dict[str, Proto
     moved = [
         text
         for text, one in protocols.items()
-        if one.disturbance.shuffle != Shuffle() and not one.disturbance.announce
+        if one.disturbance.shuffle != Shuffle()
+        and not one.disturbance.announce
+        and monitor_of(model, one.monitor) == "off"
     ]
     if moved and isinstance(model.sizes, OrderedSizes):
         warnings.append(

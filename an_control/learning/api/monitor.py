@@ -12,6 +12,7 @@ from an_control.learning.command_line import option
 from an_control.learning.runs.progress import OnProgress, Progress, ignore
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
+from an_control.policy.onnx_file import monitor_path
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -83,7 +84,7 @@ class MonitorResult:
     """A model with a monitor.
 
     Attributes:
-        model: its file.
+        model: its file; of an ONNX policy the one that holds the monitor.
         validation: what the monitor is worth; None where it was taken from another model.
         why_off: why the monitor is off unless somebody asks for it, else "".
         metrics: the figures of each step.
@@ -120,10 +121,16 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         faults = equal_chances(options.disturb, options.disturb_share)
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
-    model, path = read_model(options.model), options.out or options.model
+    # One beside an ONNX file may belong to another version: then it is replaced.
+    model, path = read_model(options.model, monitor=options.validate), options.out or options.model
+    written = path
+    if model.network is not None:
+        written = monitor_path(path)
+        if path != options.model:
+            raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
         write_model(path, _with_networks(model, read_model(options.take), options))
-        return MonitorResult(path, None, "", [], 0)
+        return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(f"{options.model}: --validate: has no forward model")
     name = options.task or str(model.task.get("name", ""))
@@ -150,7 +157,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
     assert model.forward is not None and model.forward.validation is not None
     updates = model.trained.get("forward", {}).get("updates", 0)
     why_off = model.forward.why_off
-    return MonitorResult(path, model.forward.validation, why_off, metrics, updates)
+    return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
 def _trained(
