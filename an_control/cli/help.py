@@ -28,6 +28,7 @@ GROUPS = {
         "evaluate": "measure a model's return without ROS, by the paper's protocols",
         "info": "show what a model file holds",
         "bench": "measure speed and latency on this machine",
+        "export": "write a policy as an ONNX file",
     },
     "Train": {
         "learn": "teacher, student, monitor and card of any gymnasium environment in one command",

@@ -44,6 +44,10 @@ def verb_class(verb: str) -> type[Any]:
             from an_control.cli.info import Verb as Info
 
             return Info
+        case "export":
+            from an_control.cli.export import Verb as Export
+
+            return Export
         case "bench":
             from an_control.cli.bench import Verb as Bench
 
