@@ -37,6 +37,7 @@ GROUPS = {
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
         "new-model": "write a small random policy for a robot, for its bring-up",
+        "import": "convert a policy of Stable-Baselines3 or TorchScript to ONNX",
         "import-authors": "convert the weights of the AttentionNeuron authors",
     },
 }

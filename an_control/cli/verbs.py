@@ -76,6 +76,10 @@ def verb_class(verb: str) -> type[Any]:
             from an_control.cli.new_model import Verb as NewModel
 
             return NewModel
+        case "import":
+            from an_control.cli.import_policy import Verb as Import
+
+            return Import
         case "import-authors":
             from an_control.cli.import_authors import Verb as ImportAuthors
 

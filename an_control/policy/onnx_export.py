@@ -41,7 +41,7 @@ def export_onnx(model: Model) -> bytes:
     for name in (*channels, *model.task.get("actuators", ())):
         if "," in name:
             raise ValueError(f"{name!r}: metadata are separated by commas, so no name may have one")
-    graph = _Graph(onnx)
+    graph = Graph(onnx)
     if isinstance(sizes, MlpSizes):
         seen = graph.input("obs", (1, len(channels)))
         graph.output("actions", _head(graph, model, seen), (1, sizes.actions))
@@ -62,7 +62,7 @@ def export_onnx(model: Model) -> bytes:
     return graph.content({key: text for key, text in metadata.items() if text})
 
 
-class _Graph:
+class Graph:
     """An ONNX graph that is written from its inputs to its outputs; values are names."""
 
     def __init__(self, onnx: Any) -> None:
@@ -137,7 +137,7 @@ class _Graph:
         return content
 
 
-def _head(graph: _Graph, model: Model, x: str) -> str:
+def _head(graph: Graph, model: Model, x: str) -> str:
     """Add the network from the message to the action; see `mlp.Head`."""
     sizes, array = model.sizes, _double(model)
     assert isinstance(sizes, AttentionSizes | MlpSizes)
@@ -164,7 +164,7 @@ class _Neurons:
     States start as zeros; `started` is 1 from the second tick on, where there is a reading before.
     """
 
-    def __init__(self, graph: _Graph, model: Model, sizes: AttentionSizes, count: int) -> None:
+    def __init__(self, graph: Graph, model: Model, sizes: AttentionSizes, count: int) -> None:
         self._g, self._model, self._sizes, self._count = graph, model, sizes, count
         self._array = _double(model)
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}

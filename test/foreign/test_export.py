@@ -73,7 +73,7 @@ def test_an_export_acts_as_the_policy_does_for_a_thousand_ticks(tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    ("name", "tolerance"), [("ant_teacher", 1e-6), ("mobile_base", 5e-6), ("cartpole", 1e-4)]
+    ("name", "tolerance"), [("ant_teacher", 1e-6), ("mobile_base", 1e-5), ("cartpole", 1e-4)]
 )
 def test_the_export_of_a_shipped_model_acts_as_the_model(tmp_path, name, tolerance):
     path = share_path(f"models/{name}.safetensors")
