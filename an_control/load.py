@@ -6,11 +6,13 @@ import importlib
 import importlib.util
 import os
 import warnings
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
 from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.hand_over import HandOverPolicy
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.recovery import RecoveringPolicy, recovery_of
@@ -81,7 +83,18 @@ def make_policy(
         return policy
     ordered = not policy.permutation_invariant
     watching = IdentityMonitor(ForwardModel(model), ordered=ordered)
-    return MonitoredPolicy(policy, watching, setting)
+    monitored = MonitoredPolicy(policy, watching, setting)
+    student = _student_path(model)
+    if student is None or setting != "match":
+        return monitored
+    return HandOverPolicy(monitored, make_policy(read_model(student), "off", engine=engine))
+
+
+def _student_path(model: Model) -> Path | None:
+    """Return the model file of the student that acts until the order of the channels is known."""
+    if model.network is None or not model.network.layout.hand_over:
+        return None
+    return Path(model.network.file).parent / model.network.layout.hand_over
 
 
 def monitor_of(model: Model, asked: Monitor | None) -> Monitor:

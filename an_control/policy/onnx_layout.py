@@ -100,6 +100,8 @@ class Layout:
             where the file does not say.
         step_s: the period of its ticks; None where nobody says.
         task: the name of the task that it was trained for, or "".
+        hand_over: the file of a student that acts until the order is known, beside the YAML file,
+            or "".
     """
 
     terms: tuple[Term, ...]
@@ -110,6 +112,7 @@ class Layout:
     action_offset: tuple[float, ...]
     step_s: float | None
     task: str
+    hand_over: str = ""
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -161,6 +164,7 @@ def read_layout(given: Given, yaml_file: str | None) -> Layout:
         offset,
         _step(beside.get("step_s"), metadata),
         _task(beside.get("task"), metadata),
+        _hand_over(beside.get("hand_over")),
     )
     _check_ids(layout, where)
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
@@ -187,7 +191,10 @@ def _check_ids(layout: Layout, where: str) -> None:
 
 
 def _fields(file: str) -> dict[str, Entry]:
-    known = ("observation", "history", "actuators", "action", "states", "inputs", "step_s", "task")
+    known = (
+        *("observation", "history", "actuators", "action", "states", "inputs"),
+        *("step_s", "task", "hand_over"),
+    )
     fields = read_yaml(file).fields(("an_control_policy",), known)
     if fields["an_control_policy"].value != FORMAT:
         raise fields["an_control_policy"].error(str(FORMAT))
@@ -446,6 +453,15 @@ def _step(entry: Entry | None, metadata: _Metadata) -> float | None:
 
 def _task(entry: Entry | None, metadata: _Metadata) -> str:
     return metadata.text("task") if entry is None else entry.text("the name of a task", _NAME)
+
+
+def _hand_over(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    name = entry.text("the name of a .safetensors file beside this one", _NAME)
+    if not name.endswith(".safetensors") or "/" in name:
+        raise entry.error("the name of a .safetensors file beside this one")
+    return name
 
 
 def yaml_name(file: str) -> str:
