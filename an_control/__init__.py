@@ -1,4 +1,35 @@
-"""an_control: controls a robot with an AttentionNeuron policy, its sensors in any order."""
+"""Control a robot with an AttentionNeuron policy: its sensors may come in any order.
+
+Every sensor channel goes to an identical small sensory neuron. Attention with fixed queries turns
+any number of channels, in any order, into one message, from which a small network computes the
+action (Tang & Ha 2021, "The Sensory Neuron as a Transformer: Permutation-Invariant Neural Networks
+for Reinforcement Learning", arXiv 2109.02869). Channels can be rewired, lost or added while the
+robot runs.
+
+`load_policy` loads a model file and returns a `Policy`::
+
+    policy.reset()                              # start an episode
+    action = policy.step({channel_id: value})   # float32 (A,), in [-1, 1]
+    action = policy.step_array(values, ids)     # the same for arrays (N,)
+    policy.previous_action = action             # set it if another action was sent to the robot
+    policy.attention                            # (M, N) of the last step, or None
+
+Example:
+    >>> import an_control
+    >>> from an_control.system.share import share_path
+    >>> policy = an_control.load_policy(share_path("models/cartpole.safetensors"))
+    >>> policy.nominal_ids
+    ('cart.position', 'cart.velocity', 'pole.cos', 'pole.sin', 'pole.velocity')
+    >>> action = policy.step({"pole.sin": 0.1, "pole.cos": 0.99, "cart.position": 0.0})
+    >>> action.shape, action.dtype
+    ((1,), dtype('float32'))
+    >>> policy.attention.shape  # queries, channels
+    (16, 3)
+
+More of it: `an_control.policy` (model files and policies), `an_control.monitor` (unannounced
+rewiring), `an_control.wiring` (a robot's YAML file), `an_control.disturbance` (what tests a policy)
+and `an_control.learning` (training). Importing this package alone loads no numpy.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +38,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from an_control.load import load_policy
-    from an_control.policy import ModelError
+    from an_control.policy import ModelError, Policy
 
-__all__ = ["ModelError", "__version__", "load_policy"]
+__all__ = ["ModelError", "Policy", "__version__", "load_policy"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     """Import the policy on first use, so that `import an_control` alone loads no numpy."""
-    if name in ("ModelError", "load_policy"):
+    if name in ("ModelError", "Policy", "load_policy"):
         from an_control import load
 
         return getattr(load, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names of this module, with those that are imported on first use."""
+    return sorted({*globals(), *__all__})

@@ -1,9 +1,9 @@
-"""Where every command starts: from here on a signal ends it, at once and silently.
+"""Entry points of all commands; from here on a signal ends the process at once and silently.
 
-The imports of ROS 2, numpy and the simulators take a second. Python answers Ctrl-C in them with a
-traceback, or not at all where a library swallows the KeyboardInterrupt. Nothing acts before a
+The imports of ROS 2, numpy and the simulators take a second. During them Python answers Ctrl-C with
+a traceback, or not at all if a library swallows the KeyboardInterrupt. Nothing acts before a
 command has handlers of its own, so until then the process simply ends. This module therefore
-imports nothing else before the handlers are there.
+imports nothing else before the handlers are set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def an_control() -> int:
-    """The command `an-control`: Ctrl-C gives 130, SIGTERM what it gives any program."""
+    """Run the command `an-control`; Ctrl-C gives status 130, SIGTERM ends it as any program."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         end_at_once(INTERRUPTED)
     from an_control.cli import main
@@ -29,40 +29,43 @@ def an_control() -> int:
 
 
 def policy_node() -> int:
-    """The executable `policy_node`."""
+    """Run the executable `policy_node`."""
 
     def run() -> int:
+        """Run the node."""
         from an_control.ros.node import main
 
         return main()
 
-    return _node(run)
+    return _run_node(run)
 
 
 def simulator() -> int:
-    """The executable `simulator`."""
+    """Run the executable `simulator`."""
 
     def run() -> int:
+        """Run the node."""
         from an_control_sim.bridge.simulator_node import main
 
         return main()
 
-    return _node(run)
+    return _run_node(run)
 
 
 def scrambler() -> int:
-    """The executable `scrambler`."""
+    """Run the executable `scrambler`."""
 
     def run() -> int:
+        """Run the node."""
         from an_control_sim.scrambler.scrambler import main
 
         return main()
 
-    return _node(run)
+    return _run_node(run)
 
 
-def _node(run: Callable[[], int]) -> int:
-    """Any signal gives 0, or what `main` has returned: while Python ends it would kill."""
+def _run_node(run: Callable[[], int]) -> int:
+    """Run a node's main; a signal gives status 0, or what `run` has returned if it comes later."""
     end_at_once(0, *STOPS)
     from an_control.system.ros_source import ros_problem
 

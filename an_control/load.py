@@ -1,4 +1,4 @@
-"""Load a policy from a model file, or make one of a model: engine, recovery, monitor."""
+"""Load a policy from a model file, with its engine, recovery and monitor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.hand_over import HandOverPolicy
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.recovery import RecoveringPolicy, recovery_of
+from an_control.monitor.recovery import RecoveringPolicy, resolve_recovery
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
@@ -39,18 +39,41 @@ def load_policy(
 ) -> Policy:
     """Load the policy in a model file.
 
+    The policy follows Tang & Ha 2021, "The Sensory Neuron as a Transformer: Permutation-Invariant
+    Neural Networks for Reinforcement Learning" (arXiv 2109.02869), or is an MLP.
+
     Args:
         path: a ``.safetensors`` model file, or an ``.onnx`` file of another tool.
-        monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
-            the model file says; only a model with a forward model can have one.
-        engine: "numba" (compiled, here and now) or "numpy" (the plain equations of `reference`, and
-            what numba does not know); None takes numba where it is installed and knows the model.
-        keep_ticks: see `AttentionNeuron`.
-        recovery: push a robot that stands still, one whose readings change by less than this at a
-            tick (see `RecoveringPolicy`); 0: never, None: as the model file says.
+        monitor: the reaction to unannounced rewiring: "off" (none), "reset" (reset the state of
+            moved channels), "match" (give each signal to the policy under its own id), or None for
+            the model file's setting. Only a model with a forward model can have a monitor.
+        engine: "numba" (compiled now) or "numpy" (the plain equations, for all models); None: numba
+            if it is installed and can compute the model.
+        keep_ticks: ticks for which a missing channel's state is kept; None: one second.
+        recovery: push a robot that stands still, whose readings change by less than this at a tick
+            (see `an_control.monitor.RecoveringPolicy`); 0: never, None: the model file's value.
+
+    Returns:
+        A policy that has computed one tick, so that all its code is compiled, and was reset.
 
     Raises:
-        ModelError: the file is not a valid model; names the file and the reason.
+        ModelError: the file is not a valid model, or an argument does not fit it; names the file
+            and the reason.
+
+    Example:
+        >>> import an_control
+        >>> from an_control.policy import paper_sizes, write_model
+        >>> from an_control.policy.random_model import random_model
+        >>> sizes = paper_sizes(actions=2, queries=4, hidden_layers=1)
+        >>> write_model("small.safetensors", random_model(sizes))
+        >>> policy = an_control.load_policy("small.safetensors", engine="numpy")
+        >>> action = policy.step({"hip.position": 0.3, "hip.velocity": -1.2})
+        >>> action.shape, action.dtype
+        ((2,), dtype('float32'))
+        >>> policy.reset()
+        >>> swapped = policy.step({"hip.velocity": -1.2, "hip.position": 0.3})
+        >>> bool((action == swapped).all())  # to the last bit, in any order
+        True
     """
     model = read_model(path)
     try:
@@ -71,13 +94,15 @@ def make_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """Make the policy of a model in memory, see `load_policy`.
+    """Make the policy of a model in memory; the arguments are those of `load_policy`.
 
-    ValueError where the engine is unknown or not there, or monitor or recovery cannot be.
+    Raises:
+        ValueError: the engine is unknown or not installed, or monitor or recovery do not fit the
+            model.
     """
-    setting = monitor_of(model, monitor)
-    policy = _unmonitored(model, engine, keep_ticks)
-    if least_change := recovery_of(model, recovery):
+    setting = resolve_monitor(model, monitor)
+    policy = _make_unmonitored(model, engine, keep_ticks)
+    if least_change := resolve_recovery(model, recovery):
         policy = RecoveringPolicy(policy, least_change)
     if setting == "off" or policy.reading_shape:
         return policy
@@ -97,10 +122,15 @@ def _student_path(model: Model) -> Path | None:
     return Path(model.network.file).parent / model.network.layout.hand_over
 
 
-def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
-    """Return what the monitor will do: what is asked for, or what the model says.
+def resolve_monitor(model: Model, asked: Monitor | None) -> Monitor:
+    """Return the monitor's setting: the one that was asked for, or else the model's.
 
-    ValueError where the model carries no forward model to watch its channels by.
+    Args:
+        model: the model.
+        asked: "off", "reset", "match", or None for the model's setting.
+
+    Raises:
+        ValueError: the setting is unknown, or the model has no forward model.
     """
     if asked not in (None, *get_args(Monitor)):
         allowed = ", ".join(map(repr, get_args(Monitor)))
@@ -114,11 +144,11 @@ def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
 
 
 def monitor_warning(model: Model, asked: Monitor | None) -> str:
-    """Return why the monitor is off although nobody asked for that, and what to do, or ""."""
+    """Return why the monitor is off although nobody asked for that, and the remedy, or ""."""
     return "" if asked is not None or model.forward is None else model.forward.why_off
 
 
-def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
+def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     sizes = model.sizes
@@ -129,7 +159,7 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
             raise ValueError("holds only the monitor of an ONNX file, which is the policy")
         return OnnxPolicy(model)
     if isinstance(sizes, VisionSizes):
-        if not _compiled(engine):
+        if not _use_numba(engine):
             return VisionNeuron(model, PLAIN)
         from an_control.policy.vision.numba_kernels import COMPILED
 
@@ -139,7 +169,7 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
             "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
             " allowed is 'numpy'"
         )
-    if not sizes.compiles or not _compiled(engine):
+    if not sizes.compiles or not _use_numba(engine):
         return AttentionNeuron(model, Reference(model), keep_ticks)
     from an_control.policy.numba_engine import NumbaEngine
 
@@ -147,25 +177,25 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
 
 
 def dry_run(policy: Policy) -> None:
-    """Compute one tick on zeros, then reset; this compiles what is not compiled yet."""
-    names = policy.nominal_ids or _numbered(policy.model)
+    """Compute one tick on zeros, then reset the policy; this compiles its code."""
+    names = policy.nominal_ids or _numbered_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
 
 
-def _compiled(name: EngineName | None) -> bool:
-    """Return whether the engine is to be numba; ValueError where it is asked for and not there."""
+def _use_numba(name: EngineName | None) -> bool:
+    """Return whether numba computes the policy; raise ValueError if it should but cannot."""
     if name == "numpy":
         return False
-    missing = _numba_missing()
+    missing = _numba_problem()
     if missing and name == "numba":
         raise ValueError(f"engine: 'numba' {missing}")
     return not missing
 
 
-def _numba_missing() -> str:
-    """Return why nothing can be compiled, or ""; warn of a numba that is installed but fails."""
+def _numba_problem() -> str:
+    """Return why nothing can be compiled, or ""; warn about an installed numba that fails."""
     if importlib.util.find_spec("numba") is None:
         return "is not installed (pip install numba)"
     try:
@@ -176,6 +206,6 @@ def _numba_missing() -> str:
     return ""
 
 
-def _numbered(model: Model) -> tuple[str, ...]:
+def _numbered_ids(model: Model) -> tuple[str, ...]:
     channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

@@ -1,4 +1,4 @@
-"""The laboratory: one folder an experiment, each with its claim, its command and its results.
+"""Experiments: one folder each, with its claim, its command and its results.
 
 The product (`an_control`, `sim`, `launch`) never imports from here, and none of this is installed.
 """

@@ -1,7 +1,7 @@
 """List the experiments, or run one: ``python -m experiments [NAME [OPTION ...]]``.
 
-Run it in the root of a clone. An experiment takes its own options (``NAME --help``). It and its
-processes compute with one thread each, unless ``OMP_NUM_THREADS`` and its like say otherwise.
+Run it in the root of a clone. Each experiment has its own options (``NAME --help``). It and its
+processes compute with one thread each, unless ``OMP_NUM_THREADS`` and the like say otherwise.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ CLAIM = re.compile(r"\*\*Claim\.\*\* (.+)")
 THREADS = ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 
 
-def names() -> list[str]:
+def experiment_names() -> list[str]:
     """Return the names of all experiments."""
     return sorted(path.parent.name for path in FOLDER.glob("*/run.py"))
 
 
-def claim(name: str) -> str:
-    """Return what an experiment's README claims or asks."""
+def read_claim(name: str) -> str:
+    """Return the claim or question in an experiment's README."""
     found = CLAIM.search((FOLDER / name / "README.md").read_text(encoding="utf-8"))
     return found[1] if found else ""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the experiment that the first argument names; return the exit status."""
+    """Run the experiment named by the first argument and return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip(), "\n")
-        for name in names():
-            print(f"{name}\n    {claim(name)}")
+        for name in experiment_names():
+            print(f"{name}\n    {read_claim(name)}")
         return 0
     name, *options = arguments
-    if name not in names():
-        print(f"{name}: no experiment (allowed: {', '.join(names())})", file=sys.stderr)
+    if name not in experiment_names():
+        print(
+            f"{name}: not an experiment (allowed: {', '.join(experiment_names())})", file=sys.stderr
+        )
         return 2
     for library in THREADS:
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # before numpy is imported

@@ -1,7 +1,7 @@
-"""What the comparing scripts share: runs of an-control in folders, and tables of their results.
+"""Functions for experiments that compare trained policies: run an-control, and table the results.
 
-The figures of a table are kept beside its page, in a small file of the repository: a run's folder
-is large, and lost with the machine that made it.
+The figures of a table are kept beside its page in a small file of the repository, since a run's
+folder is large and lost with the machine that made it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from an_control.policy import read_model
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = "rows.json"
-"""In a run's folder: the results of its evaluation, there once that has ended."""
+"""File in a run's folder with the results of its evaluation, written when that has ended."""
 SETTINGS = "settings.json"
-"""In a run's folder: how it is learned and evaluated."""
+"""File in a run's folder with the settings of its training and evaluation."""
 Settings = Mapping[str, Any]
-"""By name: what rows of one table must have in common; None where it is not known."""
+"""Values by name that all rows of a table must have in common; None where a value is not known."""
 Results = dict[str, dict[str, dict[str, Any]]]
-"""By the name of a policy's folder and by seed: settings where they are known, parameters, and the
-figures of each protocol."""
+"""Results by name of the policy's folder and by seed. Each has settings, if known, the number of
+parameters, and the figures of each protocol."""
 
 
-class OtherSettings(ValueError):
-    """A run that does not belong into this table; the message names it and what is different."""
+class SettingsMismatchError(ValueError):
+    """Error for a run whose settings do not fit into a table; it names the run and the setting."""
 
 
-def call(*words: str) -> None:
-    """Run an-control; CalledProcessError where it fails."""
+def run_an_control(*words: str) -> None:
+    """Run an-control with these arguments.
+
+    Raises:
+        CalledProcessError: the command failed.
+    """
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -44,8 +48,8 @@ def call(*words: str) -> None:
 def evaluate(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *words: str
 ) -> None:
-    """Evaluate the model of a run's folder, with the results in its `ROWS`."""
-    call(
+    """Evaluate the model in a run's folder and write the results to its `ROWS`."""
+    run_an_control(
         *("evaluate", str(folder / "model.safetensors"), "--task", task, *words),
         *("--episodes", str(episodes), "--seed", str(seed)),
         *("--state", str(folder / "rows.state"), "--json", str(folder / ROWS)),
@@ -53,12 +57,13 @@ def evaluate(
     )
 
 
-def begin(run: Path, settings: Settings) -> bool:
-    """Note the settings in a run's folder; False where it has been evaluated.
+def start_run(run: Path, settings: Settings) -> bool:
+    """Write the settings to a run's folder, and return False if it is already evaluated.
 
-    OtherSettings where the folder is of a run with others.
+    Raises:
+        OtherSettings: the folder holds a run with other settings.
     """
-    _check(str(run), _settings_of(run), settings)
+    _check_same_settings(str(run), _read_settings(run), settings)
     if (run / ROWS).exists():
         return False
     run.mkdir(parents=True, exist_ok=True)
@@ -66,33 +71,39 @@ def begin(run: Path, settings: Settings) -> bool:
     return True
 
 
-def known(kept: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the figures of the file `kept`, with those of all runs that have been evaluated.
+def read_results(kept: Path, policies: Mapping[Path, Settings]) -> Results:
+    """Return the kept figures, updated by all runs that are evaluated.
 
-    Each policy has a folder, with a folder for each seed. A run takes the place of what was kept
-    of its policy and seed. OtherSettings where a policy has a run with others.
+    A run replaces the kept figures of its policy and seed.
+
+    Args:
+        kept: the file with the kept figures.
+        policies: the settings of each policy, by its folder, which has a folder for each seed.
+
+    Raises:
+        OtherSettings: a run has other settings.
     """
     found: Results = json.loads(kept.read_text()) if kept.exists() else {}
     for policy, settings in policies.items():
         for path in sorted(policy.glob(f"*/{ROWS}")):
-            _check(str(path.parent), _settings_of(path.parent), settings)
-            found.setdefault(policy.name, {})[path.parent.name] = _entry(path.parent)
+            _check_same_settings(str(path.parent), _read_settings(path.parent), settings)
+            found.setdefault(policy.name, {})[path.parent.name] = _summarise_run(path.parent)
         for seed, one in found.get(policy.name, {}).items():
-            _check(f"{kept}: {policy.name}/{seed}", one.get("settings", {}), settings)
+            _check_same_settings(f"{kept}: {policy.name}/{seed}", one.get("settings", {}), settings)
     return found
 
 
-def collect(kept: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return what is `known`, and write it into the file `kept`."""
-    found = known(kept, policies)
+def collect_results(kept: Path, policies: Mapping[Path, Settings]) -> Results:
+    """Return the figures as `read_results` does, and write them to the file `kept`."""
+    found = read_results(kept, policies)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return found
 
 
-def _entry(run: Path) -> dict[str, Any]:
-    """Return what is kept of a run."""
-    settings = _settings_of(run)
+def _summarise_run(run: Path) -> dict[str, Any]:
+    """Return the figures to keep of a run."""
+    settings = _read_settings(run)
     return {
         **({"settings": settings} if settings else {}),
         "parameters": read_model(run / "model.safetensors").parameters,
@@ -108,46 +119,48 @@ def _entry(run: Path) -> dict[str, Any]:
     }
 
 
-def _settings_of(run: Path) -> Settings:
-    """Return the settings in a run's folder; none if the run is older than that file."""
+def _read_settings(run: Path) -> Settings:
+    """Return the settings in a run's folder; {} if the run is older than that file."""
     path = run / SETTINGS
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _check(where: str, there: Settings, asked: Settings) -> None:
-    """Raise OtherSettings if a run was made with other settings than those that are asked for."""
+def _check_same_settings(where: str, there: Settings, asked: Settings) -> None:
+    """Raise OtherSettings if a run has other settings than the asked ones."""
     for name, value in asked.items():
         before = there.get(name)
         if None not in (before, value) and before != value:
-            raise OtherSettings(f"{where}: {name} was {before}, not {value}")
+            raise SettingsMismatchError(f"{where}: {name} was {before}, not {value}")
 
 
-def entries(found: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
-    """Return the results of a policy's seeds under a protocol; none if nothing is known."""
+def protocol_results(found: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
+    """Return the results of all seeds of a policy under a protocol; [] if none are known."""
     return [run["protocols"][protocol] for _, run in sorted(found.get(policy.name, {}).items())]
 
 
-def counts(found: Results, policy: Path) -> list[str]:
-    """Return a policy's number of parameters and of seeds."""
+def parameter_and_seed_counts(found: Results, policy: Path) -> list[str]:
+    """Return a policy's number of parameters and number of seeds, as text."""
     runs = found[policy.name].values()
     return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
 
-def spread(values: list[float]) -> tuple[float, float]:
-    """Return the mean over seeds and its standard error, NaN for a single one."""
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Return the mean over seeds and its standard error, which is NaN for a single one."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
-def returns(some: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return the mean of one protocol's entries and its standard error: over the seeds if there are
-    several, else over the episodes."""
-    mean, error = spread([one["mean"] for one in some])
+def return_and_error(some: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return the mean of a protocol's entries and its standard error.
+
+    The error is computed over the seeds, or over the episodes if there is one seed.
+    """
+    mean, error = mean_and_error([one["mean"] for one in some])
     if len(some) == 1:
         error = some[0]["sd"] / max(some[0]["episodes"] - 1, 1) ** 0.5
     return mean, error
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table."""
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])

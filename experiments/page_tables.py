@@ -1,4 +1,4 @@
-"""Tables of pages that an evaluation of a shipped model writes."""
+"""Tables in the documentation that come from evaluations of a shipped model."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.steps import Step, add_smoke, run_steps, step_parser
+from experiments.steps import ExperimentStep, add_smoke_option, run_steps, step_parser
 
 SMOKE = Path("runs/smoke")
 
 
 @dataclass(frozen=True)
-class Table:
-    """A marked table of a page, or a folder of pictures, and the evaluation that it comes from."""
+class PageTable:
+    """A marked table of a page, or a folder of pictures, and the evaluation that makes it."""
 
     model: str
+    """Name of the model in `models`."""
     page: str
-    """The page in docs."""
+    """Name of the page in `docs`."""
     title: str
+    """Title that marks the table in the page."""
     protocols: Sequence[str]
-    """The first is the one with which the others are compared."""
+    """Protocols of the evaluation; the others are compared with the first."""
     episodes: int = 100
     seed: int = 1
     options: str = ""
     """Further options of `an-control evaluate`."""
     plots: str = ""
-    """The folder in docs for pictures."""
+    """Folder in `docs` for pictures; "" for none."""
 
-    def step(self, runs: Path) -> Step:
-        """Return the evaluation; `runs` keeps the rows of a table that was stopped."""
+    def step(self, runs: Path) -> ExperimentStep:
+        """Return the evaluation as a step; `runs` keeps the rows of a table that was stopped."""
         return self._step(f"docs/{self.page}.md", f"docs/{self.plots}", runs)
 
-    def smoke_step(self, runs: Path) -> Step:
-        """Return one episode of the first protocol, written into `runs` instead of docs."""
-        short = Table(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
+    def smoke_step(self, runs: Path) -> ExperimentStep:
+        """Return a short evaluation as a step: one episode, written into `runs`."""
+        short = PageTable(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
         return short._step(f"{runs}/{self.title}.md", "", runs)
 
-    def _step(self, page: str, plots: str, runs: Path) -> Step:
+    def _step(self, page: str, plots: str, runs: Path) -> ExperimentStep:
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
             *("--markdown", page, "--title", self.title, *shlex.split(self.options)),
@@ -47,20 +49,20 @@ class Table:
             *(("--plots", plots) if self.plots else ()),
             *("--table", *self.protocols),
         ]
-        return Step(page, shlex.join(command))
+        return ExperimentStep(page, shlex.join(command))
 
 
-def main(
+def write_tables(
     description: str | None,
     runs: Path,
-    tables: Sequence[Table],
-    others: Sequence[Step],
+    tables: Sequence[PageTable],
+    others: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Write the tables of an experiment and run its other steps; return the exit status."""
+    """Write the tables of an experiment, run its other steps, and return the exit status."""
     titles = [table.title for table in tables]
     parser = step_parser(description)
-    add_smoke(parser)
+    add_smoke_option(parser)
     parser.add_argument("--only", nargs="+", choices=titles, help="only these tables")
     options = parser.parse_args(arguments)
     wanted = [table for table in tables if table.title in (options.only or titles)]

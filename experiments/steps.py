@@ -1,8 +1,8 @@
 """Experiments that are a list of command lines, run one after the other.
 
-A step is not run again as long as its command, the models and recipes that it reads and the file
-that it makes are those of the run that ended well; `runs/NAME/done.json` keeps them. A command that
-was stopped is run again, and resumes by itself where it can.
+A step is skipped if its command, the models and recipes that it reads, and the file that it makes
+are unchanged since it last succeeded; `runs/NAME/done.json` records this. A command that was
+stopped is run again, and resumes by itself where it can.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Any
 from an_control.system.files import write_whole
 
 READ = (".safetensors", ".yaml")
-"""Endings of the files on which the result of a command depends."""
+"""Suffixes of the files on which the result of a command depends."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """A command line, and the file or folder that is there once the command has ended."""
+class ExperimentStep:
+    """A command line, and the file or folder that it makes."""
 
     makes: str
+    """The file or folder that exists once the command has succeeded."""
     command: str
-    """As in a shell; `an-control` and `python` are those of this interpreter."""
+    """Command line as in a shell; `an-control` and `python` are those of this interpreter."""
 
     @property
     def words(self) -> list[str]:
@@ -43,7 +44,7 @@ class Step:
         return [word for word in self.words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
-        """Run the command; return its exit status. Ctrl-C stops the command, in its own time."""
+        """Run the command and return its exit status; Ctrl-C lets the command end by itself."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
         program, *rest = self.words
         programs = {"an-control": ["-m", "an_control"], "python": []}
@@ -53,18 +54,20 @@ class Step:
             except KeyboardInterrupt:
                 return process.wait()
 
-    def record(self) -> dict[str, Any]:
-        """Return what must stay the same for the step to be done."""
-        return {"command": self.command, "reads": {path: _digest(path) for path in self.reads}}
+    def current_inputs(self) -> dict[str, Any]:
+        """Return the values that must stay the same for the step to count as done."""
+        return {"command": self.command, "reads": {path: _hash_file(path) for path in self.reads}}
 
 
-class Done:
-    """The steps of an experiment that have ended well, in a file.
-
-    Raises ValueError where the file is none of this kind.
-    """
+class DoneSteps:
+    """Record of the steps of an experiment that succeeded, kept in a file."""
 
     def __init__(self, path: Path) -> None:
+        """Read the record.
+
+        Raises:
+            ValueError: the file is not such a record.
+        """
         self._path = path
         self._records: dict[str, Any] = {}
         if path.exists():
@@ -73,52 +76,54 @@ class Done:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}: not a record of steps; delete it") from error
 
-    def __contains__(self, step: Step) -> bool:
-        return Path(step.makes).exists() and self._records.get(step.command) == step.record()
+    def __contains__(self, step: ExperimentStep) -> bool:
+        return (
+            Path(step.makes).exists() and self._records.get(step.command) == step.current_inputs()
+        )
 
-    def add(self, step: Step) -> None:
-        """Record a step that has ended well."""
-        self._records[step.command] = step.record()
+    def record(self, step: ExperimentStep) -> None:
+        """Record a step that succeeded."""
+        self._records[step.command] = step.current_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
 
-    def forget(self, steps: Sequence[Step]) -> None:
-        """Forget these steps, so that they are run again."""
+    def forget(self, steps: Sequence[ExperimentStep]) -> None:
+        """Remove these steps from the record, so that they are run again."""
         for step in steps:
             self._records.pop(step.command, None)
         if self._path.exists():
             write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
 
 
-def _digest(path: str) -> str | None:
+def _hash_file(path: str) -> str | None:
     file = Path(path)
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of every experiment that is a list of steps."""
+    """Return a parser with the options that all lists of steps have."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="only show the command lines")
-    parser.add_argument("--again", action="store_true", help="also run the steps that are done")
+    parser.add_argument("--again", action="store_true", help="run the steps that are done again")
     return parser
 
 
-def add_smoke(parser: argparse.ArgumentParser) -> None:
-    """Add `--smoke` to an experiment that can be cut short."""
+def add_smoke_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--smoke` for a short run."""
     parser.add_argument(
-        "--smoke", action="store_true", help="a few short steps, into runs/smoke; no figures"
+        "--smoke", action="store_true", help="only test a few short steps, in runs/smoke"
     )
 
 
-def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) -> int:
-    """Run the steps that are not done; return the exit status of the last command.
+def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
+    """Run the steps that are not done and return the exit status of the last command.
 
     Args:
-        folder: The folder of the experiment's runs, which keeps what is done.
-        steps: The steps in their order; the first that fails ends the run.
-        options: Of `step_parser`.
+        folder: the folder of the experiment's runs, which keeps the record of done steps.
+        steps: the steps in their order; the first that fails ends the run.
+        options: parsed by `step_parser`.
     """
-    done = Done(folder / "done.json")
+    done = DoneSteps(folder / "done.json")
     if options.again and not options.list:
         done.forget(steps)
     for number, step in enumerate(steps, start=1):
@@ -128,7 +133,7 @@ def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) 
         if there or options.list:
             continue
         if status := step.run():
-            print(f"step {number} ended with {status}; the same command continues with it")
+            print(f"step {number} ended with status {status}; the same command continues there")
             return status
-        done.add(step)
+        done.record(step)
     return 0

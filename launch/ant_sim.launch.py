@@ -11,7 +11,10 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 
 def generate_launch_description() -> LaunchDescription:
-    """What is declared first is kept by the description that is included."""
+    """Return the description of `sim.launch.py` with another default of `task`.
+
+    The included description keeps an argument that is declared already.
+    """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(
         [

@@ -3,8 +3,8 @@
     ros2 launch an_control policy.launch.py wiring:=my_robot.yaml model:=my_policy.safetensors
     ros2 lifecycle set /policy configure && ros2 lifecycle set /policy activate
 
-It acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true. With
-shadow:=true it commands nothing even then, and shows on ~/proposed what it would.
+The node acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true.
+With shadow:=true it commands nothing even then, and publishes its commands on ~/proposed instead.
 """
 
 from typing import Any
@@ -24,6 +24,7 @@ PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
 
 
 def generate_launch_description() -> LaunchDescription:
+    """Return the arguments, and the function that makes the node from them."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [
@@ -56,7 +57,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def policy(context: LaunchContext) -> list[ExecuteProcess]:
-    """The node, and the page; what was given as an argument wins over the parameter file."""
+    """Return the node, and the page if wanted; arguments override the parameter file."""
     texts = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
     given: dict[str, Any] = {name: value(name, text) for name, text in texts.items() if text}
     namespace = LaunchConfiguration("namespace").perform(context)
@@ -78,14 +79,18 @@ def policy(context: LaunchContext) -> list[ExecuteProcess]:
 
 
 def choices(one: settings.Parameter) -> list[str] | None:
-    """The texts that an argument may be, where they are few; "" leaves it unset."""
+    """Return the allowed texts of an argument, if they are few; "" leaves it unset."""
     if isinstance(one.default, bool):
         return ["", *BOOLEANS]
     return ["", *one.choices] if one.choices else None
 
 
 def value(name: str, text: str) -> ParameterValue:
-    """A parameter's value in its type; ValueError names an argument that is no number."""
+    """Return a parameter's value in its type.
+
+    Raises:
+        ValueError: If the text is no number; names the argument.
+    """
     kind = type(PARAMETERS[name].default)
     if kind is bool:
         return ParameterValue(text == "true", value_type=bool)
@@ -97,7 +102,11 @@ def value(name: str, text: str) -> ParameterValue:
 
 
 def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """End the launch; RuntimeError, and with it exit status 1, where the node failed."""
+    """End the launch.
+
+    Raises:
+        RuntimeError: If the node failed; the launch then has exit status 1.
+    """
     if event.returncode and not context.is_shutdown:
         raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")
     return [Shutdown(reason=f"{event.process_name} is done")]

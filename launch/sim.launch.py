@@ -3,8 +3,8 @@
     ros2 launch an_control sim.launch.py task:=cartpole episodes:=2
     ros2 launch an_control sim.launch.py simulation:=S.yaml wiring:=W.yaml model:=M.safetensors
 
-Where the readings are disturbed the policy reads the scrambler's topic, by a wiring that is derived
-from the robot's; otherwise it reads the robot's own topics.
+If readings are disturbed, the policy reads the scrambler's topic, by a wiring that is derived from
+the robot's; otherwise it reads the robot's own topics.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ from an_control.system.share import share_path
 from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
-from an_control_sim.bridge.rehearsal import rehearsed_wiring
+from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.bridge.simulator_node import check_pair
 from an_control_sim.scrambler.wiring import write_wiring
@@ -38,11 +38,11 @@ FILES = {
     "wiring": (f"{SHARE}/config/", ".yaml", "the robot's wiring YAML"),
     "model": (f"{SHARE}/models/", ".safetensors", "the policy's model file"),
 }
-"""What stands before and after the task in a file's default, and what the file is."""
+"""Text before and after the task in each file's default path, and a description of the file."""
 OF_THE_POLICY = (
     "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine",
 )  # fmt: skip
-"""Parameters of the policy node that are arguments as they are."""
+"""Parameters of the policy node that become arguments unchanged."""
 ARGUMENTS = {
     **{name: ("", f"{about}; by default the task's") for name, (_, _, about) in FILES.items()},
     "namespace": ("", "the robot's namespace; by default the task, or the robot's name"),
@@ -72,6 +72,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
+    """Return the arguments, and the function that makes the nodes from them."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",
@@ -91,7 +92,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def nodes(context: LaunchContext) -> list[ExecuteProcess]:
-    """Both nodes, and the page; a bad argument or file raises before any has started."""
+    """Return both nodes, and the page if wanted; a bad argument or file raises before."""
     given = {name: argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
     given |= files(task, given)
@@ -130,7 +131,11 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
 
 
 def files(task: str, given: dict[str, Any]) -> dict[str, str]:
-    """Return the files that are given, else the task's; ValueError where no task says which."""
+    """Return the given files, and the task's for the others.
+
+    Raises:
+        ValueError: If a file is not given and there is no task.
+    """
     if task:
         return {
             name: given[name] or f"{before}{task}{after}"
@@ -142,7 +147,11 @@ def files(task: str, given: dict[str, Any]) -> dict[str, str]:
 
 
 def argument(context: LaunchContext, name: str) -> Any:
-    """An argument's value in the type of its default; ValueError names one that does not fit."""
+    """Return an argument's value in the type of its default.
+
+    Raises:
+        ValueError: If the text does not fit; names the argument.
+    """
     text, kind = LaunchConfiguration(name).perform(context), type(ARGUMENTS[name][0])
     if kind is bool:
         return text == "true"
@@ -155,10 +164,10 @@ def argument(context: LaunchContext, name: str) -> Any:
 def policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
-    """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
+    """Return the path of the wiring that the policy reads: the robot's, or a derived one."""
     scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
-        wiring = rehearsed_wiring(wiring, given["simulation"])
+        wiring = derive_rehearsal_wiring(wiring, given["simulation"])
     if given["rate"]:
         wiring = replace(wiring, rate_hz=given["rate"])
     if not (scrambled or given["rate"]):
@@ -171,7 +180,7 @@ def policy_wiring(
 
 
 def node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
-    """One of our nodes; the launch ends with it, and fails where it does."""
+    """Return one of our nodes; the launch ends with it, and fails if it fails."""
     typed = {key: ParameterValue(one, value_type=type(one)) for key, one in parameters.items()}
     return Node(
         package="an_control",
@@ -185,7 +194,11 @@ def node(executable: str, name: str, namespace: str, parameters: dict[str, Any])
 
 
 def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """End the launch; RuntimeError, and with it exit status 1, where the process failed."""
+    """End the launch.
+
+    Raises:
+        RuntimeError: If the process failed; the launch then has exit status 1.
+    """
     if event.returncode and not context.is_shutdown:
         raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")
     return [Shutdown(reason=f"{event.process_name} is done")]

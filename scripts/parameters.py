@@ -2,7 +2,7 @@
 
     python scripts/parameters.py
 
-It is made from `an_control.ros.settings`; a test compares the two.
+The table is made from `an_control.ros.settings`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def page(text: str) -> str:
 
 
 def _default(one: Parameter) -> str:
+    """Return a parameter's default as markdown."""
     if one.default == "":
         return ""
     text = str(one.default).lower() if isinstance(one.default, bool) else one.default

@@ -3,11 +3,11 @@
     python scripts/structure.py docs/architecture/rooms.png            this work tree
     python scripts/structure.py docs/architecture/before.png REVISION  a commit of it
 
-A room is a folder of modules; the modules that lie directly in a folder of `OPEN` are rooms of
+A room is a folder of modules. The modules that lie directly in a folder of `OPEN` are rooms of
 their own, since some of them stand above its other folders and some below. A room stands one floor
-above the highest that it imports, so every arrow points down; what would close a cycle is red.
-Imports inside functions count too. The work tree's table of rooms goes into docs/architecture.md,
-that of a commit is printed.
+above the highest room that it imports, so every arrow points down; an arrow that would close a
+cycle is red. Imports inside functions count too. The work tree's table of rooms is written into
+docs/architecture.md, a commit's table is printed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/architecture.md"
 PACKAGES = ("an_control", "sim/an_control_sim")
-OPEN = ("an_control", "an_control.policy", "an_control_sim")
+OPEN = ("an_control", "an_control.learning", "an_control.policy", "an_control_sim")
 
 
 @dataclass
 class Room:
-    """One room: how many files and lines it has, and the rooms that it imports."""
+    """One room: its number of files and lines, and the rooms that it imports."""
 
     files: int = 0
     lines: int = 0
@@ -39,7 +39,7 @@ class Room:
 
 @cache
 def sources(revision: str | None = None) -> dict[str, str]:
-    """The text of each module, by its dotted name; of a commit, or of this work tree."""
+    """Return the text of each module by its dotted name, of a commit or of this work tree."""
     found = {}
     for path in _listed(revision):
         if path.endswith(".py") and path.startswith(PACKAGES):
@@ -50,7 +50,7 @@ def sources(revision: str | None = None) -> dict[str, str]:
 
 
 def imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
-    """The modules of `modules` that this text imports, anywhere in it."""
+    """Yield the modules of `modules` that this text imports, anywhere in it."""
     for node in ast.walk(ast.parse(text)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -66,13 +66,13 @@ def imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
 
 @cache
 def file_imports(revision: str | None = None) -> dict[str, set[str]]:
-    """Which modules each module imports."""
+    """Return the modules that each module imports."""
     modules = sources(revision)
     return {name: set(imported(text, modules)) - {name} for name, text in modules.items()}
 
 
 def room_of(module: str, modules: Mapping[str, object]) -> str:
-    """The room of a module: its folder, of nested folders the outer one, or itself."""
+    """Return the room of a module: its folder, the outer one if nested, or itself."""
     is_folder = any(name.startswith(f"{module}.") for name in modules)
     folder = module if is_folder else module.rpartition(".")[0]
     depth = 3 if folder.startswith("an_control.") else 2
@@ -80,7 +80,7 @@ def room_of(module: str, modules: Mapping[str, object]) -> str:
 
 
 def rooms(revision: str | None = None) -> dict[str, Room]:
-    """The rooms by name."""
+    """Return the rooms by name."""
     texts, imports = sources(revision), file_imports(revision)
     found: dict[str, Room] = defaultdict(Room)
     for module, text in texts.items():
@@ -96,7 +96,11 @@ def rooms(revision: str | None = None) -> dict[str, Room]:
 
 
 def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """The floor of each room, 0 for what imports nothing; CycleError names a cycle."""
+    """Return the floor of each room, 0 for rooms that import nothing.
+
+    Raises:
+        CycleError: If there is a cycle.
+    """
     found: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
         found[name] = 1 + max((found[one] for one in graph.get(name, ())), default=-1)
@@ -104,7 +108,7 @@ def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def table(found: Mapping[str, Room]) -> str:
-    """The rooms as a markdown table."""
+    """Return the rooms as a markdown table."""
     lines = ["| room | files | lines | imports |", "|---|---|---|---|"]
     for name, room in sorted(found.items()):
         lines.append(
@@ -115,7 +119,7 @@ def table(found: Mapping[str, Room]) -> str:
 
 
 def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
-    """A box a room, wider with more lines, on its floor; arrows are the `direct` imports."""
+    """Draw each room as a box on its floor, wider with more lines, and arrows for imports."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -163,10 +167,11 @@ def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
 
 
 def direct(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """The imports that do not follow from others: a -> c goes where there are a -> b and b -> c."""
+    """Return the imports that do not follow from others: not a -> c if a -> b and b -> c."""
 
     @cache
     def below(name: str) -> frozenset[str]:
+        """Return all rooms that a room imports, directly or not."""
         return frozenset(graph[name]).union(*map(below, graph[name]))
 
     try:
@@ -180,7 +185,7 @@ def direct(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Floors where a cycle stands in the way: each arrow that closes one is left out."""
+    """Return floors for a graph with cycles, leaving out each arrow that closes one."""
     kept: dict[str, set[str]] = {name: set() for name in graph}
     for name in sorted(graph):
         for other in sorted(graph[name]):
@@ -193,24 +198,26 @@ def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def _shown(name: str) -> str:
-    """A room's name as its path."""
+    """Return a room's name as its path."""
     return ("sim/" if name.startswith("an_control_sim") else "") + name.replace(".", "/")
 
 
 def _listed(revision: str | None) -> list[str]:
+    """Return the paths of the files of a commit, or of this work tree."""
     if revision:
         return _git("ls-tree", "-r", "--name-only", revision).splitlines()
     return _git("ls-files").splitlines()
 
 
 def _git(*arguments: str) -> str:
+    """Return the output of a git command."""
     return subprocess.run(
         ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
 
 
 def main() -> None:
-    """Draw; write or print the table."""
+    """Draw the rooms, and write or print their table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -14,7 +14,7 @@ import sys
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PYBULLET = ("3.10", "3.11", "3.12", "3.13")
-"""The CPythons for which PyPI has a wheel of PyBullet, on Linux x86-64."""
+"""CPythons for which PyPI has a wheel of PyBullet, on Linux x86-64."""
 
 SUITE = "in CI: whole suite"
 ROS_TESTS = "in CI: ROS tests, `sim ant`"
@@ -36,10 +36,10 @@ TABLE = {
     "aarch64, ROS 2 by apt": (NOT + "Humble only", NOT + "no ROS 2") + (SOURCES,) * 3,
     "macOS": (NOT + "no ROS 2 packages",) * 5,
 }
-"""For each ROS 2 and machine a cell for each of PYTHONS."""
+"""One row for each ROS 2 and machine, with a cell for each of PYTHONS."""
 
 ROWS = {"kilted": KILTED, "wheels": KILTED, "jazzy": JAZZY}
-"""The row for each value of ROS= that takes packages from PyPI."""
+"""The row of each value of ROS= that takes packages from PyPI."""
 
 
 def supported(ros):
@@ -50,7 +50,7 @@ def supported(ros):
 
 
 def misfit(ros):
-    """Return why this interpreter cannot be taken with ROS=, or ""."""
+    """Return why this interpreter cannot be used with ROS=, or ""."""
     version = "{}.{}".format(*sys.version_info)
     allowed = supported(ros)
     if sys.implementation.name != "cpython" or version not in allowed:
@@ -90,7 +90,7 @@ def legs():
 
 
 def main(words):
-    """Print what the words ask for, and return the exit status."""
+    """Print what the arguments ask for, and return the exit status."""
     if words[0] == "fits":
         reason = misfit(words[1])
         print(reason)

@@ -1,9 +1,9 @@
-"""Check that pip finds a wheel of everything that a robot needs, for each CPython and machine.
+"""Check that pip finds wheels of everything that a robot needs, for each CPython and machine.
 
     python scripts/wheels.py [--machines aarch64 x86_64] [--pythons 3.10 ... 3.14]
 
-Asked for are the requirements of setup.py, its extras `camera` and `view`, and numba; ROS 2 comes
-from apt there. Nothing is installed. The status is 1 where a wheel is missing.
+It asks for the requirements of setup.py, its extras `camera` and `view`, and numba; ROS 2 comes
+from apt on a robot. Nothing is installed. The exit status is 1 if a wheel is missing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import setuptools
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = runpy.run_path(str(ROOT / "scripts/support.py"))["PYTHONS"]
 GLIBC = ("2_34", "2_28", "2_27", "2_24", "2_17")
-"""The glibc versions of wheels that Ubuntu 22.04 and later can load."""
+"""glibc versions of wheels that Ubuntu 22.04 and later can load."""
 
 
 def requirements() -> list[str]:
-    """Return what setup.py asks for on a robot."""
+    """Return the requirements of setup.py on a robot."""
     found: dict[str, Any] = {}
     setuptools.setup = lambda **arguments: found.update(arguments)
     runpy.run_path(str(ROOT / "setup.py"))
@@ -35,7 +35,7 @@ def requirements() -> list[str]:
 
 
 def problem(machine: str, python: str) -> str:
-    """Return pip's last line where it finds no wheels, or ""."""
+    """Return pip's last line if it finds no wheels, else ""."""
     platforms = [f"manylinux_{one}_{machine}" for one in GLIBC]
     platforms += [f"manylinux2014_{machine}", f"linux_{machine}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -50,6 +50,7 @@ def problem(machine: str, python: str) -> str:
 
 
 def main() -> int:
+    """Print what pip finds, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--machines", nargs="+", default=["aarch64", "x86_64"])
     parser.add_argument("--pythons", nargs="+", default=PYTHONS)

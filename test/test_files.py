@@ -142,7 +142,7 @@ def test_the_command_line_names_the_file_that_a_full_disk_refused(tmp_path):
         "import sys\n"
         "from an_control.cli import info, main\n"
         "from an_control.system.files import write_whole\n"
-        "info.Verb.run = lambda self: write_whole('/dev/full', 'x')\n"
+        "info.InfoCommand.run = lambda self: write_whole('/dev/full', 'x')\n"
         "sys.exit(main())\n"
     )
     done = subprocess.run(

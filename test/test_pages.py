@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from an_control.cli import main
-from an_control.cli.evaluate import Verb as Evaluate
+from an_control.cli.evaluate import EvaluateCommand
 from an_control.cli.help import OFFERS, VERBS, parse
 from an_control.learning.evaluation.identification import TABLES
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from experiments.camera_tables import run as camera_run
 from experiments.from_nothing import run as from_nothing_run
 from experiments.memory.report import TITLES
@@ -42,12 +42,12 @@ def commands() -> list[list[str]]:
 
 
 @cache
-def made() -> dict[tuple[Path, str], Evaluate]:
+def made() -> dict[tuple[Path, str], EvaluateCommand]:
     """What evaluations write: page and title, and the command."""
     found = {}
     for verb, *words in commands():
         if verb == "evaluate":
-            one = parse(Evaluate, "evaluate", words)
+            one = parse(EvaluateCommand, "evaluate", words)
             for title in TABLES if one.identification else (one.title,):
                 if one.markdown is not None:
                     found[ROOT / one.markdown, title] = one
@@ -81,7 +81,7 @@ def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it()
         table = tables()[key]
         if table.startswith("| protocol |"):
             rows = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
-            assert rows == [str(Protocol.parse(text)) for text in command.table], key
+            assert rows == [str(EvaluationProtocol.parse(text)) for text in command.table], key
             counts = set(re.findall(r" of (\d+) \|", table))
             assert counts == {str(command.episodes)}, key
 
@@ -100,7 +100,7 @@ def test_each_return_in_the_readme_is_that_of_a_table_of_the_ant():
     }
     assert len(shown) > 10
     for protocol, episodes, found in shown:
-        assert (str(Protocol.parse(protocol)), episodes, found) in known, protocol
+        assert (str(EvaluationProtocol.parse(protocol)), episodes, found) in known, protocol
 
 
 def test_experiments_read_models_that_ship():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from an_control.control.bring_up import BringUp, BringUpError
-from an_control.control.gate import Gate, SafeCommand, limits_of
+from an_control.control.gate import SafeCommand, SafetyGate, command_limits
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
@@ -46,7 +46,7 @@ def gates_and_commands(draw: st.DrawFn) -> tuple[CommandConfig, list[np.ndarray]
 @given(gates_and_commands())
 def test_whatever_comes_in_goes_out_finite_within_limits_and_not_too_fast(case):
     config, sequence = case
-    gate = Gate(config, STEP_S)
+    gate = SafetyGate(config, STEP_S)
     last = config.safe_command()
     for wanted in sequence:
         kept = wanted.copy()
@@ -63,20 +63,20 @@ def test_whatever_comes_in_goes_out_finite_within_limits_and_not_too_fast(case):
 
 @given(arrays(np.float64, 2, elements=st.floats(-8, 8)))
 def test_a_command_within_the_limits_goes_out_unchanged_to_the_last_bit(wanted):
-    gate = Gate(command(actuator(), actuator()), STEP_S)
+    gate = SafetyGate(command(actuator(), actuator()), STEP_S)
     np.testing.assert_array_equal(gate(wanted), wanted)
     assert gate.counts == type(gate.counts)()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_one_value_that_is_not_finite_makes_the_whole_command_safe(bad):
-    gate = Gate(command(actuator(safe=1.0), actuator(safe=-2.0)), STEP_S)
+    gate = SafetyGate(command(actuator(safe=1.0), actuator(safe=-2.0)), STEP_S)
     np.testing.assert_array_equal(gate(np.array([5.0, bad])), [1.0, -2.0])
     assert gate.counts.not_finite == 1
 
 
 def test_after_the_safe_command_changes_count_from_it():
-    gate = Gate(command(actuator(max_rate=100.0, safe=2.0)), STEP_S)
+    gate = SafetyGate(command(actuator(max_rate=100.0, safe=2.0)), STEP_S)
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
     np.testing.assert_array_equal(gate(np.array([8.0])), [4.0])
     np.testing.assert_array_equal(gate.safe(), [2.0])
@@ -88,7 +88,7 @@ def test_after_the_safe_command_changes_count_from_it():
 
 
 def test_what_it_changed_is_counted_by_reason():
-    gate = Gate(command(actuator(max_rate=100.0), actuator()), STEP_S)
+    gate = SafetyGate(command(actuator(max_rate=100.0), actuator()), STEP_S)
     gate(np.array([0.5, 9.0]))
     gate(np.array([5.0, 0.0]))
     gate(np.array([np.nan, 0.0]))
@@ -98,14 +98,14 @@ def test_what_it_changed_is_counted_by_reason():
 
 
 def test_what_it_gave_can_be_changed_without_changing_the_gate():
-    gate = Gate(command(actuator(max_rate=100.0, safe=1.0)), STEP_S)
+    gate = SafetyGate(command(actuator(max_rate=100.0, safe=1.0)), STEP_S)
     gate(np.array([1.0]))[:] = 99.0
     gate.safe()[:] = 99.0
     np.testing.assert_array_equal(gate(np.array([8.0])), [2.0])
 
 
 def test_changes_count_from_what_really_went_out():
-    gate = Gate(command(actuator(max_rate=100.0)), STEP_S)
+    gate = SafetyGate(command(actuator(max_rate=100.0)), STEP_S)
     gate(np.array([1.0]))
     gate.last.record(np.array([-3.0]), 0)
     np.testing.assert_array_equal(gate(np.array([8.0])), [-2.0])
@@ -129,29 +129,29 @@ def held(*starts: float) -> CommandConfig:
 def test_a_safe_command_holds_where_the_robot_was_when_it_began():
     safe = SafeCommand(held())
     assert not safe.known and np.isnan(safe()[0])
-    safe.measure(np.array([0.3, 9.0]))
+    safe.record_positions(np.array([0.3, 9.0]))
     assert safe.known
     np.testing.assert_array_equal(safe(), [0.3, -0.5])
-    safe.measure(np.array([0.9, 9.0]))
+    safe.record_positions(np.array([0.9, 9.0]))
     np.testing.assert_array_equal(safe(), [0.3, -0.5])
     safe.release()
-    safe.measure(np.array([7.0, 9.0]))
+    safe.record_positions(np.array([7.0, 9.0]))
     np.testing.assert_array_equal(safe(), [2.0, -0.5])
 
 
 def test_after_commands_of_the_policy_the_gate_holds_anew():
-    gate = Gate(held(), STEP_S)
-    gate.safe_command.measure(np.array([0.3, 0.0]))
+    gate = SafetyGate(held(), STEP_S)
+    gate.safe_command.record_positions(np.array([0.3, 0.0]))
     np.testing.assert_array_equal(gate.safe(), [0.3, -0.5])
     gate(np.array([1.0, 1.0]))
-    gate.safe_command.measure(np.array([0.8, 0.0]))
+    gate.safe_command.record_positions(np.array([0.8, 0.0]))
     np.testing.assert_array_equal(gate.safe(), [0.8, -0.5])
 
 
 @given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
 def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measured):
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.begin()
+    up.start()
     ticks = 0
     while not up.done:
         target = up(measured)
@@ -162,7 +162,7 @@ def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measu
 
 def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.begin()
+    up.start()
     up(np.array([2.0, 2.0]))
     up.pause()
     np.testing.assert_allclose(up(np.array([-1.0, 0.0])), [-0.99, -0.01])
@@ -170,7 +170,7 @@ def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then(
 
 def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.begin()
+    up.start()
     with pytest.raises(BringUpError, match=r"a is 1\.5 from its start pose after 2 s"):
         for _ in range(300):
             up(np.array([2.0, -0.5]))
@@ -178,15 +178,15 @@ def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
 
 def test_a_bring_up_that_is_cancelled_is_over_and_begins_anew():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.begin()
+    up.start()
     up.cancel()
     assert up.done
-    up.begin()
+    up.start()
     assert not up.done
 
 
 def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_runs():
-    gate, wanted = Gate(command(actuator()), STEP_S, 0.0), np.array([1.0])
+    gate, wanted = SafetyGate(command(actuator()), STEP_S, 0.0), np.array([1.0])
     gate(wanted)
     gate.set_ramp(10 * STEP_S)
     assert gate.authority == 1.0
@@ -201,7 +201,7 @@ def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_
 
 def test_without_bring_up_there_is_nothing_to_wait_for():
     up = BringUp(held(), STEP_S)
-    up.begin()
+    up.start()
     assert up.done
 
 
@@ -212,7 +212,7 @@ def test_while_an_arm_is_brought_up_the_base_gets_its_safe_command():
         (ActuatorConfig("forward", 1.0, 0.0, (-1.0, 1.0), 0.0, 0.25),),
     )  # fmt: skip
     up = BringUp(CommandConfig((base, arm)), STEP_S)
-    up.begin()
+    up.start()
     assert not up.done
     measured = np.array([np.nan, 0.0, 0.0])
     np.testing.assert_allclose(up(measured), [0.25, STEP_S, STEP_S])
@@ -254,8 +254,8 @@ def histories(draw: st.DrawFn):
 def check_limits_and_rates(history) -> None:
     """Play a history, of foreign commands too, and check every command that the gate gives."""
     config, ramp_s, events = history
-    gate, now_ns = Gate(config, STEP_S, ramp_s), 10**12
-    low, high = limits_of(config)
+    gate, now_ns = SafetyGate(config, STEP_S, ramp_s), 10**12
+    low, high = command_limits(config)
     last, last_ns, known = config.safe_command(), None, False
     for event, values, passed_s in events:
         now_ns += round(passed_s * 1e9)
@@ -310,7 +310,7 @@ def test_ten_thousand_histories_leave_commands_within_limits_and_within_the_rate
 
 
 def test_after_a_command_outside_the_limits_ours_start_at_the_border_and_keep_the_rate():
-    gate = Gate(command(actuator(-1.0, 1.0, max_rate=2.0)), STEP_S)
+    gate = SafetyGate(command(actuator(-1.0, 1.0, max_rate=2.0)), STEP_S)
     gate.last.record(np.array([20.0]), 0)
     step_ns = round(STEP_S * 1e9)
     sent = []
@@ -324,7 +324,7 @@ def test_after_a_command_outside_the_limits_ours_start_at_the_border_and_keep_th
 
 @given(st.lists(st.sampled_from([0.2, 0.5, 0.9, 1.0, 1.4, 3.0]), min_size=1, max_size=200))
 def test_the_greatest_rate_counts_seconds_and_not_ticks(gaps):
-    gate, now_ns, values, times_s = Gate(command(actuator(max_rate=RATE)), STEP_S), 0, [], []
+    gate, now_ns, values, times_s = SafetyGate(command(actuator(max_rate=RATE)), STEP_S), 0, [], []
     gate.last.record(gate.safe(), now_ns)
     for gap in gaps:
         now_ns += round(gap * STEP_S * 1e9)
@@ -338,7 +338,10 @@ def test_the_greatest_rate_counts_seconds_and_not_ticks(gaps):
 
 
 def test_a_ramp_counts_seconds_and_not_ticks():
-    gate, half_ns = Gate(command(actuator()), STEP_S, ramp_s=4 * STEP_S), round(STEP_S * 1e9 / 2)
+    gate, half_ns = (
+        SafetyGate(command(actuator()), STEP_S, ramp_s=4 * STEP_S),
+        round(STEP_S * 1e9 / 2),
+    )
     gate.last.record(gate.safe(), 0)
     sent = []
     for tick in range(1, 10):
@@ -348,9 +351,9 @@ def test_a_ramp_counts_seconds_and_not_ticks():
 
 
 def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
-    gate = Gate(held(), STEP_S)
-    gate.safe_command.measure(np.array([0.3, 0.0]))
+    gate = SafetyGate(held(), STEP_S)
+    gate.safe_command.record_positions(np.array([0.3, 0.0]))
     gate.safe()
-    gate.safe_command.measure(np.array([1.2, 0.0]))
+    gate.safe_command.record_positions(np.array([1.2, 0.0]))
     gate.start()
     np.testing.assert_array_equal(gate.safe(), [1.2, -0.5])

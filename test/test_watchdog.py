@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.control.gate import EStop, Gate, Watchdog
+from an_control.control.gate import EStop, SafetyGate, Watchdog
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 
 STEP_S = 0.01
@@ -33,7 +33,7 @@ def command(max_rate: float = 0.0, limit: float = 8.0) -> CommandConfig:
     st.sampled_from([8.0, 1.7e308]),
 )
 def test_nothing_leaves_the_gate_that_is_not_finite_or_over_a_limit(wanted, rate, ramp_s, limit):
-    gate = Gate(command(rate, limit), STEP_S, ramp_s)
+    gate = SafetyGate(command(rate, limit), STEP_S, ramp_s)
     last = np.array(SAFE)
     with np.errstate(over="ignore"):
         for one in wanted:
@@ -45,7 +45,7 @@ def test_nothing_leaves_the_gate_that_is_not_finite_or_over_a_limit(wanted, rate
 
 
 def test_authority_grows_from_the_safe_command_to_the_policys_over_the_ramp():
-    gate = Gate(command(), STEP_S, ramp_s=0.1)
+    gate = SafetyGate(command(), STEP_S, ramp_s=0.1)
     wanted = np.array([6.0, -6.0])
     shares = [(gate(wanted) - SAFE) / (wanted - SAFE) for _ in range(12)]
     assert np.allclose(shares[:10], np.linspace(0.1, 1.0, 10)[:, None])
@@ -54,7 +54,7 @@ def test_authority_grows_from_the_safe_command_to_the_policys_over_the_ramp():
 
 
 def test_every_safe_command_starts_the_ramp_again():
-    gate = Gate(command(), STEP_S, ramp_s=0.04)
+    gate = SafetyGate(command(), STEP_S, ramp_s=0.04)
     wanted = np.array([6.0, -6.0])
     first = [gate(wanted).tolist() for _ in range(6)]
     for interrupt in (gate.safe, gate.reset, lambda: gate(np.array([np.nan, 0.0]))):
@@ -63,7 +63,7 @@ def test_every_safe_command_starts_the_ramp_again():
 
 
 def test_without_a_ramp_the_first_command_is_the_policys_to_the_last_bit():
-    gate = Gate(command(), STEP_S)
+    gate = SafetyGate(command(), STEP_S)
     wanted = np.array([0.1 + 0.2, -1 / 3])
     assert gate(wanted).tolist() == wanted.tolist()
 
@@ -83,7 +83,7 @@ class Watched:
         self.estop, self.sent, self.trips = EStop(), 0, 0
         self.sendable, self.told = True, []
         self.dog = Watchdog(self._send, STEP_S, timeout_s, self.estop, self._trip)
-        self.dog.fed(0.0)
+        self.dog.command_sent(0.0)
 
     def _send(self) -> bool:
         self.sent += self.sendable
@@ -102,7 +102,7 @@ class Watched:
 def test_the_watchdog_says_nothing_while_commands_go_out():
     watched = Watched()
     for tick in range(100):
-        watched.dog.fed(tick * STEP_S)
+        watched.dog.command_sent(tick * STEP_S)
         watched.run(tick * STEP_S, (tick + 1) * STEP_S)
     assert watched.sent == 0
 
@@ -112,7 +112,7 @@ def test_between_the_start_and_the_first_command_the_safe_one_goes_out_and_that_
     watched.dog.begun = False
     watched.run(0.0, 1.0)
     assert watched.sent >= 50 and not watched.dog.tripped and watched.trips == 0
-    watched.dog.fed(1.0)
+    watched.dog.command_sent(1.0)
     watched.run(1.0, 2.0)
     assert watched.trips == 1
 
@@ -129,7 +129,7 @@ def test_the_safe_command_goes_out_within_two_periods_and_then_every_period():
 def test_a_command_ends_what_the_watchdog_does_and_the_next_silence_starts_it_again():
     watched = Watched()
     watched.run(0.0, 1.0)
-    watched.dog.fed(1.0)
+    watched.dog.command_sent(1.0)
     assert not watched.dog.tripped
     before = watched.sent
     watched.run(1.0, 1.01)
@@ -150,8 +150,8 @@ def test_a_safe_command_that_cannot_be_sent_is_a_trip_and_not_counted_as_sent():
 
 def test_a_silence_that_held_the_watchdog_up_too_counts_as_the_longest():
     watched = Watched()
-    watched.dog.fed(0.3)  # it could not look meanwhile, so it has not tripped
-    watched.dog.fed(0.31)
+    watched.dog.command_sent(0.3)  # it could not look meanwhile, so it has not tripped
+    watched.dog.command_sent(0.31)
     assert watched.trips == 0 and watched.dog.longest_s == pytest.approx(0.3)
 
 
@@ -159,7 +159,7 @@ def test_the_time_before_the_first_command_is_no_silence():
     dog = Watchdog(lambda: True, STEP_S, 0.0175, EStop())
     dog.start()
     dog.stop()
-    dog.fed(dog._fed_s + 1.0)
+    dog.command_sent(dog._fed_s + 1.0)
     assert dog.longest_s == 0.0
 
 

@@ -9,11 +9,12 @@ from an_control.policy import (
 )
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ForwardSizes, MonitorValidation
+from an_control.policy.task import Task
 
 CHANNELS = [f"wave_{i}" for i in range(5)]
 SPEEDS = np.array([0.11, 0.17, 0.29, 0.41, 0.53])
 SIZES = AttentionSizes(actions=2, neuron=3, queries=4, key=2, inputs=["value"], head=[5])
-TASK = {"name": "waves", "channels": CHANNELS, "step_s": 0.01}
+TASK = Task(name="waves", channels=tuple(CHANNELS), step_s=0.01)
 FORWARD = ForwardSizes(hidden=[8], identity=4, binary=[])
 STRAIGHT, TURNED = (0, 1, 2, 3, 4), (3, 0, 1, 4, 2)
 

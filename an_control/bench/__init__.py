@@ -1,1 +1,1 @@
-"""Benchmarks of a tick, a rollout, lockstep and ROS; `an-control bench` runs them."""
+"""Benchmarks of policy, monitor, rollouts, lockstep and ROS; `an-control bench` runs them."""

@@ -1,8 +1,8 @@
-"""How long a tick of the policy takes on one core, by number of channels and engine.
+"""Measure the duration of a policy step on one core, by number of channels and engine.
 
-The measuring runs in a process of its own: BLAS reads how many threads it may start when it is
-loaded, which here has happened long ago, and with more than one a small product takes ten times
-as long.
+The measurement runs in its own process: BLAS reads its number of threads when it is loaded, which
+has already happened in the caller. With more than one thread a small product takes ten times as
+long.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from an_control.policy.sizes import (
     Sizes,
     VisionSizes,
 )
+from an_control.policy.task import Task
 from an_control.system.interrupts import bound
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
 STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)
-RANDOM: tuple[tuple[Sizes, dict[str, Any]], ...] = (
+RANDOM: tuple[tuple[Sizes, Task], ...] = (
     (ANT_SIZES, ANT_TASK),
     (STACKED_SIZES, ANT_TASK),
     (CAR_RACING_SIZES, CAR_RACING_TASK),
     (PONG_SIZES, PONG_TASK),
 )
-"""What is measured where no model is given: the authors' sizes, and their Ant's with stacks."""
+"""Sizes and tasks that are measured without a model: the authors', and their Ant with stacks."""
 GTRXL = RecurrenceSizes("gtrxl", units=32, layers=2, heads=4, window=64)
 PARTS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -56,9 +57,10 @@ PARTS: dict[str, dict[str, Any]] = {
         for kind in ("trxl", "trxl-i", "gtrxl")
     },
 }
-"""What the authors' Ant gets for `bench parts`."""
+"""Changes of the authors' Ant for `bench parts`."""
 MOST_ALL_TO_ALL = 1_000
-"""Channels that an encoder may let attend all to all here; memory grows with their square."""
+"""Largest number of channels for an encoder that attends all to all; its memory grows with the
+square of the number."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16
@@ -69,11 +71,20 @@ ONE_THREAD = {
 Row = dict[str, Any]
 
 
-def one_core_rows(model: Path | None, seconds: float, *, parts: bool = False) -> Iterator[Row]:
-    """A row for each engine and number of channels, as they are measured on one core.
+def measure_on_one_core(
+    model: Path | None, seconds: float, *, parts: bool = False
+) -> Iterator[Row]:
+    """Measure on one core and yield one row for each engine and number of channels.
 
-    `model` is a model file or None for random weights of the authors' Ant, CarRacing and Pong, or
-    with `parts` of the Ant with each part of `PARTS`; RuntimeError where the measuring failed.
+    The measurement runs in another process.
+
+    Args:
+        model: A model file; None for random weights of the authors' Ant, CarRacing and Pong.
+        seconds: Duration of each measurement.
+        parts: Without a model: measure the Ant with each of `PARTS` instead.
+
+    Raises:
+        RuntimeError: The process failed.
     """
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [str(model)] if model is not None else ["--parts"] * parts
@@ -86,9 +97,15 @@ def one_core_rows(model: Path | None, seconds: float, *, parts: bool = False) ->
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
-    """For each engine, or part, the time of a further channel among many over that among few; 1 is
-    linear."""
+def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
+    """Return, for each engine or part, how the time per channel grows with the number of channels.
+
+    It is the time of another channel among many, divided by that among few; 1 is linear.
+
+    Args:
+        rows: Rows of `measure_on_one_core`.
+        by: The column to group by.
+    """
     time_us = {
         (row[by], row["channels"]): row["step_array_p50_us"]
         for row in rows
@@ -103,8 +120,17 @@ def linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
     return dict(sorted(ratios.items()))
 
 
-def measure(policy: Policy, channels: int, seconds: float) -> Row:
-    """Median and 99th percentile of both ways to give readings, in microseconds."""
+def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
+    """Measure `step` and `step_array` of a policy.
+
+    Args:
+        policy: The policy; it is reset.
+        channels: Number of channels.
+        seconds: Duration of the measurement.
+
+    Returns:
+        A row with the median and 99th percentile of both in microseconds.
+    """
     ids = tuple(f"channel_{i}" for i in range(channels))
     rng = np.random.default_rng(0)
     readings: list[dict[str, Any]]
@@ -117,11 +143,11 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
         inputs = rng.standard_normal((INPUTS, channels))
         readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
     policy.reset()
-    by_array = _quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
-    by_id = _quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
+    by_array = _measure_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
+    by_id = _measure_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
-        "task": policy.model.task.get("name", "?"),
-        "inputs": _inputs(policy.model.sizes),
+        "task": policy.model.task.name or "?",
+        "inputs": _input_kind(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -131,14 +157,15 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
     }
 
 
-def _inputs(sizes: Sizes) -> str:
-    """What a neuron gets."""
+def _input_kind(sizes: Sizes) -> str:
+    """Return the kind of inputs that a policy's neurons receive."""
     if isinstance(sizes, VisionSizes):
         return "patches"
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
-def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
+def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
+    """Return the median and the 99th percentile of the duration of `tick` in microseconds."""
     clock_ns = time.perf_counter_ns
     for i in range(WARM_UP_TICKS):
         tick(i % INPUTS)
@@ -156,7 +183,12 @@ def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float,
 
 
 def main(seconds: str, what: str | None = None) -> None:
-    """The process that measures: one JSON line a row."""
+    """Measure in this process and print each row as a line of JSON.
+
+    Args:
+        seconds: Duration of each measurement.
+        what: A model file, "--parts", or None.
+    """
     models: dict[str, Model]
     if what == "--parts":
         models = {
@@ -170,24 +202,27 @@ def main(seconds: str, what: str | None = None) -> None:
             str(place): random_model(sizes, task=task) for place, (sizes, task) in enumerate(RANDOM)
         }
     for parts, model in models.items():
-        for engine in _engines(model.sizes, what == "--parts"):
+        for engine in _supported_engines(model.sizes, what == "--parts"):
             policy = make_policy(model, "off", engine=engine)
-            for channels in _channels(model):
-                row = {"parts": parts, **measure(policy, channels, float(seconds))}
+            for channels in _channel_counts(model):
+                row = {"parts": parts, **measure_policy(policy, channels, float(seconds))}
                 print(json.dumps(row), flush=True)
 
 
-def _engines(sizes: Sizes, parts: bool) -> list[EngineName]:
-    """Those that know these sizes; parts are compared by numpy alone, which knows all of them."""
+def _supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
+    """Return the engines that support these sizes.
+
+    Parts are compared with numpy only, which supports all of them.
+    """
     compiles = not isinstance(sizes, AttentionSizes) or sizes.compiles
     installed = importlib.util.find_spec("numba") is not None
     return ["numpy", "numba"] if compiles and installed and not parts else ["numpy"]
 
 
-def _channels(model: Model) -> tuple[int, ...]:
-    """Numbers of channels to measure: of patches the task's, of readings any."""
+def _channel_counts(model: Model) -> tuple[int, ...]:
+    """Return the numbers of channels to measure; for image patches it is the task's."""
     if isinstance(model.sizes, VisionSizes):
-        return (len(model.task.get("channels", ())) or 256,)
+        return (len(model.task.channels) or 256,)
     if isinstance(model.sizes, AttentionSizes) and model.sizes.encoder == "sab":
         return tuple(channels for channels in CHANNELS if channels <= MOST_ALL_TO_ALL)
     return CHANNELS

@@ -1,8 +1,8 @@
-"""From sensor message to command, beside a bare echo of the same message.
+"""Measure the time from a sensor message to the command, and that of a bare echo beside it.
 
-Both are processes of their own that get the same JointState in turn, so that whatever else the
-machine does harms both alike. The echo's callback publishes what it got; the node, in lockstep,
-also reads, decides and commands.
+Both run in processes of their own and get the same JointState in turn, so that other load on the
+machine affects both alike. The echo's callback publishes the message that it got; the policy node,
+in lockstep, also reads the channels, runs the policy and sends a command.
 """
 
 from __future__ import annotations
@@ -43,32 +43,48 @@ PATHS = {"echo": "echoed", "node": "joint_commands"}
 
 
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
-    """Median and 99th percentile of both paths in microseconds, and the ratio of the medians.
+    """Measure the latency of a policy node and of a bare echo.
 
-    `model` is an attention_neuron model file or None for random weights. Needs rclpy not
-    initialised. RuntimeError where a process does not answer.
+    rclpy must not be initialised yet.
+
+    Args:
+        model: An attention_neuron model file; None for random weights.
+        seconds: Duration of the measurement.
+
+    Returns:
+        "rows" with median and 99th percentile of both paths in microseconds, "ratio" of the
+        medians, and "lost", the number of messages without an answer.
+
+    Raises:
+        RuntimeError: A process does not answer.
     """
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     namespace = f"/an_control_bench_{os.getpid()}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = random_model(ANT_SIZES) if model is None else read_model(model)
-        write_model(folder / "model.safetensors", _nameless(weights))
+        write_model(folder / "model.safetensors", _drop_task(weights))
         wiring = folder / "wiring.yaml"
-        wiring.write_text(yaml.safe_dump(_wiring(weights)), encoding="utf-8")
+        wiring.write_text(yaml.safe_dump(_make_wiring(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
-        node = policy_command(wiring, folder / "model.safetensors", namespace)
-        processes = [stack.enter_context(_process(command)) for command in (echo, node)]
+        node = make_policy_command(wiring, folder / "model.safetensors", namespace)
+        processes = [stack.enter_context(_run_process(command)) for command in (echo, node)]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
         for path, process in zip(PATHS, processes, strict=True):
-            _await(prober, path, process)
+            _wait_for_answer(prober, path, process)
         return _measure(prober, seconds)
 
 
-def policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
-    """The command of a policy node that starts by itself, in lockstep."""
+def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
+    """Return the command line of a policy node that activates itself, in lockstep.
+
+    Args:
+        wiring: Path of the wiring YAML.
+        model: Path of the model file.
+        namespace: The node's namespace.
+    """
     values = {
         "wiring": wiring,
         "model": model,
@@ -83,7 +99,7 @@ def policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]
 
 
 class _Prober:
-    """Sends a JointState on one of the paths and waits for the answer with its stamp."""
+    """Sender of a JointState on one of the paths that waits for the answer with the same stamp."""
 
     def __init__(self, namespace: str) -> None:
         self._node = QuietNode("prober", namespace=namespace)
@@ -103,7 +119,7 @@ class _Prober:
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
     def latency_s(self, path: str, wait_s: float) -> float | None:
-        """From publishing to the answer's callback, in seconds; None where none came in time."""
+        """Return the seconds from publishing to the answer's callback, or None after `wait_s`."""
         self._stamp_ns += STEP_NS
         set_stamp(self._message.header.stamp, self._stamp_ns)
         self._message.position = array.array("d", self._rng.standard_normal(CHANNELS))
@@ -117,6 +133,7 @@ class _Prober:
 
 
 def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
+    """Send messages on both paths in turn and return the figures of `measure_latency`."""
     taken_s: dict[str, list[float]] = {path: [] for path in PATHS}
     lost = 0
     end_s = time.perf_counter() + seconds
@@ -137,7 +154,12 @@ def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
     return {"rows": rows, "ratio": p50_us["node"] / p50_us["echo"], "lost": lost}
 
 
-def _await(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the process of a path answers.
+
+    Raises:
+        RuntimeError: The process ended or does not answer.
+    """
     end_s = time.perf_counter() + START_S
     while prober.latency_s(path, 0.1) is None:
         if process.poll() is not None:
@@ -146,12 +168,13 @@ def _await(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None
             raise RuntimeError(f"the {path} did not answer within {START_S:.0f} s")
 
 
-def _nameless(model: Model) -> Model:
-    """The model without its task, whose channels this wiring does not have."""
-    return Model(model.kind, model.sizes, model.arrays, {}, model.trained)
+def _drop_task(model: Model) -> Model:
+    """Return the model without its task, whose channels differ from those of this wiring."""
+    return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
-def _wiring(model: Model) -> dict[str, Any]:
+def _make_wiring(model: Model) -> dict[str, Any]:
+    """Return the content of a wiring YAML for the node under test."""
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"
     return {
@@ -177,7 +200,8 @@ def _wiring(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the end of the block."""
     process = subprocess.Popen(bound(command), start_new_session=True)
     try:
         yield process
@@ -191,7 +215,7 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> int:
-    """The echo as a process: `python -m an_control.bench.latency`."""
+    """Run the echo as a process: `python -m an_control.bench.latency`."""
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))

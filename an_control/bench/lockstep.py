@@ -1,6 +1,7 @@
-"""How fast lockstep is: the simulator here, and in a second process a stub or the real policy.
+"""Measure steps per second in lockstep, with the simulator here and a node in a second process.
 
-The stub does what any policy node must at least do: take all messages of a step, answer once.
+That node is the policy node, or a stub that does the least any policy node must do: receive all
+messages of a step and answer once.
 """
 
 from __future__ import annotations
@@ -23,13 +24,26 @@ from an_control.system.share import share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, ros_node, signals
+from an_control_sim.process import (
+    RELIABLE,
+    SLICE_S,
+    catch_signals,
+    make_events_executor,
+    ros_context,
+    ros_node,
+)
 
 
 class EchoNode(QuietNode):
-    """Answers every step of a simulation with commands of 0, under the name of the policy node."""
+    """Node that answers every step of a simulation with commands of 0.
+
+    Args:
+        simulation: The simulation whose messages it answers.
+        name: Name of the node, by default that of a policy node.
+        **node_options: Passed to rclpy's Node.
+    """
 
     def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
         super().__init__(name, **node_options)
@@ -58,11 +72,11 @@ class EchoNode(QuietNode):
             self._heard.add(topic)
             if self._heard == self._sources:
                 self._heard.clear()
-                self._reply()
+                self._send_replies()
 
         return listen
 
-    def _reply(self) -> None:
+    def _send_replies(self) -> None:
         for reply, zeros, publisher in zip(
             self._replies, self._zeros, self._publishers_of_replies, strict=True
         ):
@@ -75,19 +89,27 @@ class EchoNode(QuietNode):
         return response
 
 
-def lockstep_benchmark(
+def measure_lockstep(
     simulation: str | Path | None = None,
     *,
     steps: int = 3000,
     policy_command: Sequence[str] | None = None,
     start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
-    """Steps per second in lockstep with a node in another process, and where the time goes.
+    """Measure steps per second in lockstep with a node in another process, and where the time goes.
 
-    policy_command starts the node `policy`; None starts the stub. Gives steps_per_s, the shares
-    of one step in microseconds (environment_us and messages_us measured here without ROS;
-    latency_p50_us and latency_p99_us from publishing to the command) and the count of timeouts.
-    Needs rclpy not initialised by the caller.
+    rclpy must not be initialised yet.
+
+    Args:
+        simulation: Path of a simulation YAML; by default the Ant's.
+        steps: Number of steps.
+        policy_command: Command line that starts the node `policy`; None starts the stub.
+        start_timeout_s: Seconds to wait for that node.
+
+    Returns:
+        "steps_per_s"; parts of one step in microseconds: "environment_us" and "messages_us",
+        measured here without ROS, and "latency_p50_us" and "latency_p99_us", from publishing to the
+        command; and the number of "timeouts".
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
@@ -97,7 +119,7 @@ def lockstep_benchmark(
         try:
             bridge = Bridge(
                 simulator,
-                Robot(load_simulation(path)),
+                SimulatedRobot(load_simulation(path)),
                 start_timeout_s=start_timeout_s,
             )
             try:
@@ -114,15 +136,16 @@ def lockstep_benchmark(
 
 
 def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
+    """Run the steps and return the figures of `measure_lockstep`."""
     bridge.start()
     bridge.reset(0, 0)
     robot = bridge.robot
     for _ in range(steps // 10):
-        _advance(bridge, bridge.step)
+        _step_or_reset(bridge, bridge.step)
     bridge.latency_s.clear()
     timeouts, begin_s = bridge.timeouts, time.perf_counter()
     for _ in range(steps):
-        _advance(bridge, bridge.step)
+        _step_or_reset(bridge, bridge.step)
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
@@ -134,20 +157,21 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
-        "environment_us": _cost_us(lambda: _advance(bridge, idle)),
-        "messages_us": _cost_us(lambda: robot.fill(1)),
+        "environment_us": _measure_cost_us(lambda: _step_or_reset(bridge, idle)),
+        "messages_us": _measure_cost_us(lambda: robot.fill(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 
 
-def _advance(bridge: Bridge, step: Callable[[], None]) -> None:
-    """One step, in a new episode where the last one is over."""
+def _step_or_reset(bridge: Bridge, step: Callable[[], None]) -> None:
+    """Make one step, in a new episode if the last one has ended."""
     if bridge.robot.over:
         bridge.robot.reset(0)
     step()
 
 
-def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
+def _measure_cost_us(call: Callable[[], None], times: int = 1000) -> float:
+    """Return the mean duration of a call in microseconds."""
     begin_s = time.perf_counter()
     for _ in range(times):
         call()
@@ -155,9 +179,9 @@ def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 
 def main() -> int:
-    """The stub as a process of its own: `python -m an_control.bench.lockstep SIMULATION`."""
-    with signals() as stopped, ros():
-        executor = new_executor(rclpy.get_default_context())
+    """Run the stub as a process: `python -m an_control.bench.lockstep SIMULATION`."""
+    with catch_signals() as stopped, ros_context():
+        executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))
         while not stopped():
             executor.spin_once(timeout_sec=SLICE_S)

@@ -1,4 +1,4 @@
-"""What the identity monitor costs a tick, measured where it watches: in the model's own task."""
+"""Measure how much longer the monitor makes a tick, in the model's own task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from an_control.policy import Model
 EVERY = 100
 STEPS = 1000
 IMPOSSIBLE_TICKS = 500
-"""Ticks after each episode whose readings no assignment explains."""
+"""Number of ticks after each episode with readings that no assignment explains."""
 QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
     "nothing happens",
     "signals move",
@@ -24,18 +24,29 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 )
 
 
-def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> list[dict[str, Any]]:
-    """Return a row for each engine and kind of tick: how much longer a monitored tick takes, in us.
+def measure_monitor(
+    model: Model, engines: list[EngineName], seconds: float
+) -> list[dict[str, Any]]:
+    """Return how much longer a monitored tick takes, for each engine and kind of tick.
 
-    All signals move every 100 steps. After each episode every channel reads for a while what it
-    read at some tick of the episode, each channel at another one: that is never explained. A kind
-    of which there was no tick has None. At least one episode is played.
+    All signals are permuted every 100 steps. After each episode every channel repeats readings of
+    that episode, each channel from another tick, so that no assignment explains them. At least one
+    episode is played.
+
+    Args:
+        model: A model with a monitor.
+        engines: The engines to measure.
+        seconds: Duration for each engine.
+
+    Returns:
+        Rows with the median, the 99th percentile and the maximum in microseconds; None if there was
+        no such tick.
     """
-    return [row for engine in engines for row in _rows(model, engine, seconds)]
+    return [row for engine in engines for row in _measure_engine(model, engine, seconds)]
 
 
-def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
-    from an_control_sim.gym.environments import environment_of, make_environment
+def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
+    from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
     alone = make_policy(model, "off", engine=engine)
@@ -53,7 +64,7 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
         return action
 
     units = Units.of_task(model.task)
-    with closing(make_environment(environment_of(str(model.task["name"])), units)) as env:
+    with closing(make_environment(find_environment_id(model.task.name), units)) as env:
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
         while not any(taken.values()) or time.perf_counter_ns() < end_ns:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
@@ -72,10 +83,13 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
                     break
             for readings in rng.permuted(rng.choice(seen, IMPOSSIBLE_TICKS), axis=0):
                 tick(readings, readings, IMPOSSIBLE)
-    return [{"engine": engine, "tick": kind, **_figures(costs)} for kind, costs in taken.items()]
+    return [
+        {"engine": engine, "tick": kind, **_summarise_costs(costs)} for kind, costs in taken.items()
+    ]
 
 
-def _figures(costs_ns: list[int]) -> dict[str, float | None]:
+def _summarise_costs(costs_ns: list[int]) -> dict[str, float | None]:
+    """Return the median, 99th percentile and maximum in microseconds of costs in nanoseconds."""
     if not costs_ns:
         return {"p50_us": None, "p99_us": None, "max_us": None}
     p50, p99, longest = (float(np.percentile(costs_ns, share)) / 1e3 for share in (50, 99, 100))

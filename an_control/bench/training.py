@@ -1,4 +1,4 @@
-"""How fast training plays episodes here: the engines beside a rollout as the authors wrote it."""
+"""Measure how fast training plays episodes, beside a rollout as the paper's authors wrote it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,43 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.import_authors import positional_table
 from an_control.learning.rollout.compiled.engine import FusedEngine
-from an_control.learning.rollout.engine import NOTHING, Engine, Start, training_starts
-from an_control.learning.rollout.processes import Dask, Processes
+from an_control.learning.rollout.engine import (
+    NO_DISTURBANCE,
+    EpisodeStart,
+    RolloutEngine,
+    draw_training_starts,
+)
+from an_control.learning.rollout.processes import DaskEngine, ProcessEngine
 from an_control.load import make_policy
 from an_control.policy import Model, read_model
 from an_control.system.share import share_path
 from an_control_sim.envs.tasks import CARTPOLE_TASK
-from an_control_sim.gym.environments import describe, environment_of, make_environment
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
 EPISODES = 10
-"""Of a rollout tick by tick."""
+"""Number of episodes of a rollout tick by tick."""
 SHIPPED = "models/cartpole.safetensors"
 NOISE = 0.02
-"""The population's standard deviation about the shipped policy, as in its training."""
+"""Standard deviation of the population around the shipped policy, as in its training."""
 
 
-def training_benchmark(seconds: float) -> dict[str, Any]:
-    """Rows of steps a second, each rate the median over about `seconds`; and what they come to."""
-    env = make_environment(environment_of("cartpole"))
+def measure_training(seconds: float) -> dict[str, Any]:
+    """Measure the steps per second of each way to play rollouts of CartPole.
+
+    Args:
+        seconds: Duration of each measurement; its median rate counts.
+
+    Returns:
+        "rows" with the rates, the settings, and the ratios of the compiled rollouts to the others.
+    """
+    env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
     rows: list[dict[str, Any]] = []
-    people, starts = _population(), training_starts(np.random.default_rng(0), ROLLOUTS)
+    people, starts = _make_population(), draw_training_starts(np.random.default_rng(0), ROLLOUTS)
     model = people[0]
 
     def row(engine: str, rate: float) -> float:
@@ -46,30 +58,34 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
     for threads in (1, 2):
         engine = FusedEngine(inner.batch, inner.channels, 1, threads)
         fused[threads] = row(
-            f"fused, {threads} thread{'s'[: threads - 1]}", _rate(engine, people, starts, seconds)
+            f"fused, {threads} thread{'s'[: threads - 1]}",
+            _measure_rate(engine, people, starts, seconds),
         )
         if threads == 1:
             row(
                 "fused, a second of one core's time",
-                _rate(engine, people, starts, seconds, time.process_time),
+                _measure_rate(engine, people, starts, seconds, time.process_time),
             )
         engine.close()
-    policy, what = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NOTHING)
+    policy, what = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NO_DISTURBANCE)
     tick = row(
         "tick by tick, our compiled policy",
-        median_rate(lambda: sum(result.steps for result in evaluate(policy, *what)), seconds),
+        measure_median_rate(
+            lambda: sum(result.steps for result in play_episodes(policy, *what)), seconds
+        ),
     )
     authors = None
     if importlib.util.find_spec("torch") is not None:
-        play = _as_the_authors(model)
+        play = _make_authors_rollout(model)
         play(env)
         authors = row(
-            "tick by tick, torch modules as the authors'", median_rate(lambda: play(env), seconds)
+            "tick by tick, torch modules as the authors'",
+            measure_median_rate(lambda: play(env), seconds),
         )
     env.close()
     evojax = None
     if importlib.util.find_spec("evojax") is not None:
-        evojax = row("EvoJAX, all cores", _evojax_rate(seconds))
+        evojax = row("EvoJAX, all cores", _measure_evojax_rate(seconds))
     return {
         "rows": rows,
         "model": str(share_path(SHIPPED)),
@@ -81,28 +97,36 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
     }
 
 
-def workers_benchmark(task: str, seconds: float) -> dict[str, Any]:
-    """Rates of one and of two workers, processes and Dask, and whether their numbers agree."""
-    environment = environment_of(task)
+def measure_workers(task: str, seconds: float) -> dict[str, Any]:
+    """Measure one and two workers, in processes and with Dask.
+
+    Args:
+        task: A task known by name, or a gymnasium id.
+        seconds: Duration of each measurement.
+
+    Returns:
+        "rows" with the rates and their ratios, and "same_numbers": whether all returns are equal.
+    """
+    environment = find_environment_id(task)
     env = make_environment(environment)
-    described = describe(env, task, environment)
+    described = describe_task(env, task, environment)
     env.close()
-    channels, actions = described["channels"], len(described["actuators"])
+    channels, actions = described.channels, len(described.actuators)
     form, rng = Authors(actions, 16), np.random.default_rng(0)
     people = [form.model(rng.normal(0.0, 0.3, form.size), described, {}) for _ in range(16)]
-    starts, rows, numbers = training_starts(rng, 4), [], []
+    starts, rows, numbers = draw_training_starts(rng, 4), [], []
     for name in ("processes", "dask"):
         if name == "dask" and importlib.util.find_spec("distributed") is None:
             continue
         rates: list[float] = []
         for workers in (1, 2):
-            engine: Engine = (
-                Processes(environment, channels, workers)
+            engine: RolloutEngine = (
+                ProcessEngine(environment, channels, workers)
                 if name == "processes"
-                else (Dask(environment, channels, None, workers))
+                else (DaskEngine(environment, channels, None, workers))
             )
             numbers.append(engine.play(people, starts).returns)
-            rates.append(_rate(engine, people, starts, seconds))
+            rates.append(_measure_rate(engine, people, starts, seconds))
             engine.close()
         rows.append(
             {"engine": name, "one": rates[0], "two": rates[1], "ratio": rates[1] / rates[0]}
@@ -111,8 +135,8 @@ def workers_benchmark(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "rows": rows, "same_numbers": same}
 
 
-def _population() -> list[Model]:
-    """The shipped policy and candidates about it."""
+def _make_population() -> list[Model]:
+    """Return the shipped policy and random variations of it."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.vector(read_model(share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
@@ -120,21 +144,28 @@ def _population() -> list[Model]:
     return [form.model(vector, CARTPOLE_TASK, {}) for vector in vectors]
 
 
-def _rate(
-    engine: Engine,
+def _measure_rate(
+    engine: RolloutEngine,
     people: Sequence[Model],
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
+    """Return the steps per second of an engine."""
     engine.play(people[:2], starts[:2])
-    return median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
+    return measure_median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
 
 
-def median_rate(
+def measure_median_rate(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """The median of the rates, by `clock`, of calls that each return how many steps they played."""
+    """Return the median rate in steps per second of several calls.
+
+    Args:
+        play: Plays and returns the number of steps.
+        seconds: Total duration of the calls.
+        clock: Clock in seconds.
+    """
     rates: list[float] = []
     end = time.perf_counter() + seconds
     while not rates or time.perf_counter() < end:
@@ -144,10 +175,10 @@ def median_rate(
     return statistics.median(rates)
 
 
-def _evojax_rate(seconds: float) -> float:
-    """EvoJAX's own task, policy and rollout, of the same population and episodes.
+def _measure_evojax_rate(seconds: float) -> float:
+    """Return the steps per second of EvoJAX's task, policy and rollout, with the same population.
 
-    It computes all steps of all episodes, also behind their ends; they all count here.
+    It computes all steps of all episodes, also after their ends; they all count here.
     """
     import logging
 
@@ -176,14 +207,14 @@ def _evojax_rate(seconds: float) -> float:
         return POPULATION * ROLLOUTS * task.max_steps
 
     play()
-    return median_rate(play, seconds)
+    return measure_median_rate(play, seconds)
 
 
-def _as_the_authors(model: Model) -> Callable[[Any], int]:
-    """Plays `EPISODES` episodes with the policy as the authors' torch modules; returns its steps.
+def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
+    """Return a function that plays `EPISODES` episodes with the authors' torch modules.
 
-    As in theirs (Tang & Ha 2021) a tick goes through modules, and queries and keys are projected
-    again for each.
+    As in their code (Tang & Ha 2021), a tick runs torch modules, and projects queries and keys
+    again. The function returns the number of steps.
     """
     import torch
     from torch import nn

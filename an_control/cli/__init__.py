@@ -1,7 +1,8 @@
-"""The command line: ``an-control VERB``, one module a verb, imported only when it is called.
+"""The command line ``an-control VERB``: one module a verb, imported only when it is called.
 
-A verb's module defines a dataclass ``Verb``: its fields are the arguments (tyro), its docstring
-the help, its ``run()`` the work, returning the exit status: 0 done, 1 failed, 2 bad input.
+The module of a verb defines a dataclass, such as ``SimCommand``, which `an_control.cli.verbs`
+finds: its fields are the arguments (tyro), its docstring is the help text, and its ``run()`` does
+the work and returns the exit status: 0 done, 1 failed, 2 bad input.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, WorkError, check_outputs
-from an_control.cli.help import SHELLS, VERBS, parse, unknown, usage
+from an_control.cli.help import SHELLS, VERBS, parse, unknown_verb, usage
 from an_control.cli.verbs import completion, verb_class
-from an_control.learning.runs.progress import RunStopped
+from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure
@@ -28,15 +29,25 @@ from an_control.wiring import WiringError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status."""
+    """Run one verb and return the exit status.
+
+    Args:
+        arguments: the verb and its arguments; None: those of the command line.
+    """
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
         return run_verb(lambda: verb_class(first), f"an-control {first}", rest)
-    return _reported("an-control", lambda: _about(first, rest))
+    return _run_reporting_errors("an-control", lambda: _answer_without_verb(first, rest))
 
 
 def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
-    """Run the verb that `verb` gives, a dataclass as described above; returns the exit status."""
+    """Run a verb and return the exit status.
+
+    Args:
+        verb: returns the verb's dataclass.
+        prog: the name of the program in messages, such as ``an-control sim``.
+        arguments: the arguments of the verb.
+    """
 
     def say(text: str) -> None:
         print(f"{prog}: {text}", file=sys.stderr)
@@ -49,11 +60,11 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
             sys.stdout.flush()
         return status
 
-    return _reported(prog, run)
+    return _run_reporting_errors(prog, run)
 
 
-def _about(first: str, rest: Sequence[str]) -> int:
-    """What `an-control` answers without a verb."""
+def _answer_without_verb(first: str, rest: Sequence[str]) -> int:
+    """Answer a call of `an-control` without a verb; return the exit status."""
     if first in ("-h", "--help"):
         print(usage())
     elif first == "--version":
@@ -63,13 +74,13 @@ def _about(first: str, rest: Sequence[str]) -> int:
             raise InputError(f"--completion {' '.join(rest)}: must be {', '.join(SHELLS)}")
         completion(rest[0])
     else:
-        print(f"an-control: {unknown(first)}" if first else usage(), file=sys.stderr)
+        print(f"an-control: {unknown_verb(first)}" if first else usage(), file=sys.stderr)
         return 2
     return 0
 
 
-def _reported(prog: str, work: Callable[[], int]) -> int:
-    """The exit status of `work`; what ends it is said in one line."""
+def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
+    """Run `work` and return its exit status; print the error that ends it in one line."""
     try:
         with OUTPUT.reported():
             try:
@@ -82,19 +93,22 @@ def _reported(prog: str, work: Callable[[], int]) -> int:
     except (WorkError, WriteError, EnvironmentFailure) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-    except RunStopped:
+    except RunStoppedError:
         return INTERRUPTED
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _close_unread_output():
             raise
         return 128 + signal.SIGPIPE
 
 
-def _nobody_reads() -> bool:
-    """Whether standard output is a pipe whose reader has gone, as `| head` does; then close it."""
+def _close_unread_output() -> bool:
+    """Return whether standard output is a pipe whose reader has gone, and close it if so.
+
+    The reader may be a program such as `head` that has ended.
+    """
     try:
         output = sys.stdout.fileno()
     except (OSError, ValueError):

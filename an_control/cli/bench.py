@@ -1,4 +1,4 @@
-"""``an-control bench inference|parts|monitor|ros|ant|training``."""
+"""The verb ``an-control bench inference|parts|monitor|ros|ant|training``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from an_control.bench.inference import CHANNELS, linearity, one_core_rows
-from an_control.cli.common import InputError, OutputFile, need, option, write_json
+from an_control.bench.inference import CHANNELS, compute_linearity, measure_on_one_core
+from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.system.share import share_path
@@ -52,7 +52,8 @@ LOCKSTEP_COLUMNS = {
     "timeouts": "timeouts",
 }
 RANDOM = "random"
-"""In place of a model's file, where weights of the size of the authors' policies are measured."""
+"""Stands for a model file where random weights of the size of the authors' policies are
+measured."""
 ANT_ACTIONS = 8
 READS = {
     "inference": ("model", "seconds"),
@@ -62,11 +63,11 @@ READS = {
     "ant": ("seconds",),
     "training": ("seconds",),
 }
-"""The options of each benchmark, beside --json."""
+"""The options that each benchmark uses, beside --json."""
 
 
 @dataclass(frozen=True)
-class Verb:
+class BenchCommand:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
@@ -87,6 +88,7 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Measure, print the tables and return the exit status."""
         if not 0.0 < self.seconds <= 600.0:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
         self._check_options()
@@ -115,32 +117,33 @@ class Verb:
         return 0
 
     def _check_options(self) -> None:
-        """InputError for an option that this benchmark would not read."""
+        """Raise InputError for an option that this benchmark does not use."""
         reads = *READS[self.what], "json"
         for one in fields(self)[1:]:
             if one.name not in reads and (value := getattr(self, one.name)) != one.default:
-                allowed = ", ".join(map(option, reads))
+                allowed = ", ".join(map(format_flag, reads))
                 raise InputError(
-                    f"{option(one.name)} {value}: not for bench {self.what} (allowed: {allowed})"
+                    f"{format_flag(one.name)} {value}: not for bench {self.what}"
+                    f" (allowed: {allowed})"
                 )
 
     def _inference(self) -> dict[str, Any]:
-        rows = list(one_core_rows(self.model, self.seconds))
+        rows = list(measure_on_one_core(self.model, self.seconds))
         _show("a tick on one core, us", INFERENCE_COLUMNS, rows)
-        ratios = linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
+        ratios = compute_linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
         _show_linearity(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _parts(self) -> dict[str, Any]:
-        rows = list(one_core_rows(None, self.seconds, parts=True))
+        rows = list(measure_on_one_core(None, self.seconds, parts=True))
         _show("a tick on one core, us", PARTS_COLUMNS, rows)
-        ratios = linearity(rows, by="parts")
+        ratios = compute_linearity(rows, by="parts")
         _show_linearity(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _monitor(self) -> dict[str, Any]:
-        need("sim", "gymnasium")
-        from an_control.bench.monitor import monitor_rows
+        require_packages("sim", "gymnasium")
+        from an_control.bench.monitor import measure_monitor
 
         path = self.model or share_path("models/ant.safetensors")
         model = read_model(path)
@@ -151,13 +154,13 @@ class Verb:
         engines: list[EngineName] = ["numpy"]
         if importlib.util.find_spec("numba") is not None:
             engines.append("numba")
-        rows = monitor_rows(model, engines, self.seconds)
+        rows = measure_monitor(model, engines, self.seconds)
         _show("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
         return {"model": str(path), "rows": rows}
 
     def _ros(self) -> dict[str, Any]:
-        need("ros", "rclpy")
-        from an_control.bench.latency import measure_latency, policy_command
+        require_packages("ros", "rclpy")
+        from an_control.bench.latency import make_policy_command, measure_latency
 
         latency = measure_latency(self.model, self.seconds)
         latency["model"] = str(self.model or RANDOM)
@@ -166,25 +169,25 @@ class Verb:
         if importlib.util.find_spec("pybullet") is None:
             print("lockstep: not measured, needs pybullet (pip install 'an_control[sim]')")
             return {"latency": latency}
-        from an_control.bench.lockstep import lockstep_benchmark
+        from an_control.bench.lockstep import measure_lockstep
 
         steps = max(round(500 * self.seconds), 20)
         model = self.model or share_path("models/ant.safetensors")
         lockstep = []
         for name, used, process in (
-            ("policy", str(model), policy_command(share_path("config/ant.yaml"), model)),
+            ("policy", str(model), make_policy_command(share_path("config/ant.yaml"), model)),
             ("stub", None, None),
         ):
-            figures = lockstep_benchmark(steps=steps, policy_command=process)
+            figures = measure_lockstep(steps=steps, policy_command=process)
             lockstep.append({"node": name, "model": used, **figures})
         _show("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
 
     def _ant(self) -> dict[str, Any]:
-        need("sim", "pybullet_envs_gymnasium")
-        from an_control_sim.envs.ant_benchmark import ROUNDS, ant_benchmark
+        require_packages("sim", "pybullet_envs_gymnasium")
+        from an_control_sim.envs.ant_benchmark import ROUNDS, measure_ant
 
-        result = ant_benchmark(steps=max(round(2000 * self.seconds / ROUNDS), 10))
+        result = measure_ant(steps=max(round(2000 * self.seconds / ROUNDS), 10))
         rows = [
             {"environment": "an_control/Ant-v0", "steps_per_s": result["ant_steps_per_s"]},
             {"environment": "AntBulletEnv", "steps_per_s": result["package_steps_per_s"]},
@@ -194,10 +197,10 @@ class Verb:
         return result
 
     def _training(self) -> dict[str, Any]:
-        need("train", "cma")
-        from an_control.bench.training import training_benchmark, workers_benchmark
+        require_packages("train", "cma")
+        from an_control.bench.training import measure_training, measure_workers
 
-        result = training_benchmark(self.seconds)
+        result = measure_training(self.seconds)
         _show(
             "CartPole, 256 x 16 episodes",
             {"engine": "engine", "steps_per_s": "steps/s"},
@@ -213,7 +216,7 @@ class Verb:
             else:
                 print(f"fused: {result[name]:.3g} times {what}")
         task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
-        workers = workers_benchmark(task, self.seconds)
+        workers = measure_workers(task, self.seconds)
         columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}
         _show(f"{task}, steps/s of worker processes", columns, workers["rows"])
         print(f"the same numbers from all of them: {workers['same_numbers']}")
@@ -225,11 +228,11 @@ def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(_cell(row[key]) for key in columns))
+        table.add_row(*(_cell_text(row[key]) for key in columns))
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

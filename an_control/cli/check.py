@@ -1,4 +1,4 @@
-"""``an-control check WIRING``: does it fit the model, and the robot that runs?"""
+"""The verb ``an-control check WIRING``: compares a wiring with a model and a running robot."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import InputError, OutputFile, require_packages, write_json
 from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
-    actuators_of,
+    actuator_names,
     command_differences,
     compare_channels,
-    listed,
-    notes,
+    describe_differences,
+    join_names,
     unread_sources,
 )
-from an_control.load import monitor_of, monitor_warning
+from an_control.load import monitor_warning, resolve_monitor
 from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import Model, OrderedSizes, read_model
 from an_control.system.files import read_regular
@@ -34,28 +34,29 @@ from an_control.wiring import (
     command_messages,
     load_wiring,
 )
-from an_control.wiring.draft import undecided
+from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.listen import Listened
 
 FACTOR = 3.0
-"""A channel that reads so many times as much as in training may come in another unit."""
+"""A channel that reads more than this many times as much as in training may have another unit."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
 NEAR = 2.0
-"""A unit is named where the factor is within this factor of the unit's."""
+"""A unit is suggested if the ratio of the readings is within this factor of the unit's."""
 WHERE = ("source", "topic", "type", "publishers", "qos")
 ARRIVED = ("source", "messages", "rate_hz", "longest_gap_s", "max_age_s", "stamp_to_arrival_s")
-"""The two tables of the sources: all in one would be too wide for a window."""
+"""The columns of the second table of the sources; one table of all would be too wide for a
+window."""
 RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high")}
-"""By column the two ends that its cells show."""
+"""By column the keys of the two ends that its cells show."""
 WIDE = 200
-"""Columns of the tables where there is no window, as in a file or a pipe."""
+"""The width of the tables in columns if the output is no terminal."""
 
 
 @dataclass
 class Findings:
-    """What a check has found; any problem makes the exit status 1."""
+    """The findings of a check; any problem makes the exit status 1."""
 
     channels: list[dict[str, Any]] = field(default_factory=list)
     actuators: list[dict[str, Any]] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Verb:
+class CheckCommand:
     """Compare a wiring with a model, and with the robot that runs.
 
     Prints tables of the channels, the actuators and, with --live, the sources. What a draft leaves
@@ -87,18 +88,19 @@ class Verb:
     """Also write what was found here as JSON."""
 
     def run(self) -> int:
+        """Check, print the findings and return the exit status."""
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         if self.namespace and not self.live:
             raise InputError("--namespace: only with --live")
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
         found = Findings()
         found.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
-            for line, words in undecided(read_regular(self.wiring).decode())
+            for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
         found.notes += unread_sources(wiring).values()
         if model is None:
@@ -116,7 +118,7 @@ class Verb:
         return 1 if found.problems else 0
 
     def _command_problems(self, wiring: Wiring) -> list[str]:
-        """Why the node would refuse the command's messages, whatever the model."""
+        """Return why the node would refuse the command's messages, whatever the model."""
         try:
             command_messages(wiring.command, str(self.wiring))
         except WiringError as error:
@@ -126,7 +128,7 @@ class Verb:
     def _check_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, found: Findings
     ) -> None:
-        """Why the node would refuse the two, and what it would say of their names."""
+        """Add why the node would refuse wiring and model, and its notes on their names."""
         try:
             controller = Controller(str(self.wiring), str(self.model), "numpy")
         except WiringError as error:
@@ -140,8 +142,8 @@ class Verb:
         if warning := monitor_warning(model, None):
             found.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
-        watched = monitor_of(model, None) != "off"
-        found.problems += notes(names, str(self.model), watched=watched)
+        watched = resolve_monitor(model, None) != "off"
+        found.problems += describe_differences(names, str(self.model), watched=watched)
 
     def _listen(self, wiring: Wiring) -> Listened:
         from an_control.commissioning.listen import listen
@@ -161,8 +163,8 @@ def _list_channels(
     heard: Listened | None,
     found: Findings,
 ) -> None:
-    """All channels of the wiring and the model, with what they read where the robot was heard."""
-    trained = () if model is None else model.task.get("channels", ())
+    """Add a row for each channel of wiring and model, with its readings if the robot was heard."""
+    trained = () if model is None else model.task.channels
     ranges = {} if model is None else trained_ranges(model)
     seen = {} if heard is None else heard.ranges
     configs = {one.id: one for one in wiring.channels}
@@ -181,17 +183,17 @@ def _list_channels(
         if id_ in lacking:
             row["model"] = "not wired"
         if heard is not None:
-            row |= _read(id_, heard, ranges, found)
+            row |= _channel_row(id_, heard, ranges, found)
         found.channels.append(row)
     if heard is not None:
         for reason, missing in heard.missing.items():
-            found.problems.append(f"missing at the end: {listed(missing)}: {reason}")
+            found.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
 
 
-def _read(
+def _channel_row(
     id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
 ) -> dict[str, Any]:
-    """What a channel read, and what the model has seen of it."""
+    """Return the readings of a channel and its range in training; add problems with them."""
     one = heard.ranges.get(id_)
     if one is None:
         return {"present": 0.0, "low": None, "high": None}
@@ -219,9 +221,9 @@ def _read(
 
 
 def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found: Findings) -> None:
-    """The actuators in the wiring's order, and the action that each one gets."""
+    """Add a row for each actuator of the wiring, with the action that it gets."""
     places: list[int] | None = list(range(len(wiring.command.names)))
-    trained = () if model is None else actuators_of(model)
+    trained = () if model is None else actuator_names(model)
     if model is not None:
         try:
             order = ActionOrder(wiring, model_path, model)
@@ -285,7 +287,7 @@ def _show(found: Findings) -> None:
 
 
 def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
-    """A row with both ends of a range in one cell."""
+    """Return a row with both ends of a range in one cell."""
     ends = [end for pair in RANGES.values() for end in pair]
     row = {key: value for key, value in channel.items() if key not in ends}
     for name, (low, high) in RANGES.items():
@@ -295,19 +297,19 @@ def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Where the window is narrow, long names are folded, and nothing is cut."""
+    """Return a table; in a narrow window long names are folded, and nothing is cut."""
     table = Table(title=title, title_justify="left", box=SIMPLE)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:
         numbers = column in RANGES or any(isinstance(row.get(column), float) for row in rows)
-        least = max(len(_cell(row.get(column))) for row in rows) if numbers else None
+        least = max(len(_cell_text(row.get(column))) for row in rows) if numbers else None
         table.add_column(column.replace("_", " "), overflow="fold", min_width=least)
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(_cell_text(row.get(column)) for column in columns))
     return table
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else escape(str(value))

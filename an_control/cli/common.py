@@ -1,4 +1,4 @@
-"""What the verbs share: bad input, packages that are missing, and where a result may be written."""
+"""Code that the verbs share: errors, missing packages, and checks of output paths."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from an_control.learning.command_line import option
+from an_control.learning.command_line import format_flag
 from an_control.system.files import WriteError, write_whole
 from an_control.system.ros_source import ros_problem
 
 
 class InputError(ValueError):
-    """Bad input to a verb: ends it with exit status 2 and this one line."""
+    """Bad input to a verb; ends it with exit status 2 and prints the text in one line."""
 
 
 class WorkError(RuntimeError):
-    """Work that cannot be done: ends a verb with exit status 1 and this one line."""
+    """Work that cannot be done; ends a verb with exit status 1 and prints the text in one line."""
 
 
 class Output(Enum):
-    """What a verb writes at the path that an option gives."""
+    """The kind of output that a verb writes at the path of an option."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -37,8 +37,13 @@ OutputFile = Annotated[Path, Output.FILE]
 OutputFolder = Annotated[Path, Output.FOLDER]
 
 
-def need(extra: str, *packages: str) -> None:
-    """Raise InputError if one of these packages is not installed or ROS 2 cannot be used."""
+def require_packages(extra: str, *packages: str) -> None:
+    """Raise InputError if one of these packages is not installed or ROS 2 cannot be used.
+
+    Args:
+        extra: the extra of an_control that installs the packages, such as ``sim``.
+        packages: the names of the packages.
+    """
     for package in packages:
         if importlib.util.find_spec(package) is None:
             source = "source ROS 2, or " if extra == "ros" else ""
@@ -48,9 +53,10 @@ def need(extra: str, *packages: str) -> None:
 
 
 def check_outputs(verb: Any) -> None:
-    """InputError naming option and path where a verb's result could not be written.
+    """Raise InputError naming option and path if a result of the verb could not be written.
 
-    For the fields of type `OutputFile` and `OutputFolder`; before the work, which may take hours.
+    Checks the fields of type `OutputFile` and `OutputFolder`. Call it before the work, which may
+    take hours.
     """
     hints = get_type_hints(type(verb), include_extras=True)
     for field in fields(verb):
@@ -59,11 +65,11 @@ def check_outputs(verb: Any) -> None:
         if kind is None or path is None:
             continue
         if problem := file_problem(path) if kind is Output.FILE else _folder_problem(path):
-            raise InputError(f"{option(field.name)} {path}: {problem}")
+            raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
 def outputs_in(hint: Any) -> Iterator[Output]:
-    """Each `Output` in a type such as `Annotated[Path, Output.FILE] | None`."""
+    """Yield each `Output` in a type such as ``Annotated[Path, Output.FILE] | None``."""
     for part in get_args(hint):
         if isinstance(part, Output):
             yield part
@@ -72,7 +78,7 @@ def outputs_in(hint: Any) -> Iterator[Output]:
 
 
 def file_problem(path: Path) -> str:
-    """Why no file can be written here, empty where it can."""
+    """Return why no file can be written here, or ""."""
     if path.is_dir():
         return "is a folder, must be a file"
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
@@ -82,7 +88,7 @@ def file_problem(path: Path) -> str:
 
 
 def _folder_problem(path: Path) -> str:
-    """Why no folder can be made or filled here, empty where it can."""
+    """Return why no folder can be made or filled here, or ""."""
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
     return _writable(there)
 
@@ -94,9 +100,12 @@ def _writable(folder: Path) -> str:
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a verb's result where ``--json`` asked for it; InputError where that cannot be.
+    """Write a verb's result to the file of ``--json``; do nothing for None.
 
-    Numbers that are not finite, which JSON does not have, become null.
+    Numbers that are not finite, which JSON cannot represent, become null.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     if path is None:
         return
@@ -107,7 +116,7 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None in place of numbers that are not finite."""
+    """Return the value with None in place of numbers that are not finite."""
     if isinstance(value, Mapping):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

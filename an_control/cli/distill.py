@@ -1,4 +1,4 @@
-"""``an-control distill TASK --out RUN``."""
+"""The verb ``an-control distill TASK --out RUN``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Annotated
 
 import tyro
 
-from an_control.cli.common import OutputFile, OutputFolder, need, write_json
-from an_control.cli.help import described, with_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
-from an_control.learning.api.parts import Parts
+from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
+from an_control.cli.help import with_environment_offers, with_help_texts
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
-PartOptions = Annotated[Parts, tyro.conf.arg(name="", constructor=described(Parts))]
+PartOptions = Annotated[
+    PolicyParts, tyro.conf.arg(name="", constructor=with_help_texts(PolicyParts))
+]
 
 
 @dataclass(frozen=True)
-class Verb(DistillOptions):
+class DistillCommand(DistillOptions):
     """Teach a permutation-invariant student what a teacher does.
 
     The same command continues a stopped run.
@@ -26,13 +28,14 @@ class Verb(DistillOptions):
 
     task: tyro.conf.Positional[str]
     out: OutputFolder
-    parts: PartOptions = field(default_factory=Parts)
+    parts: PartOptions = field(default_factory=PolicyParts)
     json: OutputFile | None = None
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
-        need("train", "torch")
-        with RunAtTerminal(ProgressLine(command(self, "distill"))) as terminal:
+        """Train the student, print the model file and return the exit status."""
+        require_packages("train", "torch")
+        with RunAtTerminal(ProgressLine(format_command(self, "distill"))) as terminal:
             result = distill(self, terminal.progress)
         print(result.model)
         made = {"task": self.task, "seed": self.seed, "rounds": result.metrics}
@@ -40,4 +43,6 @@ class Verb(DistillOptions):
         return 0
 
 
-Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "undone", "failed"))
+DistillCommand.__doc__ = with_environment_offers(
+    with_figures(DistillCommand.__doc__, "return", "validation", "undone", "failed")
+)

@@ -1,4 +1,4 @@
-"""The disturbance settings as options of a verb, made from their table, and as words."""
+"""The disturbance settings as options of a verb, made from their table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 
 
 class DisturbanceOptions:
-    """What is done to the readings."""
+    """The disturbances."""
 
     def settings(self) -> DisturbanceSettings:
-        """ValueError names an option's bad value."""
-        return DisturbanceSettings.read(vars(self))
+        """Return the settings; raise ValueError that names an option's bad value."""
+        return DisturbanceSettings.from_values(vars(self))
 
     def plain(self) -> dict[str, Any]:
-        """Return the values as JSON has them: numbers, and texts for shuffles and ranges."""
+        """Return the values for JSON: numbers, and texts for shuffles and ranges."""
         return {one.name: one.plain_value(self.settings()) for one in SETTINGS}
 
 
@@ -46,10 +46,10 @@ _MADE = make_dataclass(
     frozen=True,
 )
 Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_MADE)]
-"""The type of a verb's field that holds an option for each setting."""
+"""The type of a verb's field that becomes an option for each setting."""
 
 
-def defaults(**values: object) -> DisturbanceOptions:
-    """The options as they are where nobody gives them; `values` differ from the table."""
+def default_options(**values: object) -> DisturbanceOptions:
+    """Return the options at their defaults, but for `values`."""
     made: DisturbanceOptions = _MADE(**values)
     return made

@@ -1,4 +1,4 @@
-"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other."""
+"""The verb ``an-control evaluate MODEL``: measures one protocol, or with ``--table`` several."""
 
 from __future__ import annotations
 
@@ -9,30 +9,37 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, need, option, write_json
-from an_control.cli.disturbance import Options, defaults
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    format_flag,
+    require_packages,
+    write_json,
+)
+from an_control.cli.disturbance import Options, default_options
 from an_control.learning.api.evaluation import (
-    FOR_ALL,
+    SHARED_OPTIONS,
     EvaluateOptions,
     EvaluateResult,
-    check_marks,
+    check_table_marks,
     evaluate,
 )
 from an_control.policy import Monitor
 from an_control.system.files import WriteError
 
 if TYPE_CHECKING:
-    from an_control.learning.rollout.episode import Result
-    from an_control.learning.rollout.evaluation_protocol import Protocol
-    from an_control.learning.runs.progress import Progress
+    from an_control.learning.rollout.episode import PlayedEpisode
+    from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+    from an_control.learning.runs.progress import RunProgress
 RESHUFFLE_STEPS = 200
-"""Steps between two reshuffles of an identification."""
-USUAL = defaults(shuffle="reset")
-"""What is done to the readings where nobody says."""
+"""The steps between two reshuffles of an identification."""
+USUAL = default_options(shuffle="reset")
+"""The disturbance options if none are given."""
 
 
 @dataclass(frozen=True)
-class Verb:
+class EvaluateCommand:
     """Measure a model's returns without ROS, its readings rewired as in the simulator.
 
     One protocol is given by options. Several are given to --table as comma-separated words:
@@ -94,9 +101,10 @@ class Verb:
     the rows that a stopped one lacks."""
 
     def run(self) -> int:
-        need("sim", "gymnasium")
+        """Evaluate, print the results and return the exit status."""
+        require_packages("sim", "gymnasium")
         if self.plots is not None:
-            need("train", "matplotlib")
+            require_packages("train", "matplotlib")
         if self.state is not None and not self.table:
             raise InputError(f"--state {self.state}: keeps the rows of a --table")
         try:
@@ -114,69 +122,71 @@ class Verb:
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._check_table()
-        protocols = self.table or (self._described(),)
-        given = {name: getattr(self, name) for name in (*names, *FOR_ALL)}
+        protocols = self.table or (self._protocol(),)
+        given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
-        """InputError for an option that the protocols of --table say for themselves."""
+        """Raise InputError for an option that belongs among the words of --table's protocols."""
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
-        given |= {one.name: getattr(self, one.name) for one in others if self._gives(one)}
+        given |= {one.name: getattr(self, one.name) for one in others if self._is_given(one)}
         if given:
             name, value = next(iter(given.items()))
-            typed = option(name) if value is True else f"{option(name)} {value}"
-            words = self._described()
+            typed = format_flag(name) if value is True else f"{format_flag(name)} {value}"
+            words = self._protocol()
             raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")
 
-    def _described(self) -> Protocol:
-        """The protocol that the options describe."""
-        from an_control.learning.rollout.evaluation_protocol import Protocol
+    def _protocol(self) -> EvaluationProtocol:
+        """Return the protocol that the options describe."""
+        from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
-        return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+        return EvaluationProtocol(
+            self.disturbance.settings(), self.memory, self.until, self.monitor
+        )
 
-    def _gives(self, one: Field[Any]) -> bool:
-        """Whether this option is not at its default."""
+    def _is_given(self, one: Field[Any]) -> bool:
+        """Return whether this option is not at its default."""
         return bool(getattr(self, one.name) != one.default)
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: RunProgress) -> None:
         figures = progress.figures
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
         elif progress.unit == "row" and self.table:
-            print(_line(figures["protocol"], figures["results"]), flush=True)
+            print(_protocol_line(figures["protocol"], figures["results"]), flush=True)
         elif progress.unit == "episode" and not self.table:
             print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
 
     def _show(self, result: EvaluateResult) -> None:
-        from an_control.learning.evaluation.comparison import lines
+        from an_control.learning.evaluation.comparison import format_lines
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
-        about |= {name: getattr(self, name) for name in FOR_ALL}
+        about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
         if self.table:
             print(f"\n{result.table}")
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(lines(row, result.success, result.walk_m)))
+        print("\n".join(format_lines(row, result.success, result.walk_m)))
         described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})
 
     def _identify(self) -> int:
-        need("train", "matplotlib")
+        require_packages("train", "matplotlib")
         from an_control.learning.evaluation.comparison import write_tables
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
         if self.markdown is not None:
-            check_marks(self.markdown, TABLES)
+            check_table_marks(self.markdown, TABLES)
         disturbance = self.disturbance.settings()
         given = [one.name for one in disturbance.changed if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
-        given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
+        given += [one.name for one in fields(self) if one.name in others and self._is_given(one)]
         if given:
-            raise InputError(f"{option(given[0])}: not for --identification")
+            raise InputError(f"{format_flag(given[0])}: not for --identification")
         shuffle = disturbance.shuffle
         if not shuffle.at_reset:
             raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
@@ -197,8 +207,8 @@ class Verb:
         return 0
 
 
-def _line(name: str, results: list[Result]) -> str:
-    """A protocol's mean return, and the moves that a monitor found: where none was, false ones."""
+def _protocol_line(name: str, results: list[PlayedEpisode]) -> str:
+    """Return a line with a protocol's mean return and its numbers of real and detected moves."""
     mean, ticks = (
         sum(one.total for one in results) / len(results),
         sum(one.steps for one in results),

@@ -1,4 +1,4 @@
-"""``an-control export MODEL --onnx F.onnx``."""
+"""The verb ``an-control export MODEL --onnx F.onnx``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, need
+from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.policy import read_model
 from an_control.policy.onnx_export import export_onnx
 from an_control.policy.onnx_file import SUFFIX, is_onnx
@@ -15,7 +15,7 @@ from an_control.system.files import WriteError, write_whole
 
 
 @dataclass(frozen=True)
-class Verb:
+class ExportCommand:
     """Write a policy as an ONNX file, for programs that run these.
 
     The file reads the task's channels in their order and, where the policy has them, the previous
@@ -30,7 +30,8 @@ class Verb:
     """The file to write (.onnx)."""
 
     def run(self) -> int:
-        need("onnx", "onnx")
+        """Write the file and return the exit status."""
+        require_packages("onnx", "onnx")
         if not is_onnx(self.onnx):
             raise InputError(f"--onnx {self.onnx}: must end in {SUFFIX}")
         model = read_model(self.model)
@@ -41,6 +42,6 @@ class Verb:
         except ValueError as error:
             raise InputError(f"{self.model}: {error}") from error
         lost = "" if model.forward is None else "; its monitor stays behind"
-        channels = len(model.task["channels"])
+        channels = len(model.task.channels)
         print(f"{self.onnx}: {channels} channels, {model.sizes.actions} actions{lost}")
         return 0

@@ -1,4 +1,4 @@
-"""What `an-control` says of itself: its verbs, their options, and what an environment may offer."""
+"""Help texts of `an-control`: its verbs, their options, and what an environment may offer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import tyro
 
-Verb = TypeVar("Verb")
+Command = TypeVar("Command")
 ARG = type(tyro.conf.arg())
 GROUPS = {
     "Run": {
@@ -55,11 +55,11 @@ SHELLS = {
     "zsh": "an-control --completion zsh > DIR/_an-control  for a DIR in $fpath",
     "fish": "an-control --completion fish > ~/.config/fish/completions/an-control.fish",
 }
-"""The shells that can complete verbs and options, and how each one learns to."""
+"""The shells that can complete verbs and options, and how to enable that."""
 
 
 def usage() -> str:
-    """The list of verbs."""
+    """Return the list of verbs."""
     width = max(map(len, VERBS))
     lines = ["usage: an-control VERB ...     (an-control VERB --help shows its options)"]
     for group, verbs in GROUPS.items():
@@ -69,8 +69,8 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def unknown(word: str) -> str:
-    """What to say of a word that is no verb: its new name, or the verbs that it resembles."""
+def unknown_verb(word: str) -> str:
+    """Return the error text for a word that is no verb: its new name, or similar verbs."""
     if word in RENAMED:
         return f"{word!r} is now: {RENAMED[word]}"
     near = difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
@@ -78,16 +78,20 @@ def unknown(word: str) -> str:
     return f"unknown verb {word!r}: {hint}"
 
 
-def parse(verb: type[Verb], prog: str, arguments: Sequence[str]) -> Verb:
-    """A verb's dataclass with these arguments; SystemExit where they ask for help or are wrong."""
-    return tyro.cli(described(verb), prog=prog, args=arguments)
+def parse(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
+    """Return the verb's dataclass with these arguments.
+
+    Raises:
+        SystemExit: the arguments ask for help or are wrong.
+    """
+    return tyro.cli(with_help_texts(verb), prog=prog, args=arguments)
 
 
-def described(verb: type[Verb]) -> type[Verb]:
-    """The verb with what tyro needs for a plain help text.
+def with_help_texts(verb: type[Command]) -> type[Command]:
+    """Return a subclass of the verb with what tyro needs for a plain help text.
 
-    An option without a value by default shows no default, and no `None` among its values; its text
-    says what happens then. A flag that is off by default has no opposite.
+    An option whose default stands for "not given" shows no default and no `None` among its values;
+    its text says what happens then. A flag that is off by default has no opposite.
     """
     conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
@@ -113,7 +117,7 @@ def described(verb: type[Verb]) -> type[Verb]:
 
 
 def _is_word(hint: Any) -> bool:
-    """Whether an argument is positional and any word will do."""
+    """Return whether an argument is positional and can be any word."""
     if tyro.conf.Positional not in getattr(hint, "__metadata__", ()):
         return False
     kind = get_args(hint)[0]
@@ -121,7 +125,7 @@ def _is_word(hint: Any) -> bool:
 
 
 def _texts(verb: type) -> dict[str, str]:
-    """The docstrings of a class's fields, each on one line; those of its bases count too."""
+    """Return the docstrings of a class's fields, also inherited ones, each on one line."""
     texts: dict[str, str] = {}
     for base in reversed([one for one in verb.__mro__ if is_dataclass(one)]):
         texts |= _own_texts(base)
@@ -158,11 +162,11 @@ OFFERS = {
     "show": "another background",
     "batch": "compiled physics of many episodes",
 }
-"""Attributes of `env.unwrapped`, all of them optional, and what they are."""
+"""Optional attributes of `env.unwrapped`, and their meaning."""
 
 
-def with_offers(text: str | None) -> str:
-    """Return a command's help with what the environment may offer."""
+def with_environment_offers(text: str | None) -> str:
+    """Return a help text, completed by the attributes that an environment may offer."""
     said = "; ".join(f"{name}: {what}" for name, what in OFFERS.items())
     return (
         f"{(text or '').rstrip()}\n\n    An environment of yours may offer, as attributes: {said}."

@@ -1,4 +1,4 @@
-"""``an-control import-authors NPZ --kind K --out M``."""
+"""The verb ``an-control import-authors NPZ --kind K --out M``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from an_control.system.files import WriteError
 
 
 @dataclass(frozen=True)
-class Verb:
+class ImportAuthorsCommand:
     """Convert the weights of the AttentionNeuron authors to a model file."""
 
     npz: tyro.conf.Positional[Path]
@@ -26,6 +26,7 @@ class Verb:
     """The model file to write (.safetensors)."""
 
     def run(self) -> int:
+        """Convert the weights and return the exit status."""
         model = import_authors(self.npz, self.kind)
         try:
             write_model(self.out, model)

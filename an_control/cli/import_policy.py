@@ -1,4 +1,4 @@
-"""``an-control import POLICY --out F.onnx``."""
+"""The verb ``an-control import POLICY --out F.onnx``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, need
+from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.learning.import_policy import Names, import_policy
 from an_control.policy import read_model
 from an_control.policy.onnx_file import SUFFIX, is_onnx
@@ -16,7 +16,7 @@ from an_control.system.files import WriteError, write_whole
 
 
 @dataclass(frozen=True)
-class Verb:
+class ImportCommand:
     """Convert a policy of Stable-Baselines3 or TorchScript to an ONNX file.
 
     No torch runs on the robot then, and no pickle is read there. An ONNX file needs no conversion:
@@ -35,7 +35,8 @@ class Verb:
     """The file of the VecNormalize that a policy of Stable-Baselines3 learned behind."""
 
     def run(self) -> int:
-        need("train", "torch", "onnx", "onnxruntime")
+        """Write the file and return the exit status."""
+        require_packages("train", "torch", "onnx", "onnxruntime")
         if not is_onnx(self.out):
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")
         if is_onnx(self.policy):
@@ -46,22 +47,24 @@ class Verb:
         except WriteError as error:
             raise InputError(f"--out {error}") from error
         model = read_model(self.out, monitor=False)
-        channels, actions = len(model.task["channels"]), model.sizes.actions
+        channels, actions = len(model.task.channels), model.sizes.actions
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
     def _names(self) -> Names:
         if self.task is None:
             return Names()
-        need("sim", "gymnasium")
-        from an_control_sim.gym.environments import describe, environment_of, make_environment
+        require_packages("sim", "gymnasium")
+        from an_control_sim.gym.environments import (
+            describe_task,
+            find_environment_id,
+            make_environment,
+        )
 
         try:
-            environment = environment_of(self.task)
+            environment = find_environment_id(self.task)
             with closing(make_environment(environment)) as env:
-                task = describe(env, self.task, environment)
+                task = describe_task(env, self.task, environment)
         except ValueError as error:
             raise InputError(f"--task: {error}") from error
-        return Names(
-            tuple(task["channels"]), tuple(task["actuators"]), task.get("step_s"), self.task
-        )
+        return Names(task.channels, task.actuators, task.step_s or None, self.task)

@@ -1,4 +1,4 @@
-"""``an-control info MODEL``."""
+"""The verb ``an-control info MODEL``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _about(network: ForeignNetwork) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Verb:
+class InfoCommand:
     """Show what a model file holds: its kind, sizes, task, training and arrays."""
 
     model: tyro.conf.Positional[Path]
@@ -40,13 +40,14 @@ class Verb:
     """Also write it here as JSON."""
 
     def run(self) -> int:
+        """Print the contents of the model file and return the exit status."""
         model = read_model(self.model)
         shown = {
             "model": str(self.model),
             "kind": model.kind,
             "parameters": model.parameters,
             "sizes": asdict(model.sizes),
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": model.trained,
             "forward": None if model.forward is None else asdict(model.forward),
             "arrays": {name: list(array.shape) for name, array in model.arrays.items()},

@@ -1,4 +1,4 @@
-"""``an-control learn ENV --out RUN``: teacher, student, monitor, table and card in one command."""
+"""The verb ``an-control learn ENV --out RUN``: teacher, student, monitor, table and card."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from an_control.cli.common import (
     OutputFile,
     OutputFolder,
     WorkError,
-    need,
+    require_packages,
     write_json,
 )
-from an_control.cli.help import with_offers
-from an_control.cli.terminal import PartBars, RunAtTerminal, explained
+from an_control.cli.help import with_environment_offers
+from an_control.cli.terminal import PartBars, RunAtTerminal, with_figures
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import RunStopped
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import RunStoppedError
 from an_control.system.environment_output import EnvironmentFailure
 from an_control.system.interrupts import INTERRUPTED
 
 
 @dataclass(frozen=True)
-class Verb(LearnOptions):
+class LearnCommand(LearnOptions):
     """From a gymnasium id to a policy that runs: teacher, student, monitor, table of scores, card.
 
     Each step is also a verb of its own: train-teacher, distill, train-monitor, evaluate --table.
@@ -38,7 +38,8 @@ class Verb(LearnOptions):
     """Also write the table here as JSON."""
 
     def run(self) -> int:
-        need("train", "torch", "gymnasium")
+        """Run all steps, print the table and the model file, and return the exit status."""
+        require_packages("train", "torch", "gymnasium")
         try:
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
                 result = learn(self, terminal.progress)
@@ -46,10 +47,10 @@ class Verb(LearnOptions):
             raise EnvironmentFailure(f"{failure}{self._kept}") from failure
         except (InputError, WorkError) as error:
             raise InputError(f"{error}{self._kept}") from error
-        except (KeyboardInterrupt, RunStopped):
+        except (KeyboardInterrupt, RunStoppedError):
             with suppress(OSError):  # where nothing was made yet
                 self.out.rmdir()
-            print(f"stopped; to continue: {command(self, 'learn')}")
+            print(f"stopped; to continue: {format_command(self, 'learn')}")
             return INTERRUPTED
         print("\n".join([result.table, *result.notes, str(result.model)]))
         about = {"task": self.task, "seed": self.seed, "model": str(result.model)}
@@ -58,12 +59,12 @@ class Verb(LearnOptions):
 
     @property
     def _kept(self) -> str:
-        """What an error's message says of the models that are there; nothing where none is."""
+        """The models that exist already, as the end of an error text; "" if there are none."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""
 
 
-Verb.__doc__ = with_offers(
-    explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")
+LearnCommand.__doc__ = with_environment_offers(
+    with_figures(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
 )

@@ -1,4 +1,4 @@
-"""``an-control new NAME --env ID`` or ``--live``: drafts of the YAML files of another robot."""
+"""The verb ``an-control new NAME --env ID`` or ``--live``: drafts another robot's YAML files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
 from an_control.system.files import write_whole
 from an_control.wiring import ChannelTable, load_wiring
 
@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Verb:
+class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
     From a gymnasium environment both files that `an-control sim --simulation F --wiring F --model
@@ -45,45 +45,50 @@ class Verb:
     """Also write the channels and actuators here as JSON."""
 
     def run(self) -> int:
+        """Draft the files, write them and return the exit status."""
         if not NAME.fullmatch(self.name):
             raise InputError(f"{self.name}: must be a name (a letter, then letters, digits or _)")
         if (self.env is None) == (not self.live):
             raise InputError("give either --env ID or --live")
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         paths = [self.out / f"{self.name}.yaml"]
         if self.env is not None:
             paths.append(self.out / f"{self.name}_sim.yaml")
         for path in paths:
             if path.exists() and not self.force:
                 raise InputError(f"{path}: is there already (--force overwrites it)")
-        return self._of_robot(*paths) if self.env is None else self._of_environment(*paths)
+        return (
+            self._draft_from_robot(*paths)
+            if self.env is None
+            else self._draft_from_environment(*paths)
+        )
 
-    def _of_environment(self, wiring: Path, simulation: Path) -> int:
-        need("sim", "gymnasium")
+    def _draft_from_environment(self, wiring: Path, simulation: Path) -> int:
+        require_packages("sim", "gymnasium")
         from an_control_sim.bridge.draft import draft_environment
-        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
-        from an_control_sim.gym.environments import environment_of
+        from an_control_sim.gym.environments import find_environment_id
 
         assert self.env is not None
         try:
-            draft = draft_environment(self.name, environment_of(self.env))
+            draft = draft_environment(self.name, find_environment_id(self.env))
         except ValueError as error:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}
         with tempfile.TemporaryDirectory() as folder:
-            first, second = _written(Path(folder), texts)
+            first, second = _write_texts(Path(folder), texts)
             _check_wiring(first)
-            Robot(load_simulation(second)).close()
+            SimulatedRobot(load_simulation(second)).close()
         self._write(texts)
         _show(draft.channels, draft.actuators)
         print(f"\nan-control sim --simulation {simulation} --wiring {wiring} --model MODEL")
         self._report(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
         return 0
 
-    def _of_robot(self, path: Path) -> int:
+    def _draft_from_robot(self, path: Path) -> int:
         from an_control.commissioning.draft import draft_robot
         from an_control.commissioning.survey import survey
 
@@ -94,7 +99,7 @@ class Verb:
             raise InputError(f"--live: {error}") from error
         texts = {path: draft.text()}
         with tempfile.TemporaryDirectory() as folder:
-            _check_wiring(*_written(Path(folder), texts))
+            _check_wiring(*_write_texts(Path(folder), texts))
         self._write(texts)
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
@@ -123,8 +128,8 @@ class Verb:
         write_json(self.json, {**shown, "actuators": list(actuators), **more})
 
 
-def _written(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
-    """The texts as files in a folder, to be read as the user's will be."""
+def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
+    """Write the texts as files in a folder, and return their paths in the same order."""
     paths = [folder / path.name for path in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
@@ -132,7 +137,7 @@ def _written(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
 
 
 def _check_wiring(path: Path) -> None:
-    """WiringError where the draft cannot be used as it is."""
+    """Raise WiringError if the draft cannot be used as it is."""
     ChannelTable(load_wiring(path))
 
 

@@ -1,24 +1,24 @@
-"""``an-control new-model ROBOT --out M``."""
+"""The verb ``an-control new-model ROBOT --out M``."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, need
+from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.policy import MlpSizes, Sizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
+from an_control.policy.task import Task
 from an_control.system.files import WriteError
 from an_control.wiring import load_wiring
 
 
 @dataclass(frozen=True)
-class Verb:
+class NewModelCommand:
     """Write a small random policy for a robot: for its bring-up, before anything is learned.
 
     Its channels and actuators are the robot's, in their order.
@@ -36,12 +36,17 @@ class Verb:
     """Decides the weights."""
 
     def run(self) -> int:
+        """Write the model file and return the exit status."""
         if not 0.0 <= self.weight_scale < float("inf"):
             raise InputError(f"--weight-scale {self.weight_scale}: must be 0 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
-        task = self._wired() if self.robot.endswith((".yaml", ".yml")) else self._simulated()
-        channels, actions = len(task["channels"]), len(task["actuators"])
+        task = (
+            self._task_of_wiring()
+            if self.robot.endswith((".yaml", ".yml"))
+            else self._task_of_environment()
+        )
+        channels, actions = len(task.channels), len(task.actuators)
         sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
             sizes = MlpSizes(channels, actions, [16])
@@ -53,36 +58,35 @@ class Verb:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _wired(self) -> dict[str, Any]:
-        """The model file's task, as a wiring describes the robot."""
+    def _task_of_wiring(self) -> Task:
+        """Return the task for the model file, from a wiring."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
             raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
-        return {
-            "name": wiring.robot,
-            "environment": "",
-            "channels": [channel.id for channel in wiring.channels],
-            "actuators": [actuator.name for actuator in wiring.command.actuators],
-            "step_s": 1.0 / wiring.rate_hz,
-        }
-
-    def _simulated(self) -> dict[str, Any]:
-        """The same, as a gymnasium environment does."""
-        need("sim", "gymnasium")
-        from an_control_sim.gym.environments import (
-            describe,
-            environment_of,
-            make_environment,
-            of_patches,
+        return Task(
+            name=wiring.robot,
+            channels=tuple(channel.id for channel in wiring.channels),
+            actuators=tuple(actuator.name for actuator in wiring.command.actuators),
+            step_s=1.0 / wiring.rate_hz,
         )
-        from an_control_sim.gym.probe import measured_units
 
-        environment = environment_of(self.robot)
+    def _task_of_environment(self) -> Task:
+        """Return the task for the model file, from a gymnasium environment."""
+        require_packages("sim", "gymnasium")
+        from an_control_sim.gym.environments import (
+            describe_task,
+            find_environment_id,
+            make_environment,
+            shows_patches,
+        )
+        from an_control_sim.gym.probe import measure_units
+
+        environment = find_environment_id(self.robot)
         try:
-            units = measured_units(environment)
+            units = measure_units(environment)
             with closing(make_environment(environment, units)) as env:
-                if of_patches(env):
+                if shows_patches(env):
                     raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
-                return describe(env, self.robot, environment)
+                return describe_task(env, self.robot, environment)
         except ValueError as error:
             raise InputError(str(error)) from error

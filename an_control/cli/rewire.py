@@ -1,4 +1,4 @@
-"""``an-control rewire NODE SOURCE=TOPIC CHANNEL.field=FIELD ...``."""
+"""The verb ``an-control rewire NODE SOURCE=TOPIC CHANNEL.field=FIELD ...``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, require_packages
 
 
 @dataclass(frozen=True)
-class Verb:
+class RewireCommand:
     """Change where the channels of a running policy node come from, all at once or not at all.
 
     SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
@@ -28,7 +28,8 @@ class Verb:
     """Seconds to wait for the node."""
 
     def run(self) -> int:
-        need("ros", "rclpy")
+        """Rewire the node, print the result and return the exit status."""
+        require_packages("ros", "rclpy")
         parsed = [_parse(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:
@@ -59,7 +60,7 @@ class Verb:
 
 
 def _parse(change: str) -> tuple[str, str]:
-    """A change as a parameter of the node and its value."""
+    """Return the node's parameter and value for a change such as SOURCE=TOPIC."""
     key, separator, value = change.partition("=")
     if not (separator and key and value):
         raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")

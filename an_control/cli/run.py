@@ -1,4 +1,4 @@
-"""``an-control run --wiring W --model M``."""
+"""The verb ``an-control run --wiring W --model M``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.settings import PARAMETERS, values_of
+from an_control.ros.settings import PARAMETERS, parameter_values
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 
 
 def node_option(name: str) -> Any:
-    """Return the dataclass field of an option that is this parameter of the policy node.
+    """Return the dataclass field of an option that sets this parameter of the policy node.
 
-    Its default is None where the parameter's says something that is no plain value.
+    Its default is None if the parameter's default is not a plain value.
     """
     one = PARAMETERS[name]
     text = f"{one.option[0].upper()}{one.option[1:]}."
@@ -28,7 +28,7 @@ def node_option(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Verb:
+class RunCommand:
     """Run the policy node for a robot; Ctrl-C sends the safe command and ends it."""
 
     wiring: Path
@@ -52,8 +52,9 @@ class Verb:
     """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 
     def run(self) -> int:
+        """Run the policy node until it ends, and return the exit status."""
         end_at_once(INTERRUPTED)  # until the node handles signals itself
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         controller = Controller(
             str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
@@ -61,7 +62,7 @@ class Verb:
             raise InputError(refusal)
         from an_control.ros.node import main
 
-        values = values_of(
+        values = parameter_values(
             wiring=self.wiring,
             model=self.model,
             mode=self.mode,
@@ -78,11 +79,14 @@ class Verb:
         arguments = ["--ros-args", *self.ros_args]
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
-        return main(arguments + parameters(values))
+        return main(arguments + parameter_arguments(values))
 
 
-def parameters(values: Mapping[str, object]) -> list[str]:
-    """The ROS arguments that set these; quoted, so that a path is one whatever it looks like."""
+def parameter_arguments(values: Mapping[str, object]) -> list[str]:
+    """Return the ROS arguments that set these parameters.
+
+    Values are quoted, so that any path is taken as a text.
+    """
     yaml = {
         name: json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
         for name, value in values.items()

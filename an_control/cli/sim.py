@@ -1,7 +1,4 @@
-"""``an-control sim``: the simulator here, the policy node beside it, topics between them.
-
-What a person sees of a simulation while it runs.
-"""
+"""The verb ``an-control sim``: the simulator in this process, the policy node in another."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from an_control.cli.common import InputError, OutputFile, need, option, write_json
-from an_control.cli.disturbance import Options, defaults
-from an_control.cli.run import node_option, parameters
+from an_control.cli.common import InputError, OutputFile, format_flag, require_packages, write_json
+from an_control.cli.disturbance import Options, default_options
+from an_control.cli.run import node_option, parameter_arguments
 from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
-from an_control.ros.settings import values_of
+from an_control.ros.settings import parameter_values
 from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
 from an_control.system.priority import take_priority
 from an_control.system.share import share_path
@@ -38,7 +35,7 @@ from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
-    from an_control_sim.bridge.episodes import Summary
+    from an_control_sim.bridge.episodes import RunSummary
     from an_control_sim.bridge.recorder import Recorder
     from an_control_sim.bridge.simulation_file import Simulation
     from an_control_sim.bridge.simulator_node import SimulatorSettings
@@ -51,12 +48,12 @@ SIMULATORS = {
     "car_racing": ("Box2D", "pygame", "cv2"),
     "pong": ("ale_py", "cv2"),
 }
-"""What each task needs beside gymnasium."""
+"""The packages that each task needs beside gymnasium."""
 
 
 @dataclass(frozen=True)
 class _Files:
-    """What a simulation runs on."""
+    """The files that a simulation needs."""
 
     simulation: Path
     wiring: Path
@@ -64,7 +61,7 @@ class _Files:
 
 
 @dataclass(frozen=True)
-class Verb:
+class SimCommand:
     """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep.
 
     The robot is one that ships, by its name, or your own by its two YAML files.
@@ -83,7 +80,7 @@ class Verb:
     """Number of episodes."""
     seed: int = 0
     """Seed of every start and every disturbance."""
-    disturbance: Options = field(default_factory=defaults)
+    disturbance: Options = field(default_factory=default_options)
     """What is done to the readings."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
@@ -108,11 +105,12 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        """Run the episodes, print the results and return the exit status."""
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
-        need("ros", "rclpy")
-        need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
+        require_packages("ros", "rclpy")
+        require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
-            need("view", *PAGE_PACKAGES)
+            require_packages("view", *PAGE_PACKAGES)
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp"):
@@ -146,7 +144,7 @@ class Verb:
         return self._simulate(files, name, disturbance, schedule)
 
     def _files(self) -> _Files:
-        """The three files; InputError where one is not given and no task has it."""
+        """Return the three files; raise InputError if one is not given and no task has it."""
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
             if lacking := [f"--{name}" for name, path in given.items() if path is None]:
@@ -159,25 +157,29 @@ class Verb:
         return _Files(
             self.simulation or share_path(f"config/{self.task}_sim.yaml"),
             self.wiring or share_path(f"config/{self.task}.yaml"),
-            self.model or _shipped(self.task),
+            self.model or _shipped_model(self.task),
         )
 
     def _check_pair(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """WiringError where they do not fit; the sources that the simulation does not publish."""
-        from an_control_sim.bridge.robot import Robot
+        """Return the sources that the simulation does not publish.
+
+        Raises:
+            WiringError: simulation and wiring do not fit each other.
+        """
+        from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
-        from an_control_sim.bridge.simulator_node import check_pair, not_published
+        from an_control_sim.bridge.simulator_node import check_pair, find_unpublished_sources
 
         simulated = load_simulation(simulation)
         check_pair(simulated, wiring, lockstep=not self.realtime)
         if self.task is None or disturbance.active_on("robot"):
             try:
-                Robot(simulated, disturbance=disturbance).close()
+                SimulatedRobot(simulated, disturbance=disturbance).close()
             except ValueError as error:
                 raise InputError(str(error)) from error
-        return [one.name for one in not_published(simulated, wiring)]
+        return [one.name for one in find_unpublished_sources(simulated, wiring)]
 
     def _simulate(
         self,
@@ -187,12 +189,12 @@ class Verb:
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim import progress
-        from an_control_sim.bridge.episodes import Summary
+        from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
-        from an_control_sim.bridge.rehearsal import rehearsed_wiring
+        from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
-        from an_control_sim.process import ros_node, signals
+        from an_control_sim.process import catch_signals, ros_node
         from an_control_sim.scrambler.wiring import write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -200,14 +202,14 @@ class Verb:
             take_priority()
         wired = load_wiring(files.wiring)
         settings = self._settings(files, wired, disturbance, schedule)
-        summary, failure = Summary(()), ""
+        summary, failure = RunSummary(()), ""
         with ExitStack() as stack:
-            stopped = stack.enter_context(signals())
+            stopped = stack.enter_context(catch_signals())
             seen = files.wiring
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                write_wiring(rehearsed_wiring(wired, files.simulation), seen)
+                write_wiring(derive_rehearsal_wiring(wired, files.simulation), seen)
             node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
@@ -256,8 +258,8 @@ class Verb:
             camera_hz=RATE_HZ if self.video is not None and not wiring.images else 0.0,
         )
 
-    def _report(self, name: str, model: Path, summary: Summary, failure: str) -> int:
-        """Print and write what has finished, which a failure does not take; the exit status."""
+    def _report(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
+        """Print and write the finished episodes, also after a failure; return the exit status."""
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.lines()))
         if summary.episodes:
@@ -272,7 +274,7 @@ class Verb:
     ) -> AbstractContextManager[list[int]]:
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        values = values_of(
+        values = parameter_values(
             wiring=wiring,
             model=model,
             mode="rate" if self.realtime else "lockstep",
@@ -287,7 +289,7 @@ class Verb:
         )
         return _policy_node(name, values)
 
-    def _result(self, name: str, model: Path, summary: Summary) -> dict[str, Any]:
+    def _result(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
         enough = SUCCESS.get(self.task or "")
         success = None if enough is None else float((summary.returns > enough).mean())
         return {
@@ -301,8 +303,8 @@ class Verb:
         }
 
 
-def _shipped(task: str) -> Path:
-    """The model that ships for the task; InputError where none does."""
+def _shipped_model(task: str) -> Path:
+    """Return the model that ships for the task; raise InputError if there is none."""
     try:
         return share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
@@ -312,27 +314,27 @@ def _shipped(task: str) -> Path:
 def _check_disturbance(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
-    """ValueError naming what cannot be done to what the robot's sensors send."""
-    from an_control_sim.scrambler.messages import scrambled_message
+    """Raise ValueError naming a disturbance that is impossible for the robot's messages."""
+    from an_control_sim.scrambler.messages import make_scrambled_message
 
-    scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
+    make_scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 
 
 def _check_read(disturbance: DisturbanceSettings) -> None:
-    """InputError naming an option that does nothing without another one."""
+    """Raise InputError naming an option that has no effect without another one."""
     for one in disturbance.changed:
         if one.modifies and TABLE[one.modifies] not in disturbance.changed:
-            given = f"{option(one.name)} {getattr(disturbance, one.name)}"
-            raise InputError(f"{given}: does nothing without {option(one.modifies)}")
+            given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
+            raise InputError(f"{given}: does nothing without {format_flag(one.modifies)}")
 
 
 def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
-    """Of a simulator's picture, or of the first camera's images beside what the policy looked at.
+    """Return a recorder of the simulator's picture, or of the first camera and its attention.
 
-    At the rate at which they come, so that a video plays as fast as the robot moves.
+    It records at the rate of the pictures, so that a video plays as fast as the robot moves.
     """
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
-    from an_control_sim.bridge.step_outputs import steps_per_picture
+    from an_control_sim.bridge.step_outputs import compute_steps_per_picture
 
     if wiring.images:
         camera = next(one.source for one in wiring.channels if one.image is not None)
@@ -340,29 +342,29 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
         topics, steps = [eye, "policy/attended"], 1
     else:
         topics = [] if simulation.camera is None else [simulation.camera.topic]
-        steps = steps_per_picture(RATE_HZ, simulation.step_s)
+        steps = compute_steps_per_picture(RATE_HZ, simulation.step_s)
     return Recorder(node, path, topics, 1.0 / (steps * simulation.step_s))
 
 
 @contextmanager
 def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The live page as a process; the simulation runs without it where it cannot start."""
+    """Start the live page as a process, and end it; the simulation also runs without it."""
     process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
     try:
         yield process
     finally:
-        _end(process)
+        _terminate(process)
 
 
 @contextmanager
 def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
-    """The policy node as a process; the list given gets its exit status if it ends too early.
+    """Start the policy node as a process, and end it; yield a list for an early exit status.
 
-    This process then stops as if it had got SIGTERM. The node ends with this process, where
-    util-linux is there to see to it, even if that is killed.
+    If the node ends too early, its exit status is put into the list, and this process stops as
+    after SIGTERM. The node also ends if this process is killed, if util-linux is installed.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
-    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameters(values)]
+    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameter_arguments(values)]
     process = subprocess.Popen(bound(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
@@ -379,12 +381,12 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
         yield died
     finally:
         done.set()
-        _end(process)
+        _terminate(process)
         watcher.join()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process end by itself, for STOP_S."""
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a process, and kill it if it has not ended after `STOP_S`."""
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -394,12 +396,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 USUAL_STEPS = 1000
-"""Of an episode, until the first one has ended."""
+"""The assumed number of steps of an episode, until the first one has ended."""
 
 
 @contextmanager
 def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """A progress line; gives the callback that `simulate` calls with its `Progress`."""
+    """Show a progress line; yield the callback that `simulate` calls with its progress."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

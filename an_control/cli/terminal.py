@@ -1,7 +1,7 @@
-"""A run at the terminal: its progress, and Ctrl-C or SIGTERM, which stop it after the step at hand.
+"""A run at the terminal: shows its progress, and stops it after the present step on Ctrl-C.
 
-Progress is one line, or for `learn` a bar for each of its parts. It names the step, the time that
-is left, and the `FIGURES` of the newest step; `metrics.jsonl` has all.
+SIGTERM stops it as well. Progress is one line, or for `learn` a bar for each part. It shows the
+step, the remaining time, and the `FIGURES` of the newest step; `metrics.jsonl` has all figures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from an_control.cli.common import InputError, WorkError
-from an_control.learning.runs.progress import Progress
+from an_control.learning.runs.progress import RunProgress
 from an_control.policy.model_file import ModelError
 from an_control.system.environment_output import OUTPUT
 from an_control.wiring import WiringError
@@ -31,13 +31,13 @@ FIGURES = {
     "validation_failed": "failed episodes of the validation",
     "note": "a search that began again, and why",
 }
-"""What a metrics line's figures mean that are shown while a run works."""
+"""The meaning of the figures of a metrics line that are shown while a run works."""
 VALIDATION = ("validation", "validation_failed")
-"""What is shown until the next validation."""
+"""The figures that are shown until the next validation."""
 
 
-def explained(text: str | None, *names: str) -> str:
-    """Return a command's help with what its progress line shows, by the names of the figures."""
+def with_figures(text: str | None, *names: str) -> str:
+    """Return a help text, completed by the meaning of these figures of the progress line."""
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
         f"{(text or '').rstrip()}\n\n    While it works, a line shows the step, how many there are"
@@ -46,9 +46,9 @@ def explained(text: str | None, *names: str) -> str:
 
 
 class Display(Protocol):
-    """Shows a run."""
+    """A display of a run's progress."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report."""
 
     def note(self, text: str) -> None:
@@ -56,9 +56,12 @@ class Display(Protocol):
 
 
 class RunAtTerminal:
-    """A context in which `progress` shows runs, and a signal stops one after the step at hand.
+    """A context in which `progress` shows runs, and a signal stops one after the present step.
 
-    A second signal raises KeyboardInterrupt. Errors of runs leave it as those of a verb.
+    A second signal raises KeyboardInterrupt. Errors of runs are converted to those of a verb.
+
+    Args:
+        display: shows the progress.
     """
 
     def __init__(self, display: Display) -> None:
@@ -80,8 +83,8 @@ class RunAtTerminal:
         if isinstance(error, ValueError) and not isinstance(error, ModelError | WiringError):
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
-    def progress(self, progress: Progress) -> bool:
-        """Show a report; False where the run shall stop."""
+    def progress(self, progress: RunProgress) -> bool:
+        """Show a report; return False if the run should stop."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._take_signals(progress.unit)
         elif progress.event == "end":
@@ -109,21 +112,27 @@ class RunAtTerminal:
 
 
 class Clock:
-    """Estimates how long a run will take yet."""
+    """An estimate of a run's remaining time.
 
-    def __init__(self, progress: Progress) -> None:
+    Args:
+        progress: the first report of the run.
+    """
+
+    def __init__(self, progress: RunProgress) -> None:
         self._first, self._start_s = progress.share, time.monotonic()
 
-    def left_s(self, progress: Progress) -> float | None:
-        """Seconds that are left: by the pace since this command began, else by the run's limit;
-        None where neither is known."""
+    def left_s(self, progress: RunProgress) -> float | None:
+        """Return the remaining seconds, or None if they are unknown.
+
+        They are estimated from the pace since this command started, else from the run's limit.
+        """
         over = progress.share
         if over > self._first:
             return (time.monotonic() - self._start_s) / (over - self._first) * (1.0 - over)
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
-    def line(self, progress: Progress) -> str:
-        """Return the step that is next or newest, of how many, and the time that is left."""
+    def line(self, progress: RunProgress) -> str:
+        """Return the present step, the number of steps, and the remaining time, as text."""
         left_s = self.left_s(progress)
         number = max(1, progress.done)
         step = f"{progress.unit} {number}"
@@ -134,7 +143,7 @@ class Clock:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as one says it: 40 s, 3 min, 2 h 05 min."""
+    """Return a duration as text: 40 s, 3 min, 2 h 05 min."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60.0)
@@ -142,24 +151,28 @@ def duration(seconds: float) -> str:
 
 
 def is_live() -> bool:
-    """Return whether standard output is a terminal on which a line can be written over."""
+    """Return whether standard output is a terminal on which a line can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class ProgressLine:
-    """One line that is written over, on a terminal; elsewhere a line every few seconds."""
+    """A line that is overwritten on a terminal; elsewhere a new line every few seconds.
+
+    Args:
+        command: the command that continues the run; None if its folder is not kept.
+        every_s: seconds between two lines if the output is no terminal.
+    """
 
     def __init__(self, command: str | None, every_s: float = 10.0) -> None:
-        """`command` continues the run, None where its folder is not kept."""
         self._command, self._every_s = command, every_s
         self._shown = -every_s
         self._validation: dict[str, Any] = {}
-        """Figures of the last one."""
+        """The figures of the last validation."""
         self._open = False
-        """Whether the cursor stands behind a line that is to be written over."""
+        """Whether the cursor is behind a line that is to be overwritten."""
 
-    def show(self, progress: Progress) -> None:
-        """Show a report: a metrics line where it is time to, or where it is the last one."""
+    def show(self, progress: RunProgress) -> None:
+        """Show a report: a metrics line if it is time for one, or the last line."""
         if progress.event == "note":
             self.note(progress.note)
         elif progress.event == "begin":
@@ -175,7 +188,7 @@ class ProgressLine:
         print(f"{chr(10) if self._open else ''}{text}", flush=True)
         self._open = False
 
-    def _begin(self, progress: Progress) -> None:
+    def _begin(self, progress: RunProgress) -> None:
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
@@ -183,14 +196,14 @@ class ProgressLine:
         if not progress.finished:
             self._print(self._clock.line(progress), last=False)
 
-    def _step(self, progress: Progress) -> None:
+    def _step(self, progress: RunProgress) -> None:
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
         if not (is_live() or progress.finished or now - self._shown > self._every_s):
             return
         self._shown = now
-        figures = shown({**line, **self._validation})
+        figures = format_figures({**line, **self._validation})
         self._print(f"{self._clock.line(progress)}  {figures}", progress.finished)
 
     def _print(self, text: str, last: bool) -> None:
@@ -203,8 +216,12 @@ class ProgressLine:
 
 
 class PartBars:
-    """A context that shows a bar for each part of `learn`, by rich; on no terminal, lines now and
-    then."""
+    """A context that shows a bar for each part of `learn`; without a terminal, a line at times.
+
+    Args:
+        parts: the names of the parts.
+        every_s: seconds between two lines if the output is no terminal.
+    """
 
     def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:
         from rich.console import Console
@@ -234,8 +251,8 @@ class PartBars:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, progress: Progress) -> None:
-        """Show a report: the begin and the end of a part, or its run."""
+    def show(self, progress: RunProgress) -> None:
+        """Show a report: the start or end of a part, or its progress."""
         if progress.event == "note":
             self.note(progress.note)
         elif progress.unit == "part" and progress.event == "begin":
@@ -255,7 +272,7 @@ class PartBars:
                 self._update(progress.part, progress.share, self._clock.line(progress))
         elif progress.event == "step":
             self._figures |= progress.figures
-            about = f"{self._clock.line(progress)}  {shown(self._figures)}"
+            about = f"{self._clock.line(progress)}  {format_figures(self._figures)}"
             self._update(progress.part, progress.share, about)
 
     def note(self, text: str) -> None:
@@ -270,8 +287,8 @@ class PartBars:
             self.note(f"{part} {share:.0%}  {about}".rstrip())
 
 
-def shown(line: Mapping[str, Any]) -> str:
-    """Return the `FIGURES` of a metrics line on one line."""
+def format_figures(line: Mapping[str, Any]) -> str:
+    """Return the `FIGURES` of a metrics line as text on one line."""
     there = {name: line[name] for name in FIGURES if name in line}
     if not there.get("failed"):
         there.pop("failed", None)

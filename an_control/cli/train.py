@@ -1,4 +1,4 @@
-"""``an-control train TASK --out RUN``."""
+"""The verb ``an-control train TASK --out RUN``."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from dataclasses import dataclass, field
 
 import tyro
 
-from an_control.cli.common import OutputFile, OutputFolder, need, write_json
+from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.distill import PartOptions
-from an_control.cli.help import with_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
+from an_control.cli.help import with_environment_offers
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.evolution import EvolveOptions, evolve
-from an_control.learning.api.parts import Parts
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import Progress
+from an_control.learning.api.parts import PolicyParts
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import RunProgress
 
 
 @dataclass(frozen=True)
-class Verb(EvolveOptions):
+class TrainCommand(EvolveOptions):
     """Search for a policy by its return alone; the same command continues a stopped run."""
 
     task: tyro.conf.Positional[str]
     out: OutputFolder
-    parts: PartOptions = field(default_factory=Parts)
+    parts: PartOptions = field(default_factory=PolicyParts)
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        need("train", "gymnasium", "cma", "numba")
-        with RunAtTerminal(ProgressLine(command(self, "train"))) as terminal:
+        """Search for a policy, print its evaluation and model file, and return the exit status."""
+        require_packages("train", "gymnasium", "cma", "numba")
+        with RunAtTerminal(ProgressLine(format_command(self, "train"))) as terminal:
 
-            def report(progress: Progress) -> bool:
+            def report(progress: RunProgress) -> bool:
                 if progress.unit != "evaluation":
                     return terminal.progress(progress)
                 row = progress.figures
@@ -49,6 +50,8 @@ class Verb(EvolveOptions):
         return 0
 
 
-Verb.__doc__ = with_offers(
-    explained(Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note")
+TrainCommand.__doc__ = with_environment_offers(
+    with_figures(
+        TrainCommand.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
+    )
 )

@@ -1,4 +1,4 @@
-"""``an-control train-monitor MODEL``."""
+"""The verb ``an-control train-monitor MODEL``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from an_control.cli.common import (
     OutputFile,
     OutputFolder,
     file_problem,
-    need,
+    require_packages,
     write_json,
 )
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
 
 @dataclass(frozen=True)
-class Verb(MonitorOptions):
+class TrainMonitorCommand(MonitorOptions):
     """Train the forward model of a model's monitor and write it into the model file.
 
     The monitor predicts each channel's next reading with it, and so detects unannounced rewiring.
@@ -38,10 +38,11 @@ class Verb(MonitorOptions):
     """Also write the losses here as JSON."""
 
     def run(self) -> int:
-        need("train", "torch", "gymnasium")
+        """Train the monitor, print its validation and model file, and return the exit status."""
+        require_packages("train", "torch", "gymnasium")
         if self.out is None and (problem := file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")
-        again = command(self, "train-monitor") if self.folder is not None else None
+        again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:
             result = train_monitor(self, terminal.progress)
         made = {"model": str(result.model)}
@@ -56,4 +57,4 @@ class Verb(MonitorOptions):
         return 0
 
 
-Verb.__doc__ = explained(Verb.__doc__, "learns")
+TrainMonitorCommand.__doc__ = with_figures(TrainMonitorCommand.__doc__, "learns")

@@ -1,4 +1,4 @@
-"""``an-control train-teacher ENV --out RUN``."""
+"""The verb ``an-control train-teacher ENV --out RUN``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import OutputFile, OutputFolder, need, write_json
-from an_control.cli.help import with_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
+from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
+from an_control.cli.help import with_environment_offers
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
 
 @dataclass(frozen=True)
-class Verb(TeacherOptions):
+class TrainTeacherCommand(TeacherOptions):
     """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` makes a student of it.
 
     The teacher is an MLP policy, which needs its channels in order. A task that has a teacher of
@@ -29,8 +29,9 @@ class Verb(TeacherOptions):
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        need("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
-        with RunAtTerminal(ProgressLine(command(self, "train-teacher"))) as terminal:
+        """Train the teacher, print its evaluation and model file, and return the exit status."""
+        require_packages("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
+        with RunAtTerminal(ProgressLine(format_command(self, "train-teacher"))) as terminal:
             result = train_teacher(self, terminal.progress)
         print(f"ended: {result.end}")
         for row in result.evaluations:
@@ -43,4 +44,6 @@ class Verb(TeacherOptions):
         return 0
 
 
-Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "failed"))
+TrainTeacherCommand.__doc__ = with_environment_offers(
+    with_figures(TrainTeacherCommand.__doc__, "return", "validation", "failed")
+)

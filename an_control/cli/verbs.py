@@ -1,4 +1,4 @@
-"""The verbs of `an-control`, each imported only when it is asked for."""
+"""The verbs of `an-control`, each imported only when it is used."""
 
 from __future__ import annotations
 
@@ -6,92 +6,92 @@ from typing import Any
 
 import tyro
 
-from an_control.cli.help import VERBS, described
+from an_control.cli.help import VERBS, with_help_texts
 
 
 def verb_class(verb: str) -> type[Any]:
-    """Return the dataclass of a verb; its module is imported only now."""
+    """Return the dataclass of a verb, by the verb's name; imports its module."""
     match verb:
         case "sim":
-            from an_control.cli.sim import Verb as Sim
+            from an_control.cli.sim import SimCommand
 
-            return Sim
+            return SimCommand
         case "run":
-            from an_control.cli.run import Verb as Run
+            from an_control.cli.run import RunCommand
 
-            return Run
+            return RunCommand
         case "new":
-            from an_control.cli.new import Verb as New
+            from an_control.cli.new import NewCommand
 
-            return New
+            return NewCommand
         case "check":
-            from an_control.cli.check import Verb as Check
+            from an_control.cli.check import CheckCommand
 
-            return Check
+            return CheckCommand
         case "view":
-            from an_control.cli.view import Verb as View
+            from an_control.cli.view import ViewCommand
 
-            return View
+            return ViewCommand
         case "rewire":
-            from an_control.cli.rewire import Verb as Rewire
+            from an_control.cli.rewire import RewireCommand
 
-            return Rewire
+            return RewireCommand
         case "evaluate":
-            from an_control.cli.evaluate import Verb as Evaluate
+            from an_control.cli.evaluate import EvaluateCommand
 
-            return Evaluate
+            return EvaluateCommand
         case "info":
-            from an_control.cli.info import Verb as Info
+            from an_control.cli.info import InfoCommand
 
-            return Info
+            return InfoCommand
         case "export":
-            from an_control.cli.export import Verb as Export
+            from an_control.cli.export import ExportCommand
 
-            return Export
+            return ExportCommand
         case "bench":
-            from an_control.cli.bench import Verb as Bench
+            from an_control.cli.bench import BenchCommand
 
-            return Bench
+            return BenchCommand
         case "learn":
-            from an_control.cli.learn import Verb as Learn
+            from an_control.cli.learn import LearnCommand
 
-            return Learn
+            return LearnCommand
         case "train":
-            from an_control.cli.train import Verb as Train
+            from an_control.cli.train import TrainCommand
 
-            return Train
+            return TrainCommand
         case "train-teacher":
-            from an_control.cli.train_teacher import Verb as TrainTeacher
+            from an_control.cli.train_teacher import TrainTeacherCommand
 
-            return TrainTeacher
+            return TrainTeacherCommand
         case "distill":
-            from an_control.cli.distill import Verb as Distill
+            from an_control.cli.distill import DistillCommand
 
-            return Distill
+            return DistillCommand
         case "train-monitor":
-            from an_control.cli.train_monitor import Verb as TrainMonitor
+            from an_control.cli.train_monitor import TrainMonitorCommand
 
-            return TrainMonitor
+            return TrainMonitorCommand
         case "new-model":
-            from an_control.cli.new_model import Verb as NewModel
+            from an_control.cli.new_model import NewModelCommand
 
-            return NewModel
+            return NewModelCommand
         case "import":
-            from an_control.cli.import_policy import Verb as Import
+            from an_control.cli.import_policy import ImportCommand
 
-            return Import
+            return ImportCommand
         case "import-authors":
-            from an_control.cli.import_authors import Verb as ImportAuthors
+            from an_control.cli.import_authors import ImportAuthorsCommand
 
-            return ImportAuthors
+            return ImportAuthorsCommand
         case _:
             raise KeyError(verb)
 
 
 def completion(shell: str) -> None:
-    """Print the script by which `shell` completes the verbs and their options."""
+    """Print the script with which `shell` completes the verbs and their options."""
     tyro.extras.subcommand_cli_from_dict(
-        {verb: described(verb_class(verb)) for verb in VERBS},
+        {verb: with_help_texts(verb_class(verb)) for verb in VERBS},
         prog="an-control",
         args=["--tyro-print-completion", shell],
     )

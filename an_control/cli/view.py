@@ -1,4 +1,4 @@
-"""``an-control view``: the live page of a robot that runs."""
+"""The verb ``an-control view``: shows the live page of a running robot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from an_control.cli.common import InputError, need
+from an_control.cli.common import InputError, require_packages
 from an_control.view.process import NICE, PACKAGES
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Verb:
+class ViewCommand:
     """Show a running robot in the browser, and rewire it there; prints the page's address.
 
     The page shows the robot, what its policy attends to and what the monitor believes. Its patch
@@ -35,8 +35,9 @@ class Verb:
     the robot, over a connection that is not encrypted."""
 
     def run(self) -> int:
-        need("ros", "rclpy")
-        need("view", *PACKAGES)
+        """Serve the page until it is stopped, and return the exit status."""
+        require_packages("ros", "rclpy")
+        require_packages("view", *PACKAGES)
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: must be from 0 to 65535")
         robot = f"/{self.namespace.strip('/')}" if self.namespace.strip("/") else ""

@@ -1,1 +1,1 @@
-"""Before the first run: what a robot publishes, a draft of its wiring, and whether that fits."""
+"""Tools for before the first run: list what a robot publishes, draft its wiring, check a wiring."""

@@ -1,4 +1,4 @@
-"""Drafts the wiring of a robot from what was heard of it (`survey`)."""
+"""A draft of a robot's wiring, from the topics that `survey` has heard."""
 
 from __future__ import annotations
 
@@ -15,25 +15,34 @@ OF_JOINTS = {
     "std_msgs/msg/Float64MultiArray": "data",
     "trajectory_msgs/msg/JointTrajectory": "points[0].positions",
 }
-"""Messages that command joints, and the field that holds the values."""
+"""Message types that command joints, with the field that holds the values."""
 OF_A_BASE = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
-"""Messages that drive a base, and what stands before the velocities."""
+"""Message types that drive a base, with the path before the velocities."""
 MOVES = ("linear.x", "angular.z")
 LASER_SCAN, BEAMS = "sensor_msgs/msg/LaserScan", "ranges[*]"
 LIMITS = (-1.0, 1.0)
 GAPS, LEAST_AGE_S = 3.0, 0.05
-"""A message may be as old as so many of the longest gaps, and at least so old."""
+"""Drafted max_age_s: this multiple of the longest gap between messages, and at least this."""
 VAGUE = ("data", "raw", "out", "output", "state", "states", "value")
-"""Last names of topics that say too little without the name before."""
+"""Last names of topics that are too vague without the name before them."""
 RATE_HZ = 10.0
-"""For a robot of which no rate was heard."""
+"""Drafted control rate if no rate was heard."""
 Entry = tuple[ChannelConfig, str]
 _PATH_PARTS = re.compile(r"[\[\]().]+")
 _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
 
 def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
-    """The draft; ValueError where nothing was heard that a wiring could read."""
+    """Return the draft of a wiring.
+
+    Args:
+        robot: Name of the robot.
+        found: The topics that were heard.
+        namespace: The robot's namespace, which is left out of topic names.
+
+    Raises:
+        ValueError: If no topic with numbers was heard.
+    """
     topics = [one for one in found.topics if one.ranges]
     if not topics:
         heard = ", ".join(one.name for one in found.topics) or "none"
@@ -70,14 +79,14 @@ def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
 
 
 def _rate(topics: Sequence[Topic]) -> float:
-    """That of the joints, or else of the fastest topic."""
+    """Return the rate of the joints' topics, or else of the fastest topic."""
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
     return float(f"{max(every, default=RATE_HZ):.3g}")
 
 
 def _source_names(topics: Sequence[Topic]) -> dict[str, str]:
-    """A short name for each topic."""
+    """Return a short name for each topic."""
     names: dict[str, str] = {}
     for topic in topics:
         parts = [re.sub(r"\W", "_", part) for part in topic.name.strip("/").split("/")]
@@ -91,6 +100,7 @@ def _source_names(topics: Sequence[Topic]) -> dict[str, str]:
 
 
 def _source(name: str, topic: Topic, namespace: str) -> tuple[SourceConfig, str]:
+    """Return a topic's source with a comment."""
     age_s = float(f"{max(LEAST_AGE_S, GAPS * topic.gap_s):.2g}")
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message"
     by = ", ".join(topic.publishers)
@@ -100,12 +110,13 @@ def _source(name: str, topic: Topic, namespace: str) -> tuple[SourceConfig, str]
 
 
 def _relative(topic: str, namespace: str) -> str:
-    """A topic as seen from the namespace, so that the wiring serves any robot of this kind."""
+    """Return a topic's name without the namespace, so that the wiring fits every such robot."""
     prefix = f"/{namespace.strip('/')}/"
     return topic.removeprefix(prefix) if namespace.strip("/") else topic
 
 
 def _channels(source: str, topic: Topic) -> Iterator[Entry]:
+    """Yield a channel with a comment for each number of a topic."""
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
@@ -116,7 +127,7 @@ def _channels(source: str, topic: Topic) -> Iterator[Entry]:
 
 
 def _beams(channel: ChannelConfig, topic: Topic) -> ChannelConfig:
-    """A laser's beams: what none of them hits is far away, what cannot be measured is missing."""
+    """Return the channel of a laser's beams, with a value for beams without a hit."""
     ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
     nearest, farthest = ends
     if not nearest < farthest:
@@ -125,7 +136,7 @@ def _beams(channel: ChannelConfig, topic: Topic) -> ChannelConfig:
 
 
 def _id(source: str, path: str, topic: Topic) -> str:
-    """hip.position for position[hip], imu.roll for roll(orientation), scan.ranges.* ..."""
+    """Return a channel's id: hip.position for position[hip], imu.roll for roll(orientation), ..."""
     field, _, key = path.partition("[")
     if topic.joints and key:
         return f"{key.rstrip(']')}.{field}"
@@ -135,7 +146,7 @@ def _id(source: str, path: str, topic: Topic) -> str:
 
 
 def _unique(channels: Sequence[Entry]) -> list[Entry]:
-    """The same channels, each with an id of its own."""
+    """Return the channels, each with an id of its own."""
     count: dict[str, int] = {}
     for config, _ in channels:
         count[config.id] = count.get(config.id, 0) + 1
@@ -148,7 +159,7 @@ def _unique(channels: Sequence[Entry]) -> list[Entry]:
 def _command(
     topics: Sequence[Topic], taken: Sequence[Taken], namespace: str
 ) -> tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]:
-    """Key, value and comment of what says where commands go, and the actuators."""
+    """Return key, value and comment of each line on where commands go, and the actuators."""
     joints = tuple(dict.fromkeys(name for one in topics for name in one.joints))
     kinds = [*OF_JOINTS, *OF_A_BASE] if joints else [*OF_A_BASE, *OF_JOINTS]
     for kind in kinds:
@@ -167,12 +178,13 @@ def _command(
 
 
 def _actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
+    """Return an actuator whose numbers the user must set."""
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"
 
 
 def _aside(found: Survey, constant: Sequence[str]) -> list[str]:
-    """What was heard and is no channel."""
+    """Return comments on topics that became no channels."""
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/camera.md"
         for one in found.topics

@@ -1,6 +1,6 @@
-"""What a wiring's sources say on a running robot, for a while: rates, gaps, stamps and readings.
+"""Listens to a wiring's sources on a running robot: their rates, gaps, stamps and readings.
 
-Nothing is sent, and the topics are read by the very table that the policy node reads them by.
+Nothing is sent, and the readings come from the same table that the policy node uses.
 """
 
 from __future__ import annotations
@@ -18,64 +18,69 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from an_control.commissioning.survey import ANGULAR, Turning
 from an_control.ros.graph import (
     DISCOVERY_S,
-    elsewhere,
-    of_type,
-    owner,
+    describe_similar_topic,
+    describe_unheard_commands,
+    describe_wrong_types,
+    owner_name,
+    select_type,
     temporary_node,
-    unheard_commands,
-    wrong_types,
 )
-from an_control.ros.inputs import Inputs, publishers_qos, wrong_clock, wrong_rate
+from an_control.ros.inputs import (
+    Inputs,
+    describe_wrong_clock,
+    describe_wrong_rate,
+    find_publishers_qos,
+)
 from an_control.ros.outputs import COMMAND_QOS
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
 
 SLICE_S = 0.05
 ENOUGH = 5
-"""Messages from which on a rate is judged."""
+"""Minimum number of messages for which a rate is judged."""
 KEPT = 100_000
-"""Messages of a source whose times are kept."""
+"""Maximum number of messages of a source whose times are kept."""
 
 
 @dataclass
 class Heard:
-    """One source: how its messages came. Times are of the steady clock, in seconds."""
+    """The messages of one source; times are of the steady clock, in seconds."""
 
     config: SourceConfig
     topic: str = ""
-    """With its namespace."""
+    """Full name of the topic."""
     publishers: tuple[str, ...] = ()
     quality: str = ""
     other_types: str = ""
-    """Publishers of other types, in words."""
+    """Publishers of other types, as text."""
     elsewhere: str = ""
-    """Where messages of its type are to be had, in words."""
+    """Another topic with messages of its type, as text after "no publisher"."""
     rivals: tuple[str, ...] = ()
-    """What to say of nodes that send the same channels."""
+    """A warning for each pair of nodes that send the same channels."""
     times_s: list[float] = field(default_factory=list)
     stamps_ns: list[int | None] = field(default_factory=list)
     delays_s: list[float] = field(default_factory=list)
-    """From each stamp to the arrival, by the node's clock."""
+    """Time from each stamp to the arrival, by the node's clock."""
 
     @property
     def rate_hz(self) -> float | None:
-        """Messages per second; None where fewer than two came."""
+        """Messages per second, None if fewer than two came."""
         if len(self.times_s) < 2 or self.times_s[-1] <= self.times_s[0]:
             return None
         return (len(self.times_s) - 1) / (self.times_s[-1] - self.times_s[0])
 
     @property
     def longest_gap_s(self) -> float | None:
-        """Between two messages."""
+        """Longest time between two messages, None if fewer than two came."""
         return float(np.diff(self.times_s).max()) if len(self.times_s) > 1 else None
 
     @property
     def delay_s(self) -> float | None:
-        """The usual one; None without stamps."""
+        """Median delay from stamp to arrival, None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
     def problem(self, seconds: float, control_hz: float) -> str:
-        """Return what is wrong with it for a policy at `control_hz`, or ""."""
+        """Return the problems of this source for a policy at `control_hz`, or ""."""
         if self.other_types:
             return f"publisher of {self.other_types}"
         if not self.publishers:
@@ -98,14 +103,14 @@ class Heard:
                 " find out what delays the messages"
             )
         if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
-            wrong.append(wrong_rate(self.config, [self.rate_hz], control_hz))
-        wrong.append(wrong_clock(self.config, -(self.delay_s or 0.0)))
+            wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
+        wrong.append(describe_wrong_clock(self.config, -(self.delay_s or 0.0)))
         return "; ".join(filter(None, wrong))
 
 
 @dataclass
 class Range:
-    """What a channel read, scaled and clipped as the policy gets it."""
+    """The range of a channel's readings, scaled and clipped as the policy gets them."""
 
     count: int = 0
     low: float = np.inf
@@ -113,32 +118,39 @@ class Range:
     clipped: int = 0
     turning: Turning = field(default_factory=Turning)
     turns: str = ""
-    """What to say of an angle that turns on and on."""
+    """A hint for an angle that jumps or grows, or ""."""
 
 
 @dataclass(frozen=True)
 class Listened:
-    """All that was heard in `seconds`."""
+    """Everything that was heard in `seconds`."""
 
     seconds: float
     sources: tuple[Heard, ...]
     ranges: dict[str, Range]
-    """By channel id; a camera's patches are not among them."""
+    """Range of each channel by its id; a camera's patches are left out."""
     reads: int
-    """How often the readings were taken."""
+    """Number of times that the readings were taken."""
     missing: dict[str, list[str]]
-    """By reason, the channels that should be there and are not, at the end."""
+    """Ids of the channels that are missing at the end, by reason."""
     control_hz: float
     commands: tuple[str, ...]
-    """Of each topic of the commands, who hears it and who sends on it now."""
+    """Subscribers and present publishers of each command topic, as text."""
     wrong_commands: tuple[str, ...]
-    """Why nobody would hear commands, or who else commands."""
+    """Problems of the command topics, as texts."""
 
 
 def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
-    """Listen to a wiring's sources in a namespace.
+    """Listen to a wiring's sources.
 
-    WiringError where it does not fit its types, ValueError where that is no namespace.
+    Args:
+        wiring: The robot's wiring.
+        namespace: The robot's namespace.
+        seconds: How long to listen.
+
+    Raises:
+        WiringError: If the wiring does not fit its message types.
+        ValueError: If `namespace` is not allowed as one.
     """
     table = ChannelTable(wiring)
     with temporary_node("an_control_check", namespace) as node:
@@ -154,6 +166,7 @@ def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
 def _listen(
     node: Node, executor: SingleThreadedExecutor, table: ChannelTable, seconds: float
 ) -> Listened:
+    """Listen with this node and table."""
     wiring = table.wiring
     heard = {one.name: Heard(one) for one in wiring.sources}
     ranges: dict[str, Range] = {}
@@ -167,7 +180,7 @@ def _listen(
             _range(table, ranges)
     for one in heard.values():
         _look(node, one)
-        one.rivals = tuple(inputs.rivals(one.config.name))
+        one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.why_missing(time.monotonic_ns())
     said = [_command(node, message) for message in wiring.command.messages]
     inputs.close()
@@ -184,13 +197,14 @@ def _listen(
 
 
 def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
-    """Wait until each of these topics has a publisher, DISCOVERY_S at most."""
+    """Wait until each of these topics has a publisher, at most DISCOVERY_S."""
     until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
 
 
 def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None) -> None:
+    """Record a message's times."""
     one = heard[source]
     if len(one.times_s) < KEPT:
         one.times_s.append(time.monotonic())
@@ -200,6 +214,7 @@ def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None
 
 
 def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
+    """Take the readings, and record them in the channels' ranges."""
     readings = table.read(time.monotonic_ns())
     if readings.values.ndim > 1:
         return
@@ -216,42 +231,40 @@ def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
 
 
 def _look(node: Node, one: Heard) -> None:
-    """Who publishes a source's topic, and with which quality of service."""
+    """Record who publishes a source's topic, and with which quality of service."""
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
-    right = of_type(infos, one.config.type)
-    one.publishers = tuple(sorted(owner(info) for info in right))
-    one.other_types = wrong_types(infos, one.config.type, one.topic)
+    right = select_type(infos, one.config.type)
+    one.publishers = tuple(sorted(owner_name(info) for info in right))
+    one.other_types = describe_wrong_types(infos, one.config.type, one.topic)
     if not infos:
-        one.elsewhere = elsewhere(node, one.topic, one.config.type)
-    one.quality = _quality(publishers_qos(node, one.config.topic, 1)) if right else ""
+        one.elsewhere = describe_similar_topic(node, one.topic, one.config.type)
+    one.quality = _quality(find_publishers_qos(node, one.config.topic, 1)) if right else ""
 
 
 def _quality(qos: QoSProfile) -> str:
+    """Return a quality of service as text."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
 def _command(node: Node, message: MessageFields) -> tuple[str, list[str]]:
-    """Return who hears a topic of the commands and who sends on it, as text, and what is wrong.
-
-    What is wrong is one text for each problem.
-    """
+    """Return subscribers and publishers of a command topic as text, and its problems."""
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
-    readers = sorted({owner(one) for one in of_type(infos, type_)})
-    senders = sorted(owner(one) for one in node.get_publishers_info_by_topic(topic))
+    readers = sorted({owner_name(one) for one in select_type(infos, type_)})
+    senders = sorted(owner_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""
     wrong = []
     if len(senders) > 1:
         who = ", ".join(senders)
         wrong.append(f"{len(senders)} publishers command {name} ({who}): stop one of them")
-    other = "" if readers else wrong_types(infos, type_, name)
+    other = "" if readers else describe_wrong_types(infos, type_, name)
     if other:
         wrong.append(f"nobody hears commands on {name}: subscription of {other}")
-    elif unheard := unheard_commands(infos, name, type_, COMMAND_QOS):
+    elif unheard := describe_unheard_commands(infos, name, type_, COMMAND_QOS):
         wrong.append(unheard)
     return said, wrong

@@ -1,7 +1,7 @@
-"""What a running robot offers: its topics with their types, names, rates and ranges, listened to.
+"""Listens to the topics of a running robot: their types, names, rates and ranges.
 
-Only what a wiring could read: topics that somebody publishes, of message types that hold numbers.
-Nothing is sent.
+Only topics that a wiring could read are covered: those that are published, with message types that
+hold numbers. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import DISCOVERY_S, owner, temporary_node
-from an_control.ros.inputs import publishers_qos
+from an_control.ros.graph import DISCOVERY_S, owner_name, temporary_node
+from an_control.ros.inputs import find_publishers_qos
 from an_control.wiring.messages import (
     ANGLES,
     DURATION,
     TIME,
-    element,
+    element_path,
     field_types,
     message_class,
     stamp_reader,
@@ -32,23 +32,24 @@ from an_control.wiring.messages import (
 SLICE_S, LOOK_S = 0.05, 0.5
 QUATERNION = "geometry_msgs/msg/Quaternion"
 ELEMENTS = 16
-"""Elements of an array without names that get a channel each; of a longer one a wildcard."""
+"""Maximum length of an unnamed array with a channel for each element; longer ones get a wildcard.
+"""
 OWN = ("/rosout", "/parameter_events", "/clock", "/diagnostics", "/tf", "/tf_static")
-"""Topics that say nothing of a robot's sensors."""
+"""Topics without readings of a robot's sensors."""
 COMMANDS = re.compile(r"cmd|command|setpoint|target", re.IGNORECASE)
-"""In a topic's last name: it carries commands, and so is nothing to read."""
+"""Pattern in the last name of topics that carry commands, and are not read."""
 INSIDE = ("channels", "attention", "keys", "attended", "proposed")
-"""What a policy node says of itself."""
+"""Last names of topics that a policy node publishes about itself."""
 ANGULAR = re.compile(r"position\[|yaw\(|roll\(|theta|angle|heading", re.IGNORECASE)
-"""In the path of a number that may be an angle."""
+"""Pattern in the path of numbers that may be angles."""
 JUMP, STRAIGHT = 0.5, 0.95
-"""By how much a jump may differ from 2 pi, in rad; the share of all changes that go one way where
-an angle grows."""
+"""Maximum difference of a jump from 2 pi in rad; share of changes in one direction of a growing
+angle."""
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
 class Turning:
-    """Whether the values of a number jump by a turn, or grow over more than one, as angles may."""
+    """A detector of angles whose values jump by a turn, or grow over more than one."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -56,7 +57,7 @@ class Turning:
         self._jumps = False
 
     def note(self, value: float) -> None:
-        """Note the next value."""
+        """Record the next value."""
         if self._first is None:
             self._first = self._last = value
         change = value - self._last
@@ -65,7 +66,7 @@ class Turning:
         self._last = value
 
     def hint(self, path: str) -> str:
-        """Return what to read in place of the field at this path, or ""."""
+        """Return what to read instead of the field at this path, or ""."""
         moved = abs(self._last - (self._first or 0.0))
         grows = moved > math.tau and moved > STRAIGHT * self._travelled
         if not (self._jumps or grows):
@@ -76,34 +77,34 @@ class Turning:
 
 @dataclass
 class Topic:
-    """A topic that was heard: numbers by field path, with their lowest and highest values."""
+    """A topic that was heard: lowest and highest value of each number, by field path."""
 
     name: str
-    """In full."""
+    """Full name."""
     type: str
     publishers: tuple[str, ...] = ()
     messages: int = 0
     first_s: float = 0.0
     last_s: float = 0.0
     gap_s: float = 0.0
-    """The longest time between two messages."""
+    """Longest time between two messages."""
     stamped: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     joints: tuple[str, ...] = ()
-    """The names of a JointState."""
+    """Names in messages with a list of names, such as JointState."""
     turning: dict[str, Turning] = field(default_factory=dict)
-    """By field path, whether a number may be an angle that turns on and on."""
+    """Detector for each number that may be an angle, by field path."""
 
     @property
     def rate_hz(self) -> float:
-        """0 where fewer than two messages came."""
+        """Messages per second, 0 if fewer than two came."""
         spread_s = self.last_s - self.first_s
         return (self.messages - 1) / spread_s if spread_s > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A topic that somebody listens to and that is nothing to read: it may take commands."""
+    """A topic that is subscribed but not read here, and so may take commands."""
 
     name: str
     type: str
@@ -112,16 +113,21 @@ class Taken:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found."""
+    """The topics of a robot: those that were heard, and those that may take commands."""
 
     topics: tuple[Topic, ...]
     taken: tuple[Taken, ...]
 
 
 def survey(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace, by default all, for a time from the first message.
+    """Listen to all topics in a namespace for a time from the first message.
 
-    Where no message comes, it ends after DISCOVERY_S. Raises ValueError where that is no namespace.
+    Args:
+        namespace: Namespace of the topics; "": all topics.
+        seconds: How long to listen. If no message comes, it ends after DISCOVERY_S.
+
+    Raises:
+        ValueError: If `namespace` is not allowed as one.
     """
     with temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
@@ -134,6 +140,7 @@ def survey(namespace: str, seconds: float) -> Survey:
 
 
 def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float) -> Survey:
+    """Listen with this node."""
     prefix = f"/{namespace}/" if namespace else "/"
     topics: dict[str, Topic] = {}
     until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
@@ -146,13 +153,13 @@ def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, second
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
     for topic in topics.values():
         infos = node.get_publishers_info_by_topic(topic.name)
-        topic.publishers = tuple(sorted({owner(one) for one in infos}))
+        topic.publishers = tuple(sorted({owner_name(one) for one in infos}))
     heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
     return Survey(heard, tuple(_taken(node, prefix, topics)))
 
 
 def _look(node: Node, prefix: str, topics: dict[str, Topic]) -> None:
-    """Listen to the topics that have turned up."""
+    """Subscribe to topics that have appeared."""
     for name, types in node.get_topic_names_and_types():
         if name in topics or not _concerns(name, prefix) or not node.count_publishers(name):
             continue
@@ -166,9 +173,11 @@ def _look(node: Node, prefix: str, topics: dict[str, Topic]) -> None:
 
 
 def _listen(node: Node, topic: Topic, cls: Any) -> None:
+    """Subscribe to a topic, and record its messages."""
     stamp_of = stamp_reader(cls)
 
     def hear(message: Any) -> None:
+        """Record a message."""
         now_s = time.monotonic()
         if topic.messages:
             topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
@@ -185,44 +194,45 @@ def _listen(node: Node, topic: Topic, cls: Any) -> None:
             if low == high and ANGULAR.search(path):
                 topic.turning.setdefault(path, Turning()).note(low)
 
-    qos = publishers_qos(node, topic.name, 10)
+    qos = find_publishers_qos(node, topic.name, 10)
     node.create_subscription(cls, topic.name, hear, qos)
 
 
 def _concerns(name: str, prefix: str) -> bool:
-    """Whether a topic may be one of the robot's own."""
+    """Return whether a topic may be one of the robot's own."""
     return name.startswith(prefix) and name not in OWN and not name.endswith("/transition_event")
 
 
 def _carries_commands(node: Node, name: str) -> bool:
-    """Whether a topic drives the robot, or tells what a policy node computes."""
+    """Return whether a topic carries commands, or is published by a policy node about itself."""
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
-    owners = {owner(one) for one in node.get_publishers_info_by_topic(name)}
+    owners = {owner_name(one) for one in node.get_publishers_info_by_topic(name)}
     return last in INSIDE and head in owners
 
 
 def _taken(node: Node, prefix: str, topics: dict[str, Topic]) -> Iterator[Taken]:
+    """Yield the topics that are subscribed but not read here."""
     for name, types in sorted(node.get_topic_names_and_types()):
         if name in topics or not _concerns(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
-        subscribers = tuple(sorted({owner(one) for one in infos}))
+        subscribers = tuple(sorted({owner_name(one) for one in infos}))
         if subscribers:
             yield Taken(name, types[0], subscribers)
 
 
 def _joints(message: Any) -> tuple[str, ...]:
-    """The names that stand beside arrays in a message."""
+    """Return the names that stand beside arrays in a message."""
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 
 
 def numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]]:
-    """The numbers of a message as field paths, each with the lowest and highest that it names.
+    """Yield each number of a message: field path, lowest and highest value.
 
-    Stamps and covariances are left out; a quaternion is its three angles.
+    Stamps and covariances are left out; a quaternion gives its three angles.
     """
     for name, kind in field_types(message).items():
         path, value = before + name, getattr(message, name)
@@ -246,6 +256,7 @@ _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs
 def _elements(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
+    """Yield the elements of an array, or one wildcard if it is long."""
     finite = np.isfinite(values)
     if len(names) == len(values):
         keys: tuple[object, ...] = names
@@ -258,9 +269,14 @@ def _elements(
         return
     for key, value, there in zip(keys, values.tolist(), finite, strict=True):
         if there:
-            yield element(path, key) if isinstance(key, str) else f"{path}[{key}]", value, value
+            yield (
+                element_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
+                value,
+                value,
+            )
 
 
 def _angles(value: Any) -> tuple[float, ...]:
+    """Return roll, pitch and yaw of a quaternion."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

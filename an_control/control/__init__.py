@@ -1,1 +1,1 @@
-"""From readings to commands: the tick, the gate, bring-up and recovery; needs no rclpy."""
+"""From readings to commands: the tick, the gate, bring-up and e-stop; needs no rclpy."""

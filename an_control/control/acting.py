@@ -1,4 +1,4 @@
-"""The policy that acts, and the one that takes over from it."""
+"""The policy that acts, and a new model that takes over from it while the robot runs."""
 
 from __future__ import annotations
 
@@ -7,37 +7,47 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.control.wiring_fit import action_places, chooses, trained_ramp_s
+from an_control.control.wiring_fit import action_places, has_discrete_action, trained_ramp_s
 from an_control.policy import Model, Policy
 from an_control.wiring import Readings, Wiring
 
 ROUNDING = 1e-6
-"""How far beyond 1 an action may seem that was sent as float32."""
+"""The most by which an action that was sent as float32 may seem to exceed 1."""
 WATCH_S = 1.0
-"""For so long a new model watches beside the old one before it acts: without a memory of its gait a
-walker stops."""
+"""Seconds for which a new model computes beside the old one before it acts: without a memory of its
+gait a walker stops."""
 
 
 class ActionOrder:
-    """From an action in the model's order to the actuators in the wiring's order, and back.
+    """The mapping between an action in the model's order and commands in the wiring's order.
 
-    Raises WiringError where the model's actuators are others than the wiring's.
+    Args:
+        wiring: the wiring, with A actuators.
+        model_path: the model file, for error texts.
+        model: the model.
+
+    Raises:
+        WiringError: the model's actuators are not the wiring's.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self._command = wiring.command
         places = action_places(wiring, model_path, model)
         self.places: np.ndarray | None = None
-        """(A,) of each actuator of the wiring its place in the action; None where all agree."""
+        """(A,) the place in the action of each actuator of the wiring; None if the orders are
+        equal."""
         if places is not None and places != list(range(len(places))):
             self.places = np.array(places, np.intp)
 
     def command(self, action: np.ndarray) -> np.ndarray:
-        """Return the values (A,) in the wiring's order and units of an action (A,)."""
+        """Return the command (A,) of an action (A,), in the wiring's order and physical units."""
         return self._command.command(action if self.places is None else action[self.places])
 
     def action(self, values: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that means these values (A,); beyond +-1 where no action does."""
+        """Return the action (A,) that stands for a command (A,).
+
+        A value lies beyond +-1 if no action stands for it.
+        """
         ordered = self._command.action(values)
         if self.places is None:
             return ordered
@@ -47,7 +57,10 @@ class ActionOrder:
 
 
 class LoadedModel(NamedTuple):
-    """A policy, its model file and order of actions; `ticks` it still watches before it acts."""
+    """A policy with its model file and order of actions.
+
+    `ticks` is the number of ticks that it still watches before it acts.
+    """
 
     path: str
     policy: Policy
@@ -56,12 +69,16 @@ class LoadedModel(NamedTuple):
 
 
 class ActingPolicy:
-    """Steps the policy that acts; a model that was set meanwhile watches, and then acts.
+    """The policy that acts, which is stepped once a tick and can be swapped for another one.
+
+    A new model first watches: it computes beside the acting one for `WATCH_S` without effect.
 
     Args:
-        wiring: names the actuators.
-        model_path, policy: what acts at first.
-        ramp_s: how long authority grows; None: as each model was trained.
+        wiring: the wiring, which names the actuators.
+        model_path: the model file of the first policy.
+        policy: the first policy.
+        ramp_s: seconds of the ramp from the safe command to the policy's; None: as each model was
+            trained.
     """
 
     def __init__(
@@ -72,9 +89,9 @@ class ActingPolicy:
         self._next: LoadedModel | None = None
         self._given: deque[LoadedModel] = deque(maxlen=1)  # filled from other threads
         self.new_model = ""
-        """What has become of the model that was set last; empty once it acts."""
+        """The state of the model that was set last, as text; "" once it acts."""
         self.wanted: np.ndarray | None = None
-        """The command (A,) that the last step asks for; None before the first."""
+        """The command (A,) of the last step; None before the first."""
 
     @property
     def model_path(self) -> str:
@@ -88,33 +105,37 @@ class ActingPolicy:
 
     @property
     def ramp_s(self) -> float:
-        """How long authority grows with the model that acts."""
+        """Seconds of the ramp from the safe command to the commands of the model that acts."""
         model = self.policy.model
-        if chooses(model):
+        if has_discrete_action(model):
             return 0.0  # there is nothing between two buttons
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def swap(self, model_path: str, policy: Policy) -> None:
-        """Let `policy` act after it has watched for WATCH_S; callable from any thread."""
+        """Let `policy` act after it has watched for `WATCH_S`; callable from any thread.
+
+        Raises:
+            WiringError: the model's actuators are not the wiring's.
+        """
         order = ActionOrder(self._wiring, model_path, policy.model)
         self.new_model = f"watching {model_path}"
         ticks = round(WATCH_S * self._wiring.rate_hz)
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: forget what policy and monitor remember."""
+        """Start a new episode: reset policies and monitors."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()
         self.wanted = None
 
     def step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Step the policy, so that `wanted` is its command; return whether another model acts now.
+        """Step the policy and set `wanted`; return whether another model acts from now on.
 
         Args:
-            readings: which it has not seen yet.
-            sent: the command (A,) that went out last, whoever sent it, as the previous action;
-                None where nobody is known to have sent one.
+            readings: readings that the policy has not seen yet.
+            sent: the last command (A,) on the robot's topics, from whatever sender, as the previous
+                action; None if it is unknown.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():
             _set_previous_action(self.policy, self._now.order.action(sent))
@@ -124,7 +145,7 @@ class ActingPolicy:
         return changed
 
     def _watch(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Let a new model see this tick too; return whether it has seen enough and acts."""
+        """Step a new model too; return whether it has watched long enough and acts now."""
         if self._given:
             self._next = self._given.pop()
         new = self._next
@@ -143,8 +164,10 @@ class ActingPolicy:
 
 
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
-    """Set the action (A,) that stands for what was sent; a monitor learns nothing from one
-    beyond 1."""
+    """Set the action (A,) that stands for the last command.
+
+    One beyond +-1 is excluded from the monitor's evidence.
+    """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():
         policy.ignore_next_tick()

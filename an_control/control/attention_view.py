@@ -1,4 +1,4 @@
-"""What the policy attends to, as arrays by channel and as a picture of what a camera sees."""
+"""The policy's attention for display: arrays by channel, and a picture of a camera's frame."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from an_control.wiring import ChannelTable
 
 COLOUR = np.array([255.0, 150.0, 0.0])
 STRONGEST = 0.75
-"""How much of its colour the patch gets that is attended to most."""
+"""The opacity of the colour on the patch with the most attention."""
 HIDDEN = np.array([60.0, 60.0, 90.0])
 
 
-def attention_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the attention (M, N) of the last step, a column for each of `ids`.
+def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+    """Return the attention (M, N) of the last step, with a column for each of `ids`.
 
-    None without attention, and where the step lacked one of them.
+    None for a policy without attention, or if the step lacked one of the ids.
     """
     attention = policy.attention
     places = None if attention is None else _places(policy, ids)
     return None if attention is None or places is None else attention[:, places]
 
 
-def keys_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the keys (N, k) of the last step, a row for each of `ids`; None as `attention_of`.
+def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+    """Return the keys (N, k) of the last step, with a row for each of `ids`.
 
-    Of a policy that sees these are the messages of its patches.
+    For a vision policy these are the messages of its patches. None for a policy without keys, or if
+    the step lacked one of the ids.
     """
     keys = policy.keys
     if keys is None:
@@ -42,7 +43,7 @@ def keys_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
     """Return the first camera's newest frame with the last step's attention, rgb (H, W, 3).
 
-    What was not there for the policy is covered. None without a camera or attention.
+    Patches that were missing are covered. None without a camera or attention.
     """
     attention = policy.attention
     if not table.cameras or attention is None:
@@ -52,15 +53,15 @@ def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
     return attended_picture(
         camera.frames[-1],
         camera.image.patch,
-        shares(attention, order, camera.ids).reshape(grid),
+        attention_shares(attention, order, camera.ids).reshape(grid),
         present=np.isin(camera.ids, order).reshape(grid),
     )
 
 
 def _places(policy: Policy, ids: Sequence[str]) -> list[int] | None:
-    """Return where the policy's last step had these channels; None where it lacked one.
+    """Return the places of `ids` in the policy's last step; None if it lacked one of them.
 
-    It may have had more: a monitor imputes the channels that are missing.
+    The step may have had more ids, as a monitor imputes missing channels.
     """
     place = {name: number for number, name in enumerate(policy.channel_order)}
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
@@ -74,35 +75,42 @@ def attended_picture(
     present: NDArray[np.bool_] | None = None,
     scale: int = 4,
 ) -> NDArray[np.uint8]:
-    """An rgb picture (H scale, W scale, 3) of a frame (H, W) or (H, W, 3).
+    """Return an rgb picture (H scale, W scale, 3) of a frame, coloured by its attention.
 
-    `attended` (rows, columns) is each patch's share of the queries (see `shares`); patches that are
-    not `present` are covered.
+    Args:
+        frame: (H, W) or (H, W, 3).
+        patch: the width and height of a patch in pixels.
+        attended: (rows, columns) each patch's share of the queries, see `shares`.
+        present: (rows, columns) False for patches to cover; None: none.
+        scale: the factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
     picture = picture.astype(np.float64)
     share = STRONGEST * np.sqrt(attended / max(float(attended.max(initial=0.0)), 1e-12))
     rows, columns = (length * patch for length in attended.shape)
     seen = picture[:rows, :columns]
-    weight = _spread(share, patch)[..., None]
+    weight = _repeat_elements(share, patch)[..., None]
     seen[:] = (1.0 - weight) * seen + weight * COLOUR
     if present is not None:
-        seen[_spread(~present, patch)] = HIDDEN
-    return _spread(np.rint(picture).astype(np.uint8), scale)
+        seen[_repeat_elements(~present, patch)] = HIDDEN
+    return _repeat_elements(np.rint(picture).astype(np.uint8), scale)
 
 
-def shares(
+def attention_shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
-    """(N,): for each of `ids` the share of the queries that attend to it more than to any other.
+    """Return for each of `ids` the share (N,) of queries that attend to it most.
 
-    `attention` (M, n) has its columns in `order`.
+    Args:
+        attention: (M, n), with columns in `order`.
+        order: the ids (n,) of the columns.
+        ids: the ids (N,) of the result.
     """
     wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
     count = dict(zip(order, wins, strict=True))
     return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 
-def _spread(values: NDArray[Any], by: int) -> NDArray[Any]:
-    """Every element (H, W, ...) as `by` x `by` of them."""
+def _repeat_elements(values: NDArray[Any], by: int) -> NDArray[Any]:
+    """Return an array with every element of (H, W, ...) repeated `by` x `by` times."""
     return np.repeat(np.repeat(values, by, axis=0), by, axis=1)

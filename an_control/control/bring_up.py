@@ -1,6 +1,6 @@
-"""Bring-up: the robot is moved to its start pose, and the policy acts from there.
+"""Bring-up: moves the robot to its start pose before the policy acts.
 
-For robots that are commanded by position. Units are the wiring's physical ones.
+It is for robots that are commanded by position. Units are the wiring's physical ones.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ Values = NDArray[np.float64]
 
 
 class BringUpError(RuntimeError):
-    """The start pose was not reached in time; the text says by which actuator."""
+    """A start pose that was not reached in time; the text names the actuator."""
 
 
 class BringUp:
-    """Moves commands (A,) at a set rate from where the robot is to its start pose.
+    """A generator of commands (A,) that move the robot at a set rate to its start pose.
 
     Args:
-        command: the start pose, its rate, tolerance and timeout; without bring-up it is done at
-            once. Actuators of messages without it are sent their safe value meanwhile.
-        step_s: time between two commands.
+        command: the wiring's command, with the start pose, its rate, tolerance and timeout. Without
+            bring-up it is done at once. Actuators of messages without bring-up get their safe value
+            meanwhile.
+        step_s: seconds between two commands.
     """
 
     def __init__(self, command: CommandConfig, step_s: float) -> None:
@@ -39,25 +40,29 @@ class BringUp:
         self._target: Values | None = None
         self.done = True
 
-    def begin(self) -> None:
-        """Bring up from now on, from wherever the robot is."""
+    def start(self) -> None:
+        """Start the bring-up from the robot's present pose."""
         self.done = not self._moved.any()
         self._target = None
         self._waited_s = 0.0
 
     def cancel(self) -> None:
-        """It is over, wherever the robot is."""
+        """End the bring-up, whatever the robot's pose."""
         self.done = True
 
     def pause(self) -> None:
-        """Other commands go out: continue from wherever the robot is by then."""
+        """Interrupt the bring-up, as other commands go out; it resumes from the pose by then."""
         self._target = None
 
     def __call__(self, measured: Values, periods: float = 1.0) -> Values:
-        """Return the next command (A,) with the robot at `measured` (A,); `done` once it is there.
+        """Return the next command (A,), and set `done` once the robot is at its start pose.
 
-        `periods` is the time since the last command, in periods. Raises BringUpError once it takes
-        too long.
+        Args:
+            measured: the measured positions (A,).
+            periods: the time since the last command, in periods.
+
+        Raises:
+            BringUpError: the start pose was not reached in time.
         """
         if self._target is None:
             held = self._moved | np.isnan(self._pose)

@@ -1,10 +1,11 @@
 """One tick, without ROS: read, estimate, decide, limit, send.
 
-The policy steps on the readings that come whether its command goes out or not, with what was really
-sent as its previous action: after a stop it continues from what it has seen of it. With too few
-channels to act on it waits, which leaves it knowing more than steps on a few do: after 1 s without
-the joints' readings 14 of 28 Ants walked again, with steps on the 12 other channels 8 of 28
-(2026-11-22). All state that a tick needs is here and is thrown away when the node is cleaned up.
+The policy steps on new readings whether its command goes out or not, with the command that was
+really sent as its previous action. So after a stop it continues from what it has seen meanwhile.
+With too few channels to act on it does not step, as steps on a few channels leave it knowing less:
+after 1 s without the joints' readings 14 of 28 Ants walked again, with steps on the 12 other
+channels 8 of 28 (2026-11-22). All state that a tick needs is here, and is dropped when the node is
+cleaned up.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import numpy as np
 
 from an_control.control.acting import ActingPolicy
 from an_control.control.bring_up import BringUp
-from an_control.control.gate import EStop, Gate
+from an_control.control.gate import EStop, SafetyGate
 from an_control.control.wiring_fit import (
     check_channels,
     check_fit,
     check_images,
     compare_channels,
-    notes,
+    describe_differences,
     rate_refusal,
     unread_sources,
 )
@@ -36,26 +37,30 @@ from an_control.wiring import (
     load_wiring,
     sendable_limits,
 )
-from an_control.wiring.checked_yaml import Shown
+from an_control.wiring.checked_yaml import Description
 
 Decide = Callable[[int | None], np.ndarray]
-"""Returns the command (A,) for the moment at which it goes out (see `Controller.command`)."""
+"""Returns the command (A,) for the time at which it goes out (see `Controller.command`)."""
 
 
 class Controller:
-    """A wiring and a policy that fit each other.
+    """A wiring and a policy that fit each other, and the tick that joins them.
 
     Args:
-        wiring_path, model_path: the files.
-        engine: what computes the policy.
-        monitor: what watches for unannounced rewiring; None for what the model says.
-        recovery: push a robot whose readings change by less than this at a tick; 0 = never, None:
-            as the model says.
-        ramp_s: how long authority grows after activation and every safe command; 0 = off, None: as
-            the model was trained.
-        estop: while it is latched every command is the safe one.
+        wiring_path: the wiring YAML.
+        model_path: the model file.
+        engine: the engine that computes the policy, see `load_policy`.
+        monitor: the reaction to unannounced rewiring; None: the model's setting.
+        recovery: push a robot whose readings change by less than this at a tick; 0: never, None:
+            the model's value.
+        ramp_s: seconds of the ramp from the safe command to the policy's, after activation and
+            every safe command; 0: off, None: as the model was trained.
+        estop: the e-stop; while it is latched all commands are the safe one.
 
-    Raises WiringError or ModelError naming file, key, value and what is allowed.
+    Raises:
+        WiringError: the wiring is invalid or does not fit the model; names file, key, value and
+            what is allowed.
+        ModelError: the model file is invalid; names the file and the reason.
     """
 
     def __init__(
@@ -72,7 +77,7 @@ class Controller:
         self.wiring: Wiring = load_wiring(wiring_path)
         self.table = ChannelTable(self.wiring)
         self.messages = command_messages(self.wiring.command, wiring_path)
-        """What carries a command."""
+        """The messages that carry a command."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
         self.check(model_path, policy.model)
         self.acting = ActingPolicy(self.wiring, model_path, policy, ramp_s)
@@ -80,38 +85,41 @@ class Controller:
         self.estop = estop or EStop()
         self.step_s = 1.0 / self.wiring.rate_hz
         limits = sendable_limits(self.wiring.command, self.messages)
-        self.gate = Gate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
+        self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
-        """Why the last command was the safe one, empty where it was the policy's."""
+        """Why the last command was the safe one; "" if it was the policy's."""
         self.safe_cause = ""
         """The same without figures, which may change at each tick."""
         self.repeats = 0
-        """Ticks that had no new reading, and so repeated the last action."""
+        """The number of ticks without a new reading, which repeated the last action."""
         self.stepped_ns: int | None = None
-        """In lockstep, the stamp of the readings that the policy has seen last."""
+        """In lockstep, the stamp of the readings that the policy has stepped on last."""
 
     def check(self, model_path: str, model: Model) -> None:
-        """Raise WiringError where the wiring does not fit the model (see `check_fit`)."""
+        """Raise WiringError if the wiring does not fit the model (see `check_fit`)."""
         check_fit(self.wiring, self.table.ids, model_path, model)
 
     def tick(
         self, now_ns: int, stamp_ns: int | None, send: Callable[[Decide], object] | None
     ) -> Readings:
-        """Do one tick: read -> estimate -> decide -> limit -> send; return the readings.
+        """Run one tick, read -> estimate -> decide -> limit -> send, and return the readings.
 
         Args:
             now_ns: the time, by which readings age.
-            stamp_ns: in lockstep the stamp of the readings, else None.
-            send: sends what `command` returns; called once, or None where nothing goes out.
+            stamp_ns: the stamp of the readings in lockstep, else None.
+            send: sends the command that `command` returns, and is called once; None: nothing goes
+                out.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
-            self.gate.safe_command.measure(self.table.measured.values)
-        cause, reason = self._too_little(readings)
-        if not cause and self._new(readings, stamp_ns):  # the monitor estimates, the policy decides
+            self.gate.safe_command.record_positions(self.table.measured.values)
+        cause, reason = self._why_not_act(readings)
+        if not cause and self._should_step(
+            readings, stamp_ns
+        ):  # the monitor estimates, the policy decides
             self.stepped_ns = stamp_ns
-            if self.acting.step(readings, self._sent()):
+            if self.acting.step(readings, self._last_command()):
                 self.gate.set_ramp(self.acting.ramp_s)
         if self.estop.reason:
             cause = reason = self.estop.reason
@@ -123,8 +131,11 @@ class Controller:
     def command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) in physical units that goes out now, by the last tick.
 
-        None as time stands for one period since the last command, as in lockstep. Raises
-        BringUpError where the start pose is not reached in time.
+        Args:
+            now_ns: the time; None: one period since the last command, as in lockstep.
+
+        Raises:
+            BringUpError: the start pose was not reached in time.
         """
         wanted = self.acting.wanted
         if self.safe_reason or wanted is None:
@@ -139,42 +150,49 @@ class Controller:
         return self.gate(wanted, now_ns)
 
     def prepare(self) -> None:
-        """Work ahead for the next tick, once the command is out."""
+        """Do work for the next tick, once the command is out."""
         self.acting.policy.prepare()
 
     def start(self, *, bring_up: bool = True) -> None:
-        """Begin to act: bring the robot up, where the wiring says how, and with the ramp.
+        """Start to act, with the bring-up of the wiring and with the ramp.
 
-        Of wildcards what is there now is expected from now on.
+        The channels of wildcards that are present now are expected from now on.
+
+        Args:
+            bring_up: whether to move the robot to its start pose first.
         """
         self.table.expect_present()
         self.gate.start()
         if bring_up:
-            self.bring_up.begin()
+            self.bring_up.start()
         else:
             self.bring_up.cancel()
 
     def stop(self) -> np.ndarray:
-        """End acting and bring-up; return the safe command (A,), which must be the last."""
+        """Stop acting and end the bring-up; return the safe command (A,), to be sent last."""
         self.bring_up.cancel()
         return self.gate.safe()
 
     def reset(self) -> None:
-        """Start a new episode: forget what policy and monitor remember."""
+        """Start a new episode: reset policy and monitor."""
         self.acting.reset()
         self.table.reset()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """Return the table for `rewire`; WiringError where the wiring cannot take over now."""
+        """Return the channel table of a new wiring, for `rewire`.
+
+        Raises:
+            WiringError: the wiring cannot take over while the node runs.
+        """
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
                 allowed = (
                     "what the node was configured with; to change it clean up and configure the"
                     " node, or stop it and start it again"
                 )
-                raise WiringError(wiring.file, name, Shown("a change"), allowed)
+                raise WiringError(wiring.file, name, Description("a change"), allowed)
         model_path, model = self.acting.model_path, self.acting.policy.model
         check_images(wiring, model_path, model)
         table = self.table.rewired(wiring)
@@ -182,7 +200,7 @@ class Controller:
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read from this table from the next tick on; the policy's state stays with the ids."""
+        """Read from this table from the next tick on; the policy keeps its state by channel id."""
         self.table, self.wiring = table, table.wiring
 
     def summary(self) -> str:
@@ -205,48 +223,47 @@ class Controller:
         return monitor_warning(self.acting.policy.model, self._asked_monitor)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what to say of how wiring and model differ, and of a monitor that is off.
+        """Return sentences on differences between wiring and model, and on a monitor that is off.
 
-        Of wildcards as they are now.
+        The channels of wildcards are those that are present now.
         """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
-        said = notes(found, self.acting.model_path, watched=watched)
+        said = describe_differences(found, self.acting.model_path, watched=watched)
         warning = self.monitor_warning()
         return (*said, *unread_sources(self.wiring).values(), *([warning] if warning else ()))
 
-    def _sent(self) -> np.ndarray | None:
-        """Return the command (A,) that went out last, whoever sent it.
+    def _last_command(self) -> np.ndarray | None:
+        """Return the last command (A,) on the robot's topics, from whatever sender.
 
-        Where nobody is known to have sent anything it is the safe command, before the policy's
-        first step None.
+        If it is unknown return the safe command, or None before the policy's first step.
         """
         sent = self.gate.last.values
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
-    def _new(self, readings: Readings, stamp_ns: int | None) -> bool:
-        """Return whether the policy should step on these readings; count those that repeat."""
+    def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
+        """Return whether the policy should step on these readings; count repeated ones."""
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns
         else:
-            new = readings.new or bool(self.acting.policy.model.task.get("repeats"))
+            new = readings.new or self.acting.policy.model.task.repeats
         self.repeats += not new
         return new
 
-    def _too_little(self, readings: Readings) -> tuple[str, str]:
+    def _why_not_act(self, readings: Readings) -> tuple[str, str]:
         """Return why the policy should not act on these readings, without and with figures.
 
-        Empty texts where it should act.
+        Both texts are "" if it should.
         """
         if missing := self.table.missing():
             reason = f"required source {missing[0]!r} is missing"
             return reason, reason
-        if not self._measured():
+        if not self._positions_known():
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
-        if readings.enough(needed):
+        if readings.has_share(needed):
             return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"
@@ -254,6 +271,6 @@ class Controller:
             here = f"{readings.present_share:.0%} of the channels present by weight"
         return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
 
-    def _measured(self) -> bool:
-        """Whether all positions that are held or moved from are known."""
-        return self.table.measured is None or self.table.measured.known
+    def _positions_known(self) -> bool:
+        """Return whether all positions that are held or moved from have been measured."""
+        return self.table.measured is None or self.table.measured.all_measured

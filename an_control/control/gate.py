@@ -1,11 +1,11 @@
-"""What stands between the policy and the robot: the gate, the e-stop and the watchdog.
+"""Everything between the policy and the robot: the gate, the e-stop and the watchdog.
 
-Every command of the policy passes the gate, which makes it finite and within limits, whatever was
-sent before and by whom. The gate also bounds how fast commands change and, where a ramp is asked
-for, lets authority grow after every safe command. Safe commands go out at once, however far they
-are from the last one. The e-stop latches. The watchdog runs on a thread of its own and on the
-steady clock, and asserts the safe command while nothing else goes out. Units are the wiring's
-physical ones.
+Every command of the policy passes the gate, which makes it finite and keeps it within limits,
+whatever was sent before and by whom. The gate also limits how fast commands change, and can blend
+from the safe command to the policy's in a ramp after every safe command. Safe commands go out at
+once, however far they are from the last one. The e-stop latches. The watchdog runs on a thread of
+its own and on the steady clock, and sends the safe command while no other command goes out. Units
+are the wiring's physical ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Limits = tuple[Values, Values]
 
 @dataclass
 class GateCounts:
-    """How many commands the gate changed, by reason."""
+    """The numbers of commands that the gate changed, by reason."""
 
     not_finite: int = 0
     limited: int = 0
@@ -36,10 +36,10 @@ class GateCounts:
 
 
 class LastCommand:
-    """The newest command (A,) on the robot's topics, whoever sent it, and when that was.
+    """The newest command (A,) on the robot's topics, from whatever sender, and its time.
 
-    This is the only place that keeps it: from it the gate counts how far a command may change, and
-    the policy takes it for its previous action. Calls may come from any thread.
+    Only this object keeps it: the gate limits a command's change from it, and the policy gets it as
+    its previous action. Calls may come from any thread.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class LastCommand:
 
     @property
     def values(self) -> Values | None:
-        """The command (A,), not to be written to; None while none is known."""
+        """The command (A,), not to be written to; None while it is unknown."""
         known = self._known
         return None if known is None else known[0]
 
@@ -57,7 +57,7 @@ class LastCommand:
             self._known = values, now_ns
 
     def forget(self) -> None:
-        """Forget the command, as it was part of an episode that has ended."""
+        """Forget the command, as it belongs to an episode that has ended."""
         self._known = None
 
     def age_ns(self, now_ns: int) -> int | None:
@@ -67,26 +67,26 @@ class LastCommand:
 
 
 class SafeCommand:
-    """The command that does no harm: fixed values, and for "hold" the positions measured last.
+    """The command that does no harm: fixed values, or for "hold" the last measured positions.
 
-    What is held is measured when the safe command begins, and stays until `release`. Calls may
+    A position to hold is the one measured when the safe command starts, until `release`. Calls may
     come from any thread.
 
     Args:
-        command: the safe values of each actuator.
-        limits: what its values stay within.
+        command: the wiring's command, with the safe values.
+        limits: bounds of its values; None: the wiring's.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
-        self._low, self._high = limits or limits_of(command)
+        self._low, self._high = limits or command_limits(command)
         self._fixed = np.clip(command.safe_command(), self._low, self._high)
         self._holds = np.isnan(self._fixed)
         self._moves = bool(self._holds.any())
         self._measured = np.full(len(self._fixed), np.nan)
         self._held: Values | None = None
 
-    def measure(self, positions: Values) -> None:
-        """The actuators' positions (A,) as last measured, NaN where never."""
+    def record_positions(self, positions: Values) -> None:
+        """Record the last measured positions (A,) of the actuators, NaN where never measured."""
         self._measured = positions
 
     @property
@@ -95,7 +95,7 @@ class SafeCommand:
         return bool(np.isfinite(self()).all())
 
     def __call__(self) -> Values:
-        """The safe command (A,), not to be written to; NaN where a position was never measured."""
+        """Return the safe command (A,), not to be written to; NaN for an unmeasured position."""
         held = self._held
         if held is None:
             within = np.clip(self._measured, self._low, self._high)
@@ -105,25 +105,25 @@ class SafeCommand:
         return held
 
     def release(self) -> None:
-        """Other commands go out: the next safe command holds where the robot is by then."""
+        """Note that other commands go out: the next safe command holds the positions by then."""
         if self._moves:
             self._held = None
 
 
-class Gate:
-    """Holds commands (A,) within what the wiring allows.
+class SafetyGate:
+    """The gate that keeps commands (A,) within the wiring's limits.
 
-    Changes count from the last command that went out, whoever sent it (`last`); where that is
-    outside the limits, from the border. Where nobody is known to command, as in shadow mode, they
-    count from what the gate itself gave last, at the start the safe command. That is also what goes
-    out where a command is not finite.
+    Changes are limited from the last command that went out, from whatever sender (`last`); if that
+    is outside the limits, from the nearest limit. If it is unknown, as in shadow mode, they are
+    limited from the gate's own last result, and at the start from the safe command. A command that
+    is not finite is replaced by the safe command.
 
     Args:
-        command: limits, greatest rates and safe values of each actuator.
-        step_s: time between two commands.
-        ramp_s: how long authority grows from none (the safe command) to all (the policy's), from
-            the start and from every safe command on; 0 = off.
-        limits: narrower ones than the wiring's, where the messages cannot carry its exact limits
+        command: the wiring's command, with limits, largest rates and safe values.
+        step_s: seconds between two commands.
+        ramp_s: seconds of the ramp from the safe command to the policy's, at the start and after
+            every safe command; 0: off.
+        limits: limits narrower than the wiring's, if the messages cannot carry these exactly
             (`sendable_limits`).
     """
 
@@ -134,12 +134,12 @@ class Gate:
         ramp_s: float = 0.0,
         limits: Limits | None = None,
     ) -> None:
-        self._low, self._high = limits or limits_of(command)
+        self._low, self._high = limits or command_limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
         self._change = rate * step_s
-        """The greatest change (A,) in a period, of those that are rated."""
+        """The largest change (A,) in a period of each actuator with a limited rate."""
         self._step_s = step_s
         self.set_ramp(ramp_s)
         self.last = LastCommand()
@@ -148,30 +148,30 @@ class Gate:
         self.reset()
 
     def set_ramp(self, ramp_s: float) -> None:
-        """Let authority grow for this long from the next safe command on."""
+        """Set the duration of the ramp, from the next safe command on."""
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
     def reset(self) -> None:
-        """Start again from the safe command, and with the ramp."""
+        """Restart from the safe command, with the ramp."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self.authority = 0.0
         """The policy's share (0..1) in the last command; the rest is the safe command."""
 
     def start(self) -> None:
-        """Begin to command: the same, with a safe command that holds where the robot is now."""
+        """Start to command: restart, with a safe command that holds the present positions."""
         self.safe_command.release()
         self.reset()
 
     def safe(self) -> Values:
-        """Return the safe command (A,), from which the next command's change is counted."""
+        """Return the safe command (A,), from which the next command's change is limited."""
         self.reset()
         return self._given.copy()
 
     def periods_since_last(self, now_ns: int | None) -> float:
-        """Return the time since the last command in periods, 1 at most; 1 where it is unknown.
+        """Return the time since the last command in periods, at most 1; 1 if it is unknown.
 
-        None as time stands for one period, as from step to step of a simulator in lockstep.
+        None for `now_ns` stands for one period, as from step to step of a simulator in lockstep.
         """
         age_ns = None if now_ns is None else self.last.age_ns(now_ns)
         return 1.0 if age_ns is None else min(max(age_ns / 1e9 / self._step_s, 0.0), 1.0)
@@ -179,14 +179,13 @@ class Gate:
     def __call__(
         self, command: Values, now_ns: int | None = None, *, ramped: bool = True
     ) -> Values:
-        """Return the command (A,) as it may go out, a new array.
+        """Return the command (A,) that may go out, a new array.
 
         Args:
-            command: what is wanted; the safe command goes out where it is not finite.
-            now_ns: the time, which bounds how far the command may be from the last one: by the
-                greatest rate times the time since then, and by that of one period at most. None:
-                one period has passed.
-            ramped: whether authority grows; else all of it counts at once.
+            command: the wanted command (A,); if it is not finite, the safe command goes out.
+            now_ns: the time. The command may differ from the last one by the largest rate times the
+                time since then, at most one period. None: one period has passed.
+            ramped: whether the ramp applies.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -205,17 +204,17 @@ class Gate:
         else:
             self.safe_command.release()
         if self._any_rated:
-            slowed = self._slowed(allowed, periods)
+            slowed = self._limit_rate(allowed, periods)
             if (slowed != allowed).any():
                 self.counts.rate_limited += 1
             allowed = slowed
         self._given = allowed
         return allowed.copy()
 
-    def _slowed(self, allowed: Values, periods: float) -> Values:
-        """Return `allowed` (A,), of rated actuators no further from the last command than it may.
+    def _limit_rate(self, allowed: Values, periods: float) -> Values:
+        """Return `allowed` (A,) with the changes of rate-limited actuators bounded.
 
-        Both ends lie within the limits, and so does what lies between them.
+        Both ends lie within the limits, and so do all values between them.
         """
         last = self.last.values
         if last is None:
@@ -227,45 +226,46 @@ class Gate:
         return np.where(self._rated, slowed, allowed)
 
 
-def limits_of(command: CommandConfig) -> Limits:
+def command_limits(command: CommandConfig) -> Limits:
     """Return the wiring's limits."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
 
 
 class EStop:
-    """A latch: once set it stays, whatever else changes, until `reset`."""
+    """A latch: once set it stays set, whatever else changes, until `reset`."""
 
     def __init__(self) -> None:
         self.reason = ""
-        """Who latched it, empty where it is clear."""
+        """The reason for which it is latched; "" if it is clear."""
 
     def latch(self, reason: str) -> bool:
-        """Set it; whether it was clear before."""
+        """Latch it; return whether it was clear before."""
         clear = not self.reason
         self.reason = self.reason or reason
         return clear
 
     def reset(self) -> bool:
-        """Clear it; whether it was latched."""
+        """Clear it; return whether it was latched."""
         latched, self.reason = bool(self.reason), ""
         return latched
 
 
 class Watchdog:
-    """Sends the safe command from a thread of its own while no other command goes out.
+    """A thread that sends the safe command while no other command goes out.
 
     It trips once the last command is `timeout_s` old. From then on, and while the e-stop is
-    latched, the safe command goes out whenever none has for `period_s`. `fed` ends that. Between
-    `start` and the first command the safe one goes out too, but that is no trip.
+    latched, it sends the safe command whenever none has gone out for `period_s`, until
+    `command_sent` is called. Between `start` and the first command it also sends the safe one,
+    which does not count as a trip.
 
     Args:
         send_safe: sends the safe command and returns whether it could be sent, which it cannot
-            while a position to hold is unknown; called from the watchdog's thread.
-        period_s: time between two commands.
-        timeout_s: the greatest age of the last command; 0 = off, only the e-stop is asserted.
-        estop: the latch.
-        tripped: called from the watchdog's thread after the first safe command of each trip, with
+            while a position to hold is unknown; called on the watchdog's thread.
+        period_s: seconds between two commands.
+        timeout_s: the largest age of the last command in seconds; 0: off, only the e-stop counts.
+        estop: the e-stop.
+        tripped: called on the watchdog's thread after the first safe command of each trip, with
             whether that could be sent.
         started: called first on the watchdog's thread, at each start.
     """
@@ -289,12 +289,13 @@ class Watchdog:
         self.tripped = False
         self.trips = 0
         self.longest_s = 0.0
-        """The longest time between two commands that was over `timeout_s`, tripped or not."""
+        """The longest time between two commands that exceeded `timeout_s`, with or without a
+        trip."""
         self.sent = 0
-        """Safe commands that it has sent, without those that could not be sent."""
+        """The number of safe commands that the watchdog has sent."""
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the watchdog's thread."""
         self._last_s = self._fed_s = time.monotonic()
         self.begun = self.tripped = False
         self._end.clear()
@@ -302,15 +303,15 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching; nothing is sent once this has returned."""
+        """Stop the thread; nothing is sent once this has returned."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         self.tripped = False
 
-    def fed(self, now_s: float) -> None:
-        """A command has gone out, at this time of the steady clock."""
+    def command_sent(self, now_s: float) -> None:
+        """Note that a command has gone out, at this time of the steady clock."""
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
         if self.tripped or overdue:
@@ -319,7 +320,7 @@ class Watchdog:
         self.begun, self.tripped = True, False
 
     def check(self, now_s: float) -> float:
-        """Send the safe command if it is due; how long to wait until the next check, in s."""
+        """Send the safe command if it is due; return the seconds until the next check."""
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf

@@ -1,9 +1,9 @@
-"""Whether a wiring fits a model: its names, images and rate, and what to say where it does not.
+"""Checks whether a wiring fits a model: names, images and rate.
 
-A model file may name the channels and actuators of the task that it was trained for. Without names
-there is nothing to compare: then the order in the wiring counts, as it does for actuators that the
-model only numbers (``action.0``, ``action.1``, ...). Asked at configure, for each new model and by
-`an-control check`.
+A model file may name the channels and actuators of its task. Without names there is nothing to
+compare, and the order in the wiring counts; so it does for actuators that the model only numbers
+(``action.0``, ``action.1``, ...). The checks run when the node is configured, for each new model
+and in `an-control check`.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import NamedTuple
 
 from an_control.policy import Model, OrderedSizes, VisionSizes
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import Missing, Shown
+from an_control.wiring.checked_yaml import Description
 
 SHOWN = 5
-"""Names that one sentence lists."""
+"""The largest number of names that one sentence lists."""
 RATE_TOLERANCE = 0.1
-"""Share by which the wiring's rate may differ from the one that the model was trained at."""
+"""The share by which the wiring's rate may differ from the one that the model was trained at."""
 _NUMBERED = re.compile(r"action\.\d+")
 
 
 class ChannelNames(NamedTuple):
-    """What differs between the channels of a wiring and of a model."""
+    """The differences between the channels of a wiring and of a model."""
 
     unknown: tuple[str, ...]
-    """Ids that the model does not know."""
+    """The wiring's ids that the model does not know."""
     missing: tuple[str, ...]
-    """The model's ids that no channel of the wiring has or may have."""
+    """The model's ids that no channel of the wiring has or, by a wildcard, may get."""
     of: int
-    """How many channels the model names; 0 where it names none."""
+    """The number of channels that the model names; 0 if it names none."""
 
 
 def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """Raise WiringError where a wiring with these channels (N,) does not fit the model.
+    """Raise WiringError if a wiring with these channels (N,) does not fit the model.
 
-    There must be an actuator for each of its actions, by name where it names them, and what it
-    reads, numbers or patches; for an ordered model just its channels.
+    It needs an actuator for each of the model's actions, by name if the model names them, and
+    channels of the model's kind, numbers or patches; for an ordered model exactly its channels.
     """
     check_images(wiring, model_path, model)
     action_places(wiring, model_path, model)
@@ -48,8 +48,8 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
 
 def rate_refusal(wiring: Wiring, model: Model) -> str:
     """Return why the model should not run at the wiring's rate, or ""."""
-    trained_s = model.task.get("step_s")
-    if trained_s is None or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
+    trained_s = model.task.step_s
+    if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""
     return (
         f"{wiring.file}: rate_hz: {wiring.rate_hz:g}, but the model was trained at"
@@ -59,7 +59,7 @@ def rate_refusal(wiring: Wiring, model: Model) -> str:
 
 
 def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
-    """Return what to say of a ramp that the model was not trained with, or ""."""
+    """Return a warning about a ramp longer than the model was trained with, or ""."""
     trained_s = trained_ramp_s(model)
     if ramp_s <= trained_s:
         return ""
@@ -70,27 +70,27 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
 
 
 def trained_ramp_s(model: Model) -> float:
-    """The longest soft start that a model was trained with; 0 where its file names none."""
-    return float(model.task.get("ramp_s", 0.0))
+    """Return the longest ramp in seconds that a model was trained with; 0 if it names none."""
+    return model.task.ramp_s
 
 
-def chooses(model: Model) -> bool:
-    """Return whether its action is one of several, with nothing in between."""
+def has_discrete_action(model: Model) -> bool:
+    """Return whether the model's action is one of several, without values in between."""
     return bool(getattr(model.sizes, "choice", False))
 
 
 def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
-    """WiringError where a wiring has images and the model reads numbers, or other patches."""
+    """Raise WiringError if the wiring's images or numbers are not what the model reads."""
     images, file = wiring.images, wiring.file
     sizes = model.sizes
     if not isinstance(sizes, VisionSizes):
         if images:
             allowed = f"fields of numbers, which {model_path} reads"
-            raise WiringError(file, "channels", Shown("images"), allowed)
+            raise WiringError(file, "channels", Description("images"), allowed)
         return
     if not images:
         allowed = f"images, whose patches {model_path} reads"
-        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+        raise WiringError(file, "channels", Description("fields of numbers"), allowed)
     for name in ("patch", "stack"):
         if getattr(images[0], name) != getattr(sizes, name):
             allowed = f"{getattr(sizes, name)}, which {model_path} reads"
@@ -101,10 +101,12 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
 def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
     """Return for each actuator of the wiring (A,) its place in the model's action.
 
-    None where their order is the same because the model names none. WiringError where the model's
-    actuators are others than the wiring's.
+    None if the order is the same because the model names no actuators.
+
+    Raises:
+        WiringError: the model's actuators are not the wiring's.
     """
-    names, trained = wiring.command.names, actuators_of(model)
+    names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:
         raise WiringError(
             wiring.file,
@@ -118,8 +120,8 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
         return [trained.index(name) for name in names]
     if all(map(_NUMBERED.fullmatch, trained)):
         return None
-    others = Shown(listed(name for name in names if name not in trained))
-    lacking = listed(name for name in trained if name not in names)
+    others = Description(join_names(name for name in names if name not in trained))
+    lacking = join_names(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
 
@@ -148,18 +150,18 @@ def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[
     return tuple(said)
 
 
-def actuators_of(model: Model) -> Sequence[str]:
-    """The names (A,) in the action's order; empty where the model names none."""
-    names: Sequence[str] = model.task.get("actuators", ())
+def actuator_names(model: Model) -> Sequence[str]:
+    """Return the actuators' names (A,) in the action's order; empty if the model names none."""
+    names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
 
 def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelNames:
-    """Compare ids (N,), those of a table of this wiring, with the model's channels.
+    """Return how `ids` (N,), of a channel table of this wiring, differ from the model's.
 
-    A wildcard may still find any id that fits it.
+    A wildcard may still get any id that matches it.
     """
-    trained: Sequence[str] = model.task.get("channels", ())
+    trained: Sequence[str] = model.task.channels
     if not trained:
         return ChannelNames((), (), 0)
     known, present = set(trained), set(ids)
@@ -172,41 +174,47 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
 
 def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """WiringError where an ordered model would lack channels, or get some it does not know."""
+    """Raise WiringError if an ordered model would lack channels or get unknown ones."""
     if not isinstance(model.sizes, OrderedSizes):
         return
     found = compare_channels(wiring, ids, model)
     if found.unknown:
         allowed = (
-            f"the channels of {model_path}, an ordered model: {listed(model.task['channels'])}"
+            f"the channels of {model_path}, an ordered model: {join_names(model.task.channels)}"
         )
-        raise WiringError(wiring.file, "channels", Shown(listed(found.unknown)), allowed)
+        raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
-        without = Missing(listed(found.missing))
+        without = Description(join_names(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 
 
-def notes(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
-    """In words, what differs and what it means; `watched`: an identity monitor is on."""
+def describe_differences(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
+    """Return sentences on the differences and their effect.
+
+    Args:
+        found: the differences.
+        model_path: the model file.
+        watched: whether an identity monitor is on.
+    """
     said = []
     if found.unknown:
         monitor = "; the identity monitor does not watch them" if watched else ""
         said.append(
-            f"channels that {model_path} does not know: {listed(found.unknown)}; the policy reads"
-            f" them as additional channels{monitor}"
+            f"channels that {model_path} does not know: {join_names(found.unknown)}; the policy"
+            f" reads them as additional channels{monitor}"
         )
     if found.missing:
         monitor = "; the identity monitor counts them as missing" if watched else ""
         said.append(
             f"{len(found.missing)} of the {found.of} channels of {model_path} are not wired:"
-            f" {listed(found.missing)}; the policy acts without them{monitor}"
+            f" {join_names(found.missing)}; the policy acts without them{monitor}"
         )
     return tuple(said)
 
 
 def unread_sources(wiring: Wiring) -> dict[str, str]:
-    """Return a note on each source that is subscribed and that nothing reads, by its name."""
+    """Return a note on each subscribed source that feeds no channel, by the source's name."""
     read = {channel.source for channel in wiring.channels}
     read |= {measured.source for measured in wiring.command.measured}
     todo = f"add one, or take the source out of {wiring.file}"
@@ -217,8 +225,8 @@ def unread_sources(wiring: Wiring) -> dict[str, str]:
     }
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names in one phrase, the first few where there are many."""
+def join_names(names: Iterable[str]) -> str:
+    """Return names as one phrase, with only the first few of many."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more

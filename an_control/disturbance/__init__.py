@@ -1,17 +1,30 @@
-"""What happens on purpose to readings, commands and the robot; live and offline.
+"""Disturbances of readings, commands and the robot, the same ones live and offline.
 
-`DisturbanceSettings` say what. A `Disturber` does it to readings tick by tick, and draws the rest.
-Everything random follows from (seed, episode, step).
+`DisturbanceSettings` say what is disturbed and how much. A `Disturber` applies them to readings
+tick by tick. All random numbers follow from (seed, episode, step), so the same seed gives the same
+disturbances to the scrambler, to evaluation and to training.
+
+Example:
+    >>> import numpy as np
+    >>> from an_control.disturbance import DisturbanceSettings, Disturber
+    >>> settings = DisturbanceSettings.parse("reset,missing=0.5")
+    >>> disturber = Disturber(("a", "b", "c", "d"), settings, seed=1)
+    >>> values, ids = disturber.apply(np.array([0.1, 0.2, 0.3, 0.4]), ("a", "b", "c", "d"))
+    >>> len(values), len(ids)  # half of the channels are missing
+    (2, 2)
+    >>> sorted(disturber.order)  # the channel whose signal each slot carries
+    ['a', 'b', 'c', 'd']
 """
 
 from an_control.disturbance.disturber import (
+    DelayLine,
     Disturber,
-    Late,
     Permutation,
     Plan,
     Replay,
     draw_present,
 )
+from an_control.disturbance.patches import DisturbedPatches
 from an_control.disturbance.seeds import TRAINING_SEEDS, episode_seed
 from an_control.disturbance.settings import (
     SETTINGS,
@@ -22,19 +35,21 @@ from an_control.disturbance.settings import (
     Setting,
     Shuffle,
     Stop,
-    after_stops,
+    describe_walks,
     load_schedule,
     motor_output,
-    stages,
+    scheduled_settings,
 )
+from an_control.disturbance.signal_routing import SignalRouting
 
 __all__ = [
     "SETTINGS",
     "TRAINING_SEEDS",
     "Change",
+    "DelayLine",
     "DisturbanceSettings",
+    "DisturbedPatches",
     "Disturber",
-    "Late",
     "Observation",
     "Permutation",
     "Plan",
@@ -42,11 +57,12 @@ __all__ = [
     "Replay",
     "Setting",
     "Shuffle",
+    "SignalRouting",
     "Stop",
-    "after_stops",
+    "describe_walks",
     "draw_present",
     "episode_seed",
     "load_schedule",
     "motor_output",
-    "stages",
+    "scheduled_settings",
 ]

@@ -1,7 +1,7 @@
-"""Disturbs readings tick by tick, or a recorded episode at once: pure, seeded, live and offline.
+"""Disturbs readings tick by tick, or a recorded episode at once: seeded, live and offline.
 
-All random draws of the settings are made here, one function or class for each: evaluation, the
-scrambler, rollouts and training differ in what they ask for, never in what a setting means.
+All random draws of the settings are made here, by one function or class each: evaluation,
+scrambler, rollouts and training use the same ones.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.seeds import Streams
+from an_control.disturbance.seeds import RandomStreams
 from an_control.disturbance.settings import (
     Change,
     DisturbanceSettings,
     Observation,
     Stop,
-    stages,
+    scheduled_settings,
 )
 
 
-def draw_some(
+def draw_signals(
     rng: np.random.Generator, count: int, share: float, at_least: int = 0
 ) -> NDArray[np.intp]:
-    """Draw a share of so many signals, `at_least` some, and return their places in random order."""
+    """Draw a share of `count` signals, or at least `at_least`; return them in random order."""
     return rng.permutation(count)[: max(at_least, round(share * count))]
 
 
 class Garbage:
-    """What K channels carry in place of their signals: noise, zeros or a slow drift.
+    """Readings of K channels that carry noise, zeros or a slow drift in place of their signals.
 
     Half of them carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter zeros, and a
-    quarter a random walk of 0.05 a tick that stays within 5, in units of the scaled readings.
+    quarter a random walk of 0.05 a tick within +-5, in units of the scaled readings.
     """
 
     def __init__(self, rng: np.random.Generator, count: int) -> None:
@@ -47,7 +47,7 @@ class Garbage:
         self._walk = np.zeros(count)
 
     def readings(self, ticks: int) -> NDArray[np.float32]:
-        """Return the readings (ticks, K) that come next."""
+        """Return the next readings (ticks, K)."""
         noise = self._rng.standard_normal((ticks, len(self._sd)))
         walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
         self._walk = walks[-1]
@@ -55,33 +55,39 @@ class Garbage:
 
 
 FAULTS = ("delay", "freeze", "garbage", "jitter", "spike", "nan")
-"""The settings that change signals, in the order in which they do."""
+"""The settings that change signals, in the order in which they are applied."""
 
 
 class Faults:
-    """The faults of N signals in one episode."""
+    """The faults of N signals in one episode.
 
-    def __init__(self, count: int, streams: Streams, settings: DisturbanceSettings) -> None:
+    Args:
+        count: the number N of signals.
+        streams: the episode's random generators.
+        settings: the settings of the episode's first step.
+    """
+
+    def __init__(self, count: int, streams: RandomStreams, settings: DisturbanceSettings) -> None:
         self._count, self._streams, self._rng = count, streams, streams.faults
-        self._late: Late[NDArray[np.float32]] = Late()
+        self._late: DelayLine[NDArray[np.float32]] = DelayLine()
         self.draw_frozen(settings.freeze.value)
         self.draw_garbage(settings.garbage.value)
-        self.adopt(settings)
+        self.change(settings)
 
     def draw_frozen(self, share: float) -> None:
-        """Draw which signals freeze; each keeps the first value that comes from now on."""
-        self._frozen = np.sort(draw_some(self._rng, self._count, share))
+        """Draw the signals that freeze; each keeps its next value."""
+        self._frozen = np.sort(draw_signals(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
     def draw_garbage(self, share: float) -> None:
-        """Draw in place of which signals garbage comes from now on."""
+        """Draw the signals that are replaced by garbage from now on."""
         self._replaced = np.zeros(0, np.intp)
         if share:
-            self._replaced = draw_some(self._streams.garbage, self._count, share)
+            self._replaced = draw_signals(self._streams.garbage, self._count, share)
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
-    def adopt(self, settings: DisturbanceSettings) -> None:
-        """These settings from the next tick on; what is late already stays so."""
+    def change(self, settings: DisturbanceSettings) -> None:
+        """Apply these settings from the next tick on; readings that are delayed stay so."""
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
         if not self.active:
@@ -89,11 +95,11 @@ class Faults:
 
     @property
     def meaningless(self) -> NDArray[np.intp]:
-        """Return the signals that say nothing of the present: frozen ones and garbage."""
+        """The signals without present information: frozen ones and garbage."""
         return np.concatenate([self._frozen, self._replaced])
 
     def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """One tick's signals (N,), faulty."""
+        """Return one tick's signals (N,) with their faults."""
         settings = self._settings
         faulty = self._late(signals.copy(), settings.delay.count).copy()
         if len(self._frozen):
@@ -104,11 +110,11 @@ class Faults:
             faulty[self._replaced] = self._garbage.readings(1)[0]
         if settings.jitter:
             faulty += _normal(self._streams.jitter, settings.jitter.value, len(faulty))
-        self._strike(faulty)
+        self._add_spikes(faulty)
         return faulty
 
-    def _strike(self, signals: NDArray[np.float32]) -> None:
-        """Put the spikes and the NaN of a tick into its signals (N,), in place."""
+    def _add_spikes(self, signals: NDArray[np.float32]) -> None:
+        """Add a tick's spikes and NaN to its signals (N,), in place."""
         settings, rng = self._settings, self._rng
         if settings.spike:
             struck = rng.random(len(signals)) < settings.spike
@@ -117,7 +123,7 @@ class Faults:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
     def replay(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the signals (T, N) of an episode as `apply` gives them tick by tick."""
+        """Return the signals (T, N) of an episode as `apply` returns them tick by tick."""
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.count, 0)]
         for one in self._frozen:
@@ -129,7 +135,7 @@ class Faults:
             faulty += _normal(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
             for tick in faulty:
-                self._strike(tick)
+                self._add_spikes(tick)
         return faulty
 
 
@@ -142,17 +148,18 @@ def _normal(
 T = TypeVar("T")
 
 
-class Late(Generic[T]):
-    """Gives back what it got some ticks ago; until there is such, the first."""
+class DelayLine(Generic[T]):
+    """A delay: returns the item from some ticks ago, or the first one before that."""
 
     def __init__(self) -> None:
         self._kept: deque[T] = deque()
 
     def forget(self) -> None:
-        """Begin with the next one."""
+        """Restart with the next item."""
         self._kept.clear()
 
     def __call__(self, newest: T, ticks: int) -> T:
+        """Add the newest item and return the one from `ticks` ticks ago."""
         self._kept.append(newest)
         while len(self._kept) > ticks + 1:
             self._kept.popleft()
@@ -160,16 +167,19 @@ class Late(Generic[T]):
 
 
 class Delivery(Generic[T]):
-    """One message a tick, or none. The first one always arrives, and is new."""
+    """A transport that loses or repeats messages, one a tick.
 
-    def __init__(self, streams: Streams) -> None:
+    The first message always arrives, and is new.
+    """
+
+    def __init__(self, streams: RandomStreams) -> None:
         self._streams = streams
         self._last: T | None = None
         self.arrived = self.new = True
-        """Whether a message came in this tick, and whether it says what no other has said."""
+        """Whether a message arrived in this tick, and whether it was not sent before."""
 
     def __call__(self, message: T, settings: DisturbanceSettings) -> T:
-        """The newest message that the receiver has got, in a tick for which this one was sent."""
+        """Send a message; return the newest message that has arrived."""
         self.arrived = self.new = True
         if settings.lose or settings.repeat:
             chances = settings.lose.value, settings.repeat.value
@@ -183,7 +193,7 @@ class Delivery(Generic[T]):
     def replay(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the ticks (K,) in which a message comes, and those in which it was sent (K,)."""
+        """Return the ticks (K,) of arriving messages, and those in which they were sent (K,)."""
         sent = np.arange(ticks)
         if not (settings.lose or settings.repeat):
             return sent, sent
@@ -195,17 +205,17 @@ class Delivery(Generic[T]):
 
 
 class Permutation:
-    """The places of N signals, nominal at first."""
+    """A permutation of N signals, nominal at first."""
 
     def __init__(self, count: int, rng: np.random.Generator) -> None:
         self._rng = rng
         self.signals: NDArray[np.intp] = np.arange(count)
-        """(N,): the signal that each slot carries."""
+        """(N,) the signal that each slot carries."""
         self.drawn = 0
-        """How often `draw` was called."""
+        """The number of calls of `draw`."""
 
     def draw(self, swap: int = 0) -> NDArray[np.intp]:
-        """Permute all signals, or move `swap` of them around in a ring; return `signals`."""
+        """Permute all signals, or move `swap` of them in a ring; return `signals`."""
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
         if swap:
@@ -219,18 +229,21 @@ class Permutation:
 def draw_present(
     rng: np.random.Generator, count: int, missing: float, at_least: int = 0
 ) -> NDArray[np.bool_]:
-    """Return (count,) False for the share `missing` of so many signals, and for `at_least` some."""
+    """Return (count,) bool: False for the share `missing` of the signals.
+
+    At least `at_least` signals are missing.
+    """
     present = np.ones(count, dtype=bool)
-    present[draw_some(rng, count, missing, at_least)] = False
+    present[draw_signals(rng, count, missing, at_least)] = False
     return present
 
 
 def draw_copied(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
-    """(copies,): the signals that copies repeat, none twice before all are.
+    """Return the signals (copies,) that are copied, none twice before all are.
 
-    (0,) where every signal is missing.
+    (0,) if all signals are missing.
     """
     there = np.flatnonzero(present)
     rounds = -(-copies // len(there)) if len(there) else 0
@@ -245,38 +258,47 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 
 
 class Plan(NamedTuple):
-    """An episode's disturbance in advance; slots and signals are places in `Disturber.ids`."""
+    """The shuffles, missing channels, copies and noise of an episode, drawn in advance.
+
+    Slots and signals are places in `Disturber.ids`.
+    """
 
     signals: NDArray[np.intp]
-    """(B, N): the signal that each slot carries, a row for every `shuffle.every` steps."""
+    """(B, N) the signal that each slot carries, a row for every `shuffle.every` steps."""
     present: NDArray[np.bool_]
-    """(N,): False where a signal is missing."""
+    """(N,) False for a missing signal."""
     noise: NDArray[np.float32]
-    """(steps, K): the noise channels' readings."""
+    """(steps, K) the readings of the noise channels."""
     copied: NDArray[np.intp]
-    """(C,): the signals that the copies repeat."""
+    """(C,) the signals that the copies repeat."""
 
 
 class Replay(NamedTuple):
-    """A recorded episode as a policy receives it: K messages in S slots, N of them nominal ones."""
+    """A recorded episode as a policy gets it: K messages in S slots, of which N are nominal."""
 
     values: NDArray[np.float32]
-    """(K, S) NaN where a slot is missing; behind the nominal slots are copies, then noise."""
+    """(K, S) NaN for a missing slot; behind the nominal slots are copies, then noise."""
     signals: NDArray[np.intp]
-    """(K, S) the signal that each slot carries; N where it says nothing of the robot now."""
+    """(K, S) the signal that each slot carries; N for a slot without present information."""
     steps: NDArray[np.intp]
-    """(K,) the steps in which the messages came."""
+    """(K,) the steps in which the messages arrived."""
 
 
 class Disturber:
-    """Disturbs the readings of one robot, tick by tick.
+    """The disturbances of one robot's readings, applied tick by tick.
 
-    `ids` are all channel ids of the nominal wiring (N of them), in any order: what happens to a
-    channel depends on the set of ids alone. A tick may bring fewer, in another order; a slot is
-    missing while the signal behind it is. Unknown ids are left out. `schedule` are changes of the
-    settings during each episode. `episode` is the first one; None where `reset` will say which.
-    With `keep_places` the readings that a setting lets be missing come as NaN, where they are left
-    out otherwise.
+    The effect on a channel depends on the set of ids, not on their order. A tick may bring fewer
+    channels than the nominal ones, in any order; a slot is missing while the signal behind it is.
+    Unknown ids are dropped.
+
+    Args:
+        ids: the channel ids (N,) of the nominal wiring.
+        settings: the disturbances.
+        seed: the seed of the run.
+        schedule: changes of the settings during each episode.
+        episode: the number of the first episode; None: `reset` must be called first.
+        keep_places: whether channels that a setting makes missing get the reading NaN instead of
+            being dropped.
     """
 
     def __init__(
@@ -291,7 +313,7 @@ class Disturber:
         self._keep_places = keep_places
         self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
-        """(N,) the nominal ids in the order that `order` follows."""
+        """(N,) the nominal ids, sorted; `order` follows them."""
         self._index = {name: i for i, name in enumerate(self.ids)}
         self._came: tuple[str, ...] | None = None
         self._missing: NDArray[np.bool_] | None = None
@@ -300,12 +322,12 @@ class Disturber:
             self.reset(episode)
 
     def reset(self, episode: int) -> None:
-        """Start an episode: step 0, and all random streams from (seed, episode)."""
+        """Start an episode at step 0, with random generators from (seed, episode)."""
         count = len(self.ids)
-        self._streams = Streams(self._seed, episode)
+        self._streams = RandomStreams(self._seed, episode)
         self._step = 0
         self.settings = settings = self._scheduled()
-        """Those of this step, a number drawn for each range."""
+        """The settings of the present step, with a number drawn for each range."""
         self._delivery: Delivery[Message] = Delivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
         self._present = draw_present(self._streams.missing, count, settings.missing.value)
@@ -313,67 +335,75 @@ class Disturber:
         self._copied = self._draw_copied(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw(settings.swap)
-        self._arrange()
+        self._assign_ids()
 
     def change(self, settings: DisturbanceSettings) -> None:
-        """Other settings from the next tick on, in this episode and all that follow.
+        """Apply other settings from the next tick on, in this and all later episodes.
 
-        What no setting has changed stays: the signals' places, which are missing or frozen.
+        Draws stay as they are if their settings do: the signals' places, the missing and the frozen
+        ones.
         """
         self._base = settings
-        self._adopt(self._scheduled())
+        self._apply_settings(self._scheduled())
 
     def shuffle(self) -> None:
         """Permute the signals now."""
         self._permutation.draw(self.settings.swap)
-        self._arrange()
+        self._assign_ids()
 
     def check_observation(self, kind: Observation) -> None:
-        """ValueError naming a setting, also a scheduled one, that cannot disturb this kind."""
-        for settings in stages(self._base, self._schedule):
+        """Raise ValueError naming a setting, also a scheduled one, that cannot disturb `kind`."""
+        for settings in scheduled_settings(self._base, self._schedule):
             settings.check_observation(kind)
 
     @property
     def shuffles(self) -> int:
-        """How often the signals were permuted in this episode."""
+        """The number of permutations in this episode."""
         return self._permutation.drawn
 
     @property
     def arrived(self) -> bool:
-        """Whether a message came in this tick; else `apply` gave that of before."""
+        """Whether a message arrived in this tick; if not, `apply` returned the last one."""
         return self._delivery.arrived
 
     @property
     def new(self) -> bool:
-        """Whether it is this tick's, and repeats none."""
+        """Whether this tick's message arrived, and not a repeated one."""
         return self._delivery.new
 
     def stop(self, step_s: float) -> Stop | None:
-        """When the safe command stops the robot in this episode; call it once after `reset`."""
+        """Return the stop of the robot in this episode, or None; call it once after `reset`."""
         return Stop.draw(self._streams.commands, self.settings, step_s)
 
     @property
     def order(self) -> tuple[str, ...]:
-        """(N,) the truth: slot i (nominal id i) carries the signal of channel `order[i]`."""
+        """(N,) the truth: slot i (nominal id i) carries the signal of channel ``order[i]``."""
         return tuple(self.ids[i] for i in self._permutation.signals)
 
     def apply(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
-        """One tick: readings (n,) and their ids in, disturbed readings (m,) and ids out.
+        """Disturb one tick.
 
-        The ids come back as the same tuple object while they do not change.
+        The ids are returned as the same tuple object while they do not change.
+
+        Args:
+            values: the readings (n,).
+            ids: their channels' ids (n,).
+
+        Returns:
+            The disturbed readings (m,), and their ids (m,).
         """
         return self._delivery(self._message(values, ids), self.settings)
 
     def _message(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
-        """What is sent in this tick."""
+        """Return the message that is sent in this tick."""
         if self._schedule and any(change.step == self._step for change in self._schedule):
-            self._adopt(self._scheduled())
+            self._apply_settings(self._scheduled())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
             self.shuffle()
         self._step += 1
         if ids is not self._came:
-            self._place(tuple(ids))
+            self._map_ids(tuple(ids))
         values = np.asarray(values, np.float32)
         if self._moves_only:
             return values[self._from[self._carried]], self._names
@@ -396,9 +426,9 @@ class Disturber:
         return np.concatenate([slots, self._noise(len(self._noise_ids))]), named
 
     def plan(self, steps: int) -> Plan:
-        """What `apply` does to shuffles, missing channels, copies and noise in the first ticks.
+        """Return the shuffles, missing channels, copies and noise of the first `steps` ticks.
 
-        Call it right after `reset`, in place of `apply`: it takes the same random numbers. There
+        Call it right after `reset` in place of `apply`: it draws the same random numbers. There
         must be no schedule.
         """
         assert not self._schedule
@@ -411,10 +441,10 @@ class Disturber:
         return Plan(np.array(signals), self._present, noise, self._copied)
 
     def replay(self, readings: NDArray[np.float32]) -> Replay:
-        """Return what `apply` gives in an episode of these readings (T, N), by `ids`.
+        """Return the episode that `apply` would make of these readings (T, N), by `ids`.
 
-        Call it right after `reset`, in place of `apply`: it takes the same random numbers. There
-        must be no schedule, and moves are not announced.
+        Call it right after `reset` in place of `apply`: it draws the same random numbers. There
+        must be no schedule, and moves must not be announced.
         """
         assert not self._schedule and not self.settings.announce
         (ticks, count), settings, plan = readings.shape, self.settings, self.plan(len(readings))
@@ -434,15 +464,15 @@ class Disturber:
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
     def _scheduled(self) -> DisturbanceSettings:
-        """The settings of this step."""
+        """Return the settings of the present step."""
         settings = self._base
         for change in self._schedule:
             if change.step <= self._step:
                 settings = replace(settings, **change.values)
-        return settings.drawn_by(self._streams)
+        return settings.draw_ranges(self._streams)
 
-    def _adopt(self, settings: DisturbanceSettings) -> None:
-        """Draw again what a changed setting decides, and nothing else."""
+    def _apply_settings(self, settings: DisturbanceSettings) -> None:
+        """Apply changed settings, and draw again only what they decide."""
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
             missing = settings.missing.value
@@ -453,16 +483,16 @@ class Disturber:
             self._faults.draw_garbage(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_copied(settings)
-        self._faults.adopt(settings)
-        self._arrange()
+        self._faults.change(settings)
+        self._assign_ids()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
         if not settings.copies:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)
 
-    def _arrange(self) -> None:
-        """Fix, until something changes, which signals come under which names."""
+    def _assign_ids(self) -> None:
+        """Compute which signals get which ids, until something changes."""
         settings, signals = self.settings, self._permutation.signals
         slots = np.flatnonzero(self._present[signals] | self._keep_places)
         self._carried = signals[slots]
@@ -472,16 +502,16 @@ class Disturber:
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
-        self._only_moves()
+        self._note_moves_only()
 
-    def _only_moves(self) -> None:
-        """Note whether all that happens to readings is that signals move."""
+    def _note_moves_only(self) -> None:
+        """Note whether moved signals are the only disturbance."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
-    def _place(self, ids: tuple[str, ...]) -> None:
-        """Note, for as long as the same ids come, where each reading belongs."""
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
+        """Compute the place of each reading, for as long as the same ids come."""
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):
             if name in self._index:
@@ -489,4 +519,4 @@ class Disturber:
         self._known = self._from >= 0
         self._missing = None if self._known.all() else ~self._known
         self._came = ids
-        self._only_moves()
+        self._note_moves_only()

@@ -1,4 +1,4 @@
-"""What the settings do to image patches: each patch is a channel, a stack of frames its reading."""
+"""Disturbances of image patches: each patch is a channel, a stack of frames its reading."""
 
 from __future__ import annotations
 
@@ -6,56 +6,72 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from an_control.disturbance.disturber import Disturber, Late
+from an_control.disturbance.disturber import DelayLine, Disturber
 from an_control.disturbance.settings import DisturbanceSettings, Stop
 
 
 class DisturbedPatches:
-    """One episode's patches (N, f, p, p), disturbed as the image that they are cut from would be.
+    """The patches (N, f, p, p) of one episode, disturbed as the image that they are cut from.
 
-    Signals that move on the way take their places from the next frame on, so that for some ticks
-    a slot's stack has frames of its old and of its new signal; a slot that was missing begins with
-    its newest frame. A stack is of the frames that arrived. ValueError for a setting that cannot
-    disturb image patches.
+    If signals move during the episode, they appear in their new places from the next frame on, so
+    that for some ticks a slot's stack has frames of its old and of its new signal. A slot that was
+    missing starts with its newest frame. A stack contains only frames that arrived.
+
+    Args:
+        disturber: decides the disturbances.
+
+    Raises:
+        ValueError: a setting cannot disturb image patches.
     """
 
     def __init__(self, disturber: Disturber) -> None:
         disturber.check_observation("image patches")
         self._disturber = disturber
         self._carried: list[dict[str, int]] = []
-        self._late: Late[np.ndarray] = Late()
+        self._late: DelayLine[np.ndarray] = DelayLine()
         self._stack: np.ndarray | None = None
         self._shown: tuple[np.ndarray, tuple[str, ...]] | None = None
 
     @property
     def settings(self) -> DisturbanceSettings:
+        """The settings of the present step."""
         return self._disturber.settings
 
     @property
     def shuffles(self) -> int:
+        """The number of permutations in this episode."""
         return self._disturber.shuffles
 
     @property
     def arrived(self) -> bool:
+        """Whether a message arrived in this tick."""
         return self._disturber.arrived
 
     def stop(self, step_s: float) -> Stop | None:
-        """See `Disturber`."""
+        """Return the stop of this episode; see `Disturber.stop`."""
         return self._disturber.stop(step_s)
 
     def apply(
         self, patches: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
+        """Disturb one tick.
+
+        Args:
+            patches: the patches (N, f, p, p).
+            channels: their channels' ids (N,).
+
+        Returns:
+            The slots' patches (m, f, p, p), and the slots' ids (m,).
+        """
         numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
         newest = self._late(patches, self.settings.delay.count)
         if self._shown is not None and not self.arrived:
             return self._shown
-        self._shown = self._show(self._stacked(newest), numbers, ids)
+        self._shown = self._show_slots(self._newest_stack(newest), numbers, ids)
         return self._shown
 
-    def _stacked(self, newest: np.ndarray) -> np.ndarray:
-        """The frames (N, f, p, p) that have arrived, of patches (N, f, p, p) as they are sent."""
+    def _newest_stack(self, newest: np.ndarray) -> np.ndarray:
+        """Return the frames (N, f, p, p) that have arrived, of the patches as they are sent."""
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
             self._stack = newest
         else:
@@ -63,10 +79,10 @@ class DisturbedPatches:
             self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
         return self._stack
 
-    def _show(
+    def _show_slots(
         self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Patches (N, f, p, p) by the slots that carry them."""
+        """Return the patches (m, f, p, p) of the slots, from patches (N, f, p, p) by signal."""
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]

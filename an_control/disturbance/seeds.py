@@ -1,7 +1,7 @@
-"""The random streams of an episode: everything follows from (seed, episode).
+"""The random generators of an episode, which all follow from (seed, episode).
 
-Two random things never share a stream: noise channels or faults do not change which permutations
-an episode draws.
+No two kinds of random numbers share a generator: noise channels or faults do not change which
+permutations an episode draws.
 """
 
 from __future__ import annotations
@@ -9,18 +9,28 @@ from __future__ import annotations
 import numpy as np
 
 TRAINING_SEEDS = (2**31, 2**32)
-"""Range of the environment seeds of training; those of evaluation lie below (`episode_seed`)."""
+"""The range of the environment seeds of training; those of evaluation lie below
+(`episode_seed`)."""
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """The seed (0 .. 2**31-1) that episode `episode` of a run gives to `env.reset(seed=...)`."""
+    """Return the environment seed, from 0 to 2**31 - 1, of an episode of a run.
+
+    Args:
+        seed: the seed of the run.
+        episode: the number of the episode.
+    """
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
 
 
-class Streams:
-    """A generator for each random thing of an episode, made when it is first asked for.
+class RandomStreams:
+    """The random generators of an episode by use, each made when it is first read.
 
-    A new one goes last: the others then draw as before.
+    New ones must be added last, so that the others draw the same numbers as before.
+
+    Args:
+        seed: the seed of the run.
+        episode: the number of the episode.
     """
 
     permutation: np.random.Generator
@@ -39,7 +49,7 @@ class Streams:
         self._places: np.ndarray | None = None
 
     def places(self, count: int) -> np.ndarray:
-        """Return a place from 0 to 1 for each of so many ranges, the same ones in all calls."""
+        """Return a place from 0 to 1 for each of `count` ranges, the same in all calls."""
         if self._places is None:
             self._places = self.ranges.random(count)
         return self._places
@@ -53,4 +63,4 @@ class Streams:
         return made
 
 
-NAMES = tuple(Streams.__annotations__)
+NAMES = tuple(RandomStreams.__annotations__)

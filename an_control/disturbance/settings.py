@@ -1,9 +1,9 @@
-"""The one table of what can disturb a robot, for evaluation, simulators and training.
+"""The table of all disturbances, for evaluation, simulators and training.
 
-An entry of `DisturbanceSettings` says all that others need: the checks and their messages, the ROS
-parameters, launch arguments, schedule keys, protocol words and options are made from `SETTINGS`.
-A new setting is a field here, and its effect on readings in the `Disturber`. What needs no random
-number in each tick stands here too: when a robot is stopped, what worn motors do, schedules.
+The fields of `DisturbanceSettings` contain everything that others need: checks and their messages,
+ROS parameters, launch arguments, schedule keys, protocol words and options are made from
+`SETTINGS`. A new disturbance is a field here, and its effect on readings in the `Disturber`.
+Disturbances without a random number in each tick are here too: stops, worn motors, schedules.
 """
 
 from __future__ import annotations
@@ -19,27 +19,41 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.seeds import Streams
+from an_control.disturbance.seeds import RandomStreams
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """When signals are permuted: at the reset, and every `every` steps after it (0 = never)."""
+    """The times at which signals are permuted: at the reset, and every `every` steps after it.
+
+    Args:
+        at_reset: whether to permute them at an episode's start.
+        every: the number of steps between two permutations; 0: none.
+    """
 
     at_reset: bool = False
     every: int = 0
 
     def __str__(self) -> str:
-        """The text that `parse` takes."""
+        """Return the text that `parse` takes."""
         every = str(self.every) if self.every else ""
         return "+".join(filter(None, ("reset" if self.at_reset else "", every))) or "none"
 
     @classmethod
     def parse(cls, text: str) -> Shuffle:
-        """`none`, `reset`, `K` (every K steps, nominal at first) or `reset+K` (both).
+        """Return the shuffle that a text describes.
 
-        Raises ValueError naming the text and what was allowed.
+        Args:
+            text: ``none``, ``reset``, ``K`` (every K steps, nominal at first) or ``reset+K``
+                (both).
+
+        Raises:
+            ValueError: the text is none of these; names it and what is allowed.
+
+        Example:
+            >>> Shuffle.parse("reset+200")
+            Shuffle(at_reset=True, every=200)
         """
         start, _, rest = text.strip().partition("+")
         if start == "none" and not rest:
@@ -57,44 +71,52 @@ def _steps(number: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """From `low` to `high`, both included; the same twice is a number."""
+    """A range of numbers from `low` to `high`, both included; equal ends stand for one number."""
 
     low: float
     high: float
 
     def __str__(self) -> str:
-        """The text that `read` takes."""
+        """Return the text that `read` takes."""
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
 
     def __bool__(self) -> bool:
-        """Whether it can be anything but 0."""
+        """Return whether the number can be other than 0."""
         return bool(self.low or self.high)
 
     @property
     def is_open(self) -> bool:
-        """Return whether a number is still to be drawn."""
+        """Whether a number is still to be drawn."""
         return self.low != self.high
 
     @property
     def middle(self) -> float:
-        """Return the number halfway between the ends, the mean of what is drawn."""
+        """The number halfway between the ends, the mean of the drawn ones."""
         return (self.low + self.high) / 2.0
 
     @property
     def value(self) -> float:
-        """The number; ValueError where one is still to be drawn."""
+        """The number.
+
+        Raises:
+            ValueError: it is still to be drawn.
+        """
         if self.is_open:
             raise ValueError(f"{self}: no number has been drawn from it")
         return self.low
 
     @property
     def count(self) -> int:
-        """The number, of a setting that is a whole one."""
+        """The number as an int, for a setting of whole numbers."""
         return int(self.value)
 
     @classmethod
-    def read(cls, value: object) -> Range:
-        """From a number or its text; ValueError where it is neither."""
+    def from_value(cls, value: object) -> Range:
+        """Return the range for a number, a text such as ``0.1`` or ``0..2``, or a range.
+
+        Raises:
+            ValueError: the value is none of these.
+        """
         if isinstance(value, Range):
             return value
         if isinstance(value, Real) and not isinstance(value, bool):
@@ -102,8 +124,11 @@ class Range:
         low, dots, high = str(value).partition("..")
         return cls(float(low), float(high if dots else low))
 
-    def at(self, place: float, *, whole: bool) -> Range:
-        """The number at a place from 0 (low) to 1 (high); each whole one has as much room."""
+    def number_at(self, place: float, *, whole: bool) -> Range:
+        """Return the number at a place from 0 (`low`) to 1 (`high`), as a range.
+
+        If it must be a whole one, each whole number has an equal part of the places.
+        """
         if whole:
             number = min(self.high, self.low + int(place * (self.high - self.low + 1.0)))
         else:
@@ -111,14 +136,15 @@ class Range:
         return Range(number, number)
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Draw a number from the range, each as likely as the others."""
-        return self.at(rng.random(), whole=False).value
+        """Return a number drawn uniformly from the range."""
+        return self.number_at(rng.random(), whole=False).value
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
-"""What a setting can disturb: single numbers; patches, each a channel; whole camera images."""
+"""The kinds of observation that can be disturbed: single numbers; patches, each a channel; whole
+camera images."""
 Target: TypeAlias = Literal["readings", "robot", "commands"]
-"""What a setting disturbs: what the policy reads, the robot itself, or what it is commanded."""
+"""The targets of a disturbance: the policy's readings, the robot itself, or its commands."""
 Plain: TypeAlias = bool | int | float | str
 START = ("usual", "rest", "posture")
 T = TypeVar("T")
@@ -131,45 +157,46 @@ FOR_ROBOT: dict[str, Any] = {"observations": ALL, "scheduled": False}
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, as every consumer needs it."""
+    """The description of one field of `DisturbanceSettings`."""
 
     name: str
     default: Any
-    """A Shuffle, Range, bool, int, float or, of `choices`, str."""
+    """A Shuffle, Range, bool, int, float, or one of `choices`."""
     help: str
-    """What it does, one line without a full stop."""
+    """What the setting does, in one line without a full stop."""
     unit: str = ""
     minimum: float = 0.0
-    """Of a number."""
+    """The smallest number that is allowed."""
     maximum: float = inf
-    """Of a number."""
+    """The largest number that is allowed."""
     whole: bool = False
     """Whether the numbers of a Range are whole ones."""
     choices: tuple[str, ...] = ()
-    """The words that are allowed."""
+    """The words that are allowed, for a setting that is a word."""
     forbidden: tuple[int, ...] = ()
-    """Numbers in that range that are not allowed."""
+    """Numbers between minimum and maximum that are not allowed."""
     modifies: str = ""
-    """The setting without which this one does nothing."""
+    """The setting without which this one has no effect."""
     word: str = ""
-    """Its name among the words of a protocol."""
+    """The name of the setting among the words of a protocol."""
     observations: tuple[Observation, ...] = NUMBERS
-    """The kinds of observation that it can disturb."""
+    """The kinds of observation that the setting can disturb."""
     scheduled: bool = True
-    """Whether a schedule can change it within an episode."""
+    """Whether a schedule can change the setting during an episode."""
     compiled: bool = False
-    """Whether compiled rollouts can do it."""
+    """Whether compiled rollouts support the setting."""
     target: Target = "readings"
-    """What it disturbs; what is no reading stays the same within a run over ROS 2."""
+    """What the setting disturbs; settings of other targets than readings stay the same within a run
+    over ROS 2."""
 
     @property
     def kind(self) -> type[Any]:
-        """Shuffle, Range, bool, int, float or str."""
+        """The type of the value: Shuffle, Range, bool, int, float or str."""
         return type(self.default)
 
     @property
     def textual(self) -> bool:
-        """Whether options and parameters take it as a text."""
+        """Whether options and parameters take the value as a text."""
         return self.kind in (Shuffle, Range, str)
 
     @property
@@ -178,7 +205,7 @@ class Setting:
         return str(self.default) if self.textual else self.default
 
     def plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return its value as JSON has it: a number, or a text for a shuffle or an open range."""
+        """Return the setting's value for JSON: a number, or text for shuffles and open ranges."""
         value = getattr(settings, self.name)
         if self.kind is Range and not value.is_open:
             return value.count if self.whole else value.value
@@ -186,12 +213,12 @@ class Setting:
 
     @property
     def meaning(self) -> str:
-        """What it does, with its unit."""
+        """What the setting does, with its unit."""
         return f"{self.help}, in {self.unit}" if self.unit else self.help
 
     @property
     def allowed(self) -> str:
-        """The values that are allowed, in words."""
+        """The allowed values, as text."""
         if self.kind is Shuffle:
             return "none, reset, K (every K steps) or reset+K"
         if self.kind is bool:
@@ -207,16 +234,17 @@ class Setting:
         return f"{number}, {limits}{other}"
 
     def read(self, value: object) -> Any:
-        """A value from text, YAML or a parameter in this setting's type.
+        """Return a value from text, YAML or a parameter in this setting's type.
 
-        Raises ValueError naming setting, value and what is allowed.
+        Raises:
+            ValueError: the value is not allowed; names setting, value and what is allowed.
         """
         if self.kind is Shuffle:
             return value if isinstance(value, Shuffle) else Shuffle.parse(str(value))
         found: object = value
         if self.kind is Range:
             try:
-                found = Range.read(value)
+                found = Range.from_value(value)
             except ValueError:
                 raise self.error(value) from None
         elif isinstance(value, str) and not self.choices:
@@ -232,7 +260,7 @@ class Setting:
         return found
 
     def check(self, value: object) -> None:
-        """ValueError naming setting, value and what is allowed, where it is not."""
+        """Raise ValueError, naming setting, value and what is allowed, for a wrong value."""
         if self.choices:
             right = value in self.choices
         elif self.kind is Shuffle or self.kind is bool:
@@ -255,20 +283,33 @@ class Setting:
         return right and value not in self.forbidden
 
     def error(self, value: object) -> ValueError:
-        """That this value is not allowed."""
+        """Return the error that says that this value is not allowed."""
         shown = short(value) if isinstance(value, str) else value
         return ValueError(f"{self.name}: {shown} (allowed: {self.allowed})")
 
 
 def _setting(default: T, help: str, **more: Any) -> T:
-    """A field of the table; `more` as in `Setting`."""
+    """Return a dataclass field that describes a setting; `more` are fields of `Setting`."""
     made: T = field(default=default, metadata={"help": help, **more})
     return made
 
 
 @dataclass(frozen=True)
 class DisturbanceSettings:
-    """What is done to the readings; the default does nothing. ValueError for a bad value."""
+    """The disturbances of an episode; the defaults disturb nothing.
+
+    Each field is described by its `help`, see `SETTINGS`. A number is accepted in place of a range.
+
+    Raises:
+        ValueError: a value is not allowed; names setting, value and what is allowed.
+
+    Example:
+        >>> settings = DisturbanceSettings(shuffle=Shuffle(at_reset=True), missing=0.1)
+        >>> str(settings)
+        'reset,missing=0.1'
+        >>> DisturbanceSettings.parse("reset,missing=0.1") == settings
+        True
+    """
 
     shuffle: Shuffle = _setting(  # noqa: RUF009
         Shuffle(), "when signals move between the channels", observations=ALL, compiled=True
@@ -390,12 +431,12 @@ class DisturbanceSettings:
         for setting in SETTINGS:
             value = getattr(self, setting.name)
             if setting.kind is Range and isinstance(value, Real):
-                value = Range.read(value)
+                value = Range.from_value(value)
                 object.__setattr__(self, setting.name, value)
             setting.check(value)
 
     def __str__(self) -> str:
-        """The words that `parse` takes; a standard deviation in use is among them."""
+        """Return the words that `parse` takes, with standard deviations that are in use."""
         changed = {one.name for one in self.changed}
         found = [str(self.shuffle)]
         for word, one in WORDS.items():
@@ -407,11 +448,15 @@ class DisturbanceSettings:
 
     @classmethod
     def parse(cls, text: str) -> DisturbanceSettings:
-        """When signals move, then other words: `none`, `reset,noise=5`, `100,announced`.
+        """Return the settings that a text describes.
 
-        `delay=1` alone means `none,delay=1`.
+        Args:
+            text: comma-separated words: first a shuffle (see `Shuffle.parse`), then settings, as in
+                ``none``, ``reset,noise=5`` or ``100,announced``. ``delay=1`` alone means
+                ``none,delay=1``.
 
-        Raises ValueError naming the word and what is allowed.
+        Raises:
+            ValueError: a word is not known or its value not allowed; names it and what is allowed.
         """
         shuffle, words = split_words(text)
         settings = cls(shuffle)
@@ -420,7 +465,12 @@ class DisturbanceSettings:
         return settings
 
     def with_word(self, word: str) -> DisturbanceSettings:
-        """These settings changed as a word says; ValueError naming it and what is allowed."""
+        """Return these settings, changed by one word of a text.
+
+        Raises:
+            ValueError: the word is not known or its value not allowed; names it and what is
+                allowed.
+        """
         name, _, value = word.partition("=")
         setting = WORDS.get(name)
         if setting is None or (setting.kind is bool and word != name):
@@ -432,8 +482,12 @@ class DisturbanceSettings:
         return replace(self, **changes)
 
     @classmethod
-    def read(cls, values: Mapping[str, object]) -> DisturbanceSettings:
-        """From texts, YAML or parameters by name; ValueError names a bad one."""
+    def from_values(cls, values: Mapping[str, object]) -> DisturbanceSettings:
+        """Return settings from texts, YAML or parameters by name.
+
+        Raises:
+            ValueError: a value is not allowed; names setting, value and what is allowed.
+        """
         return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
 
     @property
@@ -443,24 +497,28 @@ class DisturbanceSettings:
 
     @property
     def active(self) -> bool:
-        """True where these settings change anything at all."""
+        """Whether these settings disturb anything."""
         return any(not one.modifies for one in self.changed)
 
     def active_on(self, target: Target) -> bool:
-        """The same for what is disturbed."""
+        """Return whether these settings disturb this target."""
         return any(not one.modifies and one.target == target for one in self.changed)
 
-    def drawn_by(self, streams: Streams) -> DisturbanceSettings:
-        """Return these settings with a number for each range, drawn for the streams' episode.
+    def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
+        """Return these settings with a number drawn for each range.
 
-        The same episode gives a range the same place between its ends, whatever else is disturbed.
+        In one episode a range always gets the same place between its ends, whatever else is
+        disturbed.
+
+        Args:
+            streams: the episode's random generators.
         """
         ranges = {name: getattr(self, name) for name in RANGES}
         if not any(one.is_open for one in ranges.values()):
             return self
         places = zip(ranges.items(), streams.places(len(RANGES)), strict=True)
         drawn = {
-            name: one.at(place, whole=TABLE[name].whole)
+            name: one.number_at(place, whole=TABLE[name].whole)
             for (name, one), place in places
             if one.is_open
         }
@@ -472,7 +530,7 @@ class DisturbanceSettings:
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled rollouts can do this; theirs have one number of channels."""
+        """Whether compiled rollouts, whose number of channels is fixed, support these settings."""
         counted = self.noise_channels, self.copies
         return (
             all(one.compiled for one in self.changed)
@@ -481,7 +539,7 @@ class DisturbanceSettings:
         )
 
     def check_observation(self, kind: Observation) -> None:
-        """ValueError naming a setting that cannot disturb this kind of observation."""
+        """Raise ValueError naming a setting that cannot disturb this kind of observation."""
         for one in self.changed:
             if kind not in one.observations:
                 able = ", ".join(other.name for other in SETTINGS if kind in other.observations)
@@ -489,7 +547,7 @@ class DisturbanceSettings:
                 raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
 
     def check_channels(self, count: int) -> None:
-        """ValueError where more signals are to move than these channels have."""
+        """Raise ValueError if more signals are to move than these channels have."""
         if self.swap > count:
             raise ValueError(f"swap: {self.swap} (allowed: 0 to {count}, the number of channels)")
 
@@ -498,13 +556,13 @@ SETTINGS = tuple(
     Setting(one.name, one.default, **{"word": one.name.replace("_", "-"), **one.metadata})
     for one in fields(DisturbanceSettings)
 )
-"""The table, in the order of the fields."""
+"""The descriptions of all settings, in the order of the fields."""
 RANGES = (
     *("delay", "jitter", "lose", "repeat", "stop", "gain", "lag", "mass", "friction"),
     *("noise_channels", "copies", "missing", "freeze", "garbage"),
 )
-"""The settings that may be drawn for each episode. A new one goes last: the others then draw as
-before."""
+"""The settings that may be drawn for each episode. New ones must be added last, so that the others
+are drawn as before."""
 TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
 """The settings by their words; the shuffle comes first and has no word."""
@@ -515,7 +573,7 @@ ALLOWED_WORDS = ", ".join(
 
 
 def split_words(text: str) -> tuple[Shuffle, list[str]]:
-    """When signals move, and the words after it; ValueError for the former."""
+    """Return the shuffle and the words after it; raise ValueError for a wrong shuffle."""
     first, *words = (word.strip() for word in text.split(","))
     if "=" in first or first in WORDS:
         return Shuffle(), [first, *words]
@@ -523,15 +581,17 @@ def split_words(text: str) -> tuple[Shuffle, list[str]]:
 
 
 BEGIN_S = (3.0, 6.0)
-"""The time into an episode between which a stop begins."""
+"""The seconds into an episode between which a stop starts."""
 WALK_S = 8.0
-"""How long after a stop the robot's way is measured."""
+"""The seconds after a stop during which the robot's distance is measured."""
 
 
-def after_stops(walked_m: Sequence[float], walk_m: float | None) -> str:
-    """How robots that were up at the end of their stops came on, in words.
+def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
+    """Return a sentence on how far robots walked after their stops.
 
-    `walk_m` is how far one must come to count as walking again, None where no such way is known.
+    Args:
+        walked_m: the distances in metres of the robots that were up when their stop ended.
+        walk_m: the distance that counts as walking again; None: it is unknown.
     """
     again = "" if walk_m is None else f"{sum(one >= walk_m for one in walked_m)} of "
     distance = "" if walk_m is None else f" came {walk_m:g} m or more"
@@ -542,21 +602,27 @@ def after_stops(walked_m: Sequence[float], walk_m: float | None) -> str:
 
 
 class Stop:
-    """One stop, in steps: the safe command is sent from step `begin` to before step `end`."""
+    """A stop by the safe command, which is sent from step `begin` until before step `end`.
+
+    Args:
+        begin: the first step of the stop.
+        length: the number of steps of the stop.
+        window: the number of steps after it during which the distance is measured.
+    """
 
     def __init__(self, begin: int, length: int, window: int) -> None:
         self.begin, self.end = begin, begin + length
         self._until = self.end + window
         self._from_m: float | None = None
         self.walked_m: float | None = None
-        """How far the robot came in the WALK_S after the stop, or until it fell; None where it was
-        down before the stop ended."""
+        """The robot's distance in metres in the `WALK_S` after the stop, or until it fell; None if
+        it was down before the stop ended."""
 
     @classmethod
     def draw(
         cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
     ) -> Stop | None:
-        """The stop of an episode, None where the settings have none."""
+        """Return the stop of an episode, or None if the settings have none."""
         if not settings.stop:
             return None
         begin_s = rng.uniform(*BEGIN_S)
@@ -564,8 +630,13 @@ class Stop:
             round(begin_s / step_s), round(settings.stop.value / step_s), round(WALK_S / step_s)
         )
 
-    def follow(self, step: int, distance_m: float | None) -> None:
-        """The robot has come this far before this step."""
+    def record_distance(self, step: int, distance_m: float | None) -> None:
+        """Record the robot's distance before a step.
+
+        Args:
+            step: the number of the step.
+            distance_m: the distance from the start in metres; None if it is unknown.
+        """
         if step == self.end:
             self._from_m = distance_m
         if distance_m is not None and self._from_m is not None and step <= self._until:
@@ -575,9 +646,14 @@ class Stop:
 def motor_output(
     settings: DisturbanceSettings, wanted: NDArray[np.float64], before: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
-    """Return what motors of this `gain` and `lag` make of an action.
+    """Return the output (A,) of motors with the settings' `gain` and `lag`.
 
-    All three are counted from the action that does nothing; `before` is the last step's output.
+    All three are relative to the action that does nothing.
+
+    Args:
+        settings: the settings.
+        wanted: the action (A,).
+        before: the output (A,) of the last step; None in the first one.
     """
     wanted = settings.gain.value * wanted
     before = np.zeros_like(wanted) if before is None else before
@@ -586,22 +662,25 @@ def motor_output(
 
 
 class Change(NamedTuple):
-    """From this step of every episode on, these settings have other values."""
+    """A scheduled change: other values of some settings, from a step of every episode on."""
 
     step: int
     values: Mapping[str, Any]
 
 
 def load_schedule(path: str | Path) -> tuple[Change, ...]:
-    """Read a schedule; WiringError names file, key, value and what is allowed.
+    """Read a schedule of changes from a YAML file.
 
-    ``an_control_schedule: 1`` and ``changes``, a mapping from the step to the settings that have
-    other values from then on (see `DisturbanceSettings`)::
+    The file has the key ``an_control_schedule`` with the version of the format, and ``changes``, a
+    mapping from the step to the settings that have other values from then on::
 
         an_control_schedule: 1
         changes:
           200: {missing: 0.25}
           400: {missing: 0, shuffle: 50}
+
+    Raises:
+        WiringError: the file is invalid; names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_schedule", "changes"))
     if top["an_control_schedule"].number("1, the version of the format") != 1:
@@ -609,10 +688,10 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
     return tuple(_change(step, one) for step, one in top["changes"].items("at least one step"))
 
 
-def stages(
+def scheduled_settings(
     settings: DisturbanceSettings, schedule: Sequence[Change]
 ) -> Iterator[DisturbanceSettings]:
-    """The settings that an episode goes through, in the order of the steps."""
+    """Yield the settings that an episode goes through, in the order of the steps."""
     yield settings
     for change in sorted(schedule, key=lambda one: one.step):
         settings = replace(settings, **change.values)

@@ -1,4 +1,4 @@
-"""What torch has learned, as a model file keeps it."""
+"""Convert torch tensors to the arrays of a model file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
-    """A copy in float32."""
+def to_array(tensor: Tensor) -> np.ndarray:
+    """Return a float32 copy of `tensor` as a numpy array."""
     array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float32)
     return array.copy()

@@ -1,7 +1,7 @@
-"""The command line that asks for the same as the options of a training function.
+"""Format the options of a training function as the command line that asks for the same.
 
-It stands on the cards of models and behind "to continue". The options' names are those of the
-command line: the field `teacher_minutes` is typed as `--teacher-minutes`.
+Such command lines stand on model cards and in messages on how to continue a run. A field's name
+decides its flag: `teacher_minutes` becomes `--teacher-minutes`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,34 @@ from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
 
-def option(name: str) -> str:
-    """Return the field of this name as it is typed: --teacher-minutes."""
+def format_flag(name: str) -> str:
+    """Return the command-line flag of an options field.
+
+    >>> format_flag("teacher_minutes")
+    '--teacher-minutes'
+    """
     return "--" + name.replace("_", "-")
 
 
-def command(options: Any, name: str) -> str:
-    """Return the command line of verb `name` with these options, where they differ from the
-    defaults."""
+def format_command(options: Any, name: str) -> str:
+    """Return the command line `an-control NAME ...` with all options that are not at their default.
+
+    Args:
+        options: An options dataclass whose first field is the positional argument.
+        name: The verb, such as "distill".
+    """
     first, *others = fields(options)
     words = ["an-control", name, str(getattr(options, first.name))]
-    return shlex.join([*words, *_typed(options, others)])
+    return shlex.join([*words, *_format_fields(options, others)])
 
 
-def _typed(given: Any, some: Iterable[Field[Any]]) -> list[str]:
-    """Return these fields as words; those of a group, which has no name, beside the others."""
+def _format_fields(given: Any, some: Iterable[Field[Any]]) -> list[str]:
+    """Return the words of all fields that differ from their defaults, also inside groups."""
     words = []
     for field in some:
-        value, typed = getattr(given, field.name), option(field.name)
+        value, typed = getattr(given, field.name), format_flag(field.name)
         if is_dataclass(value):
-            words += _typed(value, fields(value))
+            words += _format_fields(value, fields(value))
         elif field.name == "resume" or value == field.default:
             continue
         elif isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Import of the AttentionNeuron authors' flat parameter vectors (one array ``params`` in an npz).
+"""Import flat parameter vectors of the AttentionNeuron authors (one array ``params`` in an npz).
 
-Their layout (google/brain-tokyo-workshop, es_attention): the LSTM cell's four arrays, the query
-and key projections, the network; queries start from a fixed sinusoidal table (section 3.2).
+Their layout (google/brain-tokyo-workshop, es_attention) is: the LSTM cell's four arrays, the query
+and key projections, the network. Queries start from a fixed sinusoidal table (section 3.2).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from an_control.policy.sizes import (
     VisionSizes,
     paper_sizes,
 )
+from an_control.policy.task import Task
 from an_control.system.files import read_regular
 from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
@@ -33,15 +34,15 @@ MAX_PARAMS = 10_000_000
 
 
 @dataclass(frozen=True)
-class _Attention:
-    """One of their attention policies: sizes, and the projections' bias and score scale."""
+class _AttentionLayout:
+    """Attention policy of the authors: its sizes, and bias and score scale of the projections."""
 
     actions: int
     queries: int
     hidden_layers: int
     bias: bool
     scale: float
-    task: dict
+    task: Task
     neuron: int = 8
     key: int = 32
 
@@ -49,7 +50,7 @@ class _Attention:
     def sizes(self) -> AttentionSizes:
         return paper_sizes(self.actions, self.queries, self.hidden_layers, self.neuron, self.key)
 
-    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
+    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         gates, d, key = 4 * self.neuron, self.neuron, self.key
         inputs = take(gates, 1 + self.actions)
         arrays = {
@@ -65,28 +66,35 @@ class _Attention:
         ) / self.scale
         arrays["attention.key"] = take(key, d)
         arrays["attention.key_bias"] = take(key) if self.bias else np.zeros(key)
-        return arrays | _head(take, [self.queries] * (self.hidden_layers + 1), self.actions)
+        return arrays | _read_head_arrays(
+            take, [self.queries] * (self.hidden_layers + 1), self.actions
+        )
 
 
 @dataclass(frozen=True)
-class _Network:
-    """Their MLP, tanh everywhere."""
+class _MlpLayout:
+    """MLP policy of the authors, with tanh in every layer."""
 
     channels: int
     hidden: tuple[int, ...]
     actions: int
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> MlpSizes:
         return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
-    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
-        return _head(take, [self.channels, *self.hidden], self.actions)
+    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+        return _read_head_arrays(take, [self.channels, *self.hidden], self.actions)
 
 
-def _vision(take: _Reader, sizes: VisionSizes, frames_last: bool) -> dict[str, np.ndarray]:
-    """What is before the message; their keys may take pixels in the order (row, column, frame)."""
+def _read_vision_arrays(
+    take: _ParameterReader, sizes: VisionSizes, frames_last: bool
+) -> dict[str, np.ndarray]:
+    """Read the arrays before the message.
+
+    With `frames_last` the keys' weights order pixels as (row, column, frame).
+    """
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
     arrays = {
@@ -111,19 +119,19 @@ def _vision(take: _Reader, sizes: VisionSizes, frames_last: bool) -> dict[str, n
 
 
 @dataclass(frozen=True)
-class _TopPatches:
-    """Their policy for CarRacing."""
+class _TopPatchesLayout:
+    """Policy of the authors for CarRacing."""
 
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> TopPatchesSizes:
         return CAR_RACING_SIZES
 
-    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
+    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
-        arrays = _vision(take, sizes, frames_last=True)
+        arrays = _read_vision_arrays(take, sizes, frames_last=True)
         for name in ("query", "key"):
             arrays[f"self_attention.{name}"] = take(sizes.self_attention, message)
             arrays[f"self_attention.{name}_bias"] = take(sizes.self_attention)
@@ -141,32 +149,37 @@ class _TopPatches:
 
 
 @dataclass(frozen=True)
-class _Convolution:
-    """Their policy for PuzzlePong."""
+class _ConvolutionLayout:
+    """Policy of the authors for PuzzlePong."""
 
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> ConvolutionSizes:
         return PONG_SIZES
 
-    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
-        arrays = _vision(take, self.sizes, frames_last=False)
+    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+        arrays = _read_vision_arrays(take, self.sizes, frames_last=False)
         return arrays | {name: take(*shape) for name, shape in self.sizes.head_shapes().items()}
 
 
-_KINDS: dict[str, tuple[str, _Attention | _Network | _TopPatches | _Convolution]] = {
-    "cartpole_pi": ("attention_neuron", _Attention(1, 16, 0, False, 1.0, CARTPOLE_TASK)),
-    "ant_pi": ("attention_neuron", _Attention(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK)),
-    "carracing_pi": ("vision_top_patches", _TopPatches(CAR_RACING_TASK)),
-    "puzzle_pong": ("vision_convolution", _Convolution(PONG_TASK)),
-    "ant_mlp": ("mlp", _Network(28, (32, 32), 8, ANT_TASK)),
+_KINDS: dict[
+    str, tuple[str, _AttentionLayout | _MlpLayout | _TopPatchesLayout | _ConvolutionLayout]
+] = {
+    "cartpole_pi": ("attention_neuron", _AttentionLayout(1, 16, 0, False, 1.0, CARTPOLE_TASK)),
+    "ant_pi": (
+        "attention_neuron",
+        _AttentionLayout(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK),
+    ),
+    "carracing_pi": ("vision_top_patches", _TopPatchesLayout(CAR_RACING_TASK)),
+    "puzzle_pong": ("vision_convolution", _ConvolutionLayout(PONG_TASK)),
+    "ant_mlp": ("mlp", _MlpLayout(28, (32, 32), 8, ANT_TASK)),
 }
 AUTHORS_KINDS = tuple(_KINDS)
 
 
-class _Reader:
-    """Cuts a flat vector into arrays, front to back."""
+class _ParameterReader:
+    """Reader that cuts a flat parameter vector into arrays, from front to back."""
 
     def __init__(self, flat: np.ndarray) -> None:
         self.flat = flat.astype(np.float64)
@@ -186,15 +199,23 @@ class _Reader:
 
 
 def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
-    """A model from the authors' ``.npz``; ModelError names the file and the reason."""
+    """Read a model from an ``.npz`` file of the authors.
+
+    Args:
+        path: The file.
+        kind: One of `AUTHORS_KINDS`.
+
+    Raises:
+        ModelError: The kind is unknown or the file is not valid; the message names file and reason.
+    """
     if kind not in _KINDS:
         raise ModelError(f"{path}: kind {kind!r} is not one of {', '.join(_KINDS)}")
     model_kind, form = _KINDS[kind]
     try:
-        flat = _params(path)
+        flat = _read_params(path)
         if flat.ndim != 1 or flat.size > MAX_PARAMS or flat.dtype.kind != "f":
             raise ValueError(f"params is {flat.dtype} of shape {flat.shape}, not a float vector")
-        take = _Reader(flat)
+        take = _ParameterReader(flat)
         arrays = {
             name: np.ascontiguousarray(value, np.float32)
             for name, value in form.arrays(take).items()
@@ -214,8 +235,8 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
     return model
 
 
-def _params(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array ``params`` of an ``.npz``; ValueError where the file holds no valid one."""
+def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
+    """Return the array ``params`` of an ``.npz``; raise ValueError if the file has no valid one."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:
@@ -231,7 +252,9 @@ def _params(path: str | os.PathLike[str]) -> np.ndarray:
         raise ValueError(f"not a valid .npz file ({error})") from error
 
 
-def _head(take: _Reader, widths: list[int], actions: int) -> dict[str, np.ndarray]:
+def _read_head_arrays(
+    take: _ParameterReader, widths: list[int], actions: int
+) -> dict[str, np.ndarray]:
     arrays = {}
     for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
         arrays[f"head.{layer}.weight"] = take(width_out, width_in)

@@ -1,13 +1,12 @@
-"""The memory behind a policy's message as a torch module, for whole pieces of many episodes.
+"""Recurrence and Set Transformer parts of a policy as torch modules.
 
-It computes what `an_control.policy.recurrence` computes: an LSTM, a GRU, or a transformer of
-Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
-(Dai et al. 2019), the state carries what each layer saw before a piece.
+The recurrence behind the message is an LSTM, a GRU, or a transformer of Parisotto et al. 2019,
+"Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL (Dai et al. 2019), the
+state carries the layers' inputs at earlier ticks. The Set Transformer's blocks follow Lee et al.
+2019, equations 6 to 11.
 
-The Set Transformer's parts as torch modules, exported to a model file's arrays.
-
-They compute what `an_control.policy.set_transformer` computes (Lee et al. 2019, equations 6
-to 11), for any leading dimensions; rows that are not present are attended to by nobody.
+The modules compute the same as `an_control.policy.recurrence` and `an_control.policy.
+set_transformer`, for sequences of many episodes at once, and convert to a model file's arrays.
 """
 
 from __future__ import annotations
@@ -19,22 +18,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 
 State = tuple[Tensor, ...]
-"""Parts (B, ...), B rows; zeros where an episode starts."""
+"""Tensors (B, ...) for B episodes; zeros at the start of an episode."""
 
 
 class RecurrenceModule(nn.Module):
-    """T steps, B rows; `sizes.units` numbers U come out. ValueError for sizes that do not fit.
+    """Recurrent part of a policy, for T steps of B episodes, with U = `sizes.units` outputs.
 
-    `gate_bias` is where the bias b_g of the gates begins (gtrxl): the larger, the less a layer
-    changes its input at first.
+    Args:
+        inputs: Number of inputs per step.
+        sizes: Kind and sizes.
+        gate_bias: Initial bias b_g of the gates (gtrxl); the larger, the less a layer changes its
+            input at first.
+
+    Raises:
+        ValueError: The sizes do not fit each other.
     """
 
-    core: nn.LSTM | nn.GRU | Transformer
+    core: nn.LSTM | nn.GRU | RecurrentTransformer
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float = 2.0) -> None:
         super().__init__()
@@ -48,24 +53,29 @@ class RecurrenceModule(nn.Module):
         elif sizes.kind == "gru":
             self.core = nn.GRU(inputs, sizes.units)
         else:
-            self.core = Transformer(inputs, sizes, gate_bias)
+            self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
-    def start(self, rows: int) -> State:
-        """The state at the start of episodes: zeros.
+    def initial_state(self, rows: int) -> State:
+        """Return the state at the start of `rows` episodes, all zeros.
 
-        lstm: output and cell (B, U); gru: output (B, U); transformers: what each layer saw at the
-        last ticks (B, layers, window - 1, U), and 1 where there was a tick (B, window - 1).
+        lstm: output and cell (B, U). gru: output (B, U). Transformers: the layers' inputs at the
+        last ticks (B, layers, window - 1, U), and 1 for each tick that existed (B, window - 1).
         """
         units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
         shapes: list[tuple[int, ...]] = [(units,)] * (2 if self.sizes.kind == "lstm" else 1)
-        if isinstance(self.core, Transformer):
+        if isinstance(self.core, RecurrentTransformer):
             shapes = [(layers, before, units), (before,)]
         some = next(self.parameters())
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """(T, B, U) for the inputs `x` (T, B, inputs), and the state after them, not detached."""
-        if isinstance(self.core, Transformer):
+        """Return the outputs (T, B, U) and the new state, which is not detached.
+
+        Args:
+            x: Inputs (T, B, inputs).
+            state: State before the first step, from `initial_state` or an earlier call.
+        """
+        if isinstance(self.core, RecurrentTransformer):
             return self.core(x, *state)
         if isinstance(self.core, nn.LSTM):
             outputs, (output, cell) = self.core(x, (state[0][None], state[1][None]))
@@ -73,20 +83,20 @@ class RecurrenceModule(nn.Module):
         outputs, output = self.core(x, state[0][None])
         return outputs, (output[0],)
 
-    def last(self, x: Tensor) -> Tensor:
-        """(B, U) after the last of the inputs `x` (T, B, inputs) of whole episodes.
+    def last_output(self, x: Tensor) -> Tensor:
+        """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs).
 
-        The highest layer of a transformer computes that one step alone.
+        The highest layer of a transformer computes only that step.
         """
-        if isinstance(self.core, Transformer):
-            return self.core.last(x)
-        return self(x, self.start(x.shape[1]))[0][-1]
+        if isinstance(self.core, RecurrentTransformer):
+            return self.core.last_output(x)
+        return self(x, self.initial_state(x.shape[1]))[0][-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of a model file, float32."""
+        """Return the weights as float32 arrays of a model file."""
         core = self.core
         parts: dict[str, Tensor] = dict(core.named_parameters())
-        if not isinstance(core, Transformer):
+        if not isinstance(core, RecurrentTransformer):
             weights = {"input": parts["weight_ih_l0"], "hidden": parts["weight_hh_l0"]}
             outer, inner = parts["bias_ih_l0"].clone(), parts["bias_hh_l0"]
             inside = 2 * core.hidden_size if isinstance(core, nn.GRU) else len(inner)
@@ -94,19 +104,24 @@ class RecurrenceModule(nn.Module):
             parts = {**weights, "bias": outer}
             if inside < len(inner):  # the new values' bias inside the reset
                 parts["hidden_bias"] = inner[inside:]
-        return {f"recurrence.{name}": array_of(part) for name, part in parts.items()}
+        return {f"recurrence.{name}": to_array(part) for name, part in parts.items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a model's arrays; RuntimeError or KeyError where they are not of these sizes.
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Load the weights from a model file's arrays.
 
-        Other arrays than "recurrence.*" are not looked at.
+        Args:
+            arrays: Arrays by name; only those that begin with "recurrence." are read.
+
+        Raises:
+            KeyError: An array is missing.
+            RuntimeError: An array has another shape.
         """
         parts = {
             name.removeprefix("recurrence."): torch.tensor(array)
             for name, array in arrays.items()
             if name.startswith("recurrence.")
         }
-        if not isinstance(self.core, Transformer):
+        if not isinstance(self.core, RecurrentTransformer):
             inside = parts.get("hidden_bias", torch.zeros(0))
             parts = {
                 "weight_ih_l0": parts["input"],
@@ -117,17 +132,26 @@ class RecurrenceModule(nn.Module):
         self.core.load_state_dict(parts)
 
 
-class Transformer(nn.Module):
-    """The three transformers. W - 1 ticks before a piece are seen; inside, the batch is first."""
+class RecurrentTransformer(nn.Module):
+    """Transformer that also attends to the W - 1 ticks before a sequence.
+
+    Inside, the batch is the first dimension.
+    """
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float) -> None:
         super().__init__()
         self.window = sizes.window
         self.input = nn.Linear(inputs, sizes.units)
-        self.layers = nn.ModuleList(Layer(sizes, gate_bias) for _ in range(sizes.layers))
+        self.layers = nn.ModuleList(RecurrentLayer(sizes, gate_bias) for _ in range(sizes.layers))
 
     def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
-        """(T, B, U) for (T, B, inputs); memory (B, layers, W - 1, U), filled (B, W - 1)."""
+        """Return outputs (T, B, U) and the new state.
+
+        Args:
+            x: Inputs (T, B, inputs).
+            memory: Inputs of each layer at the ticks before (B, layers, W - 1, U).
+            filled: 1 for each tick before that existed, else 0 (B, W - 1).
+        """
         steps = len(x)
         filled = pad(filled, (0, steps), value=1.0)
         x = self.input(x).transpose(0, 1)
@@ -138,8 +162,8 @@ class Transformer(nn.Module):
         memory = torch.stack([states[:, steps:] for states in seen], 1)
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
-    def last(self, x: Tensor) -> Tensor:
-        """(B, U) after the last of (T, B, inputs), where nothing was before."""
+    def last_output(self, x: Tensor) -> Tensor:
+        """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs)."""
         steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
         filled = pad(x.new_ones(x.shape[:2]), (before, 0))
         *lower, highest = self.layers
@@ -150,8 +174,8 @@ class Transformer(nn.Module):
         return heard[:, 0]
 
 
-class Layer(nn.Module):
-    """Attention over the window, and a position-wise network."""
+class RecurrentLayer(nn.Module):
+    """Layer of a transformer: attention over the window, then a position-wise network."""
 
     ages: Tensor
 
@@ -159,61 +183,73 @@ class Layer(nn.Module):
         super().__init__()
         units, self.heads = sizes.units, sizes.heads
         self.norms_first = sizes.kind != "trxl"
-        self.query, self.key, self.value = (_matrix(units, units) for _ in range(3))
-        self.relative, self.output = _matrix(units, units), _matrix(units, units)
+        self.query, self.key, self.value = (_make_matrix(units, units) for _ in range(3))
+        self.relative, self.output = _make_matrix(units, units), _make_matrix(units, units)
         self.content_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         self.position_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         widths = (units, 4 * units), (4 * units, units)
         self.network = nn.ModuleList(nn.Linear(*width) for width in widths)
         self.attention_norm, self.network_norm = nn.LayerNorm(units), nn.LayerNorm(units)
         if sizes.kind == "gtrxl":
-            self.attention_gate, self.network_gate = Gate(units, gate_bias), Gate(units, gate_bias)
+            self.attention_gate, self.network_gate = (
+                RecurrenceGate(units, gate_bias),
+                RecurrenceGate(units, gate_bias),
+            )
         ages = positional_table(sizes.window, units)[::-1].astype(np.float32)  # the oldest first
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
     def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """(B, T, U) for the last T `steps` of the states (B, W - 1 + T, U)."""
+        """Return the outputs (B, T, U) at the last T = `steps` of the states (B, W - 1 + T, U)."""
         x = states[:, -steps:]
         y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
-        x = self._add("attention", x, y)
+        x = self._add_residual("attention", x, y)
         first, last = self.network
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
-        return self._add("network", x, y)
+        return self._add_residual("network", x, y)
 
     def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """What the last T of the states hear (B, T, U); H heads, D numbers each."""
-        query = self._by_head(linear(states[:, -steps:], self.query))  # (B, H, T, D)
-        key = self._by_head(linear(states, self.key))  # (B, H, W - 1 + T, D)
-        value = self._by_head(linear(states, self.value))
-        relative = self._by_head(linear(self.ages, self.relative))  # (H, W, D)
+        """Return the output (B, T, U) of the attention at the last T of the states.
+
+        In the comments, H is the number of heads and D the numbers per head.
+        """
+        query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
+        key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
+        value = self._split_heads(linear(states, self.value))
+        relative = self._split_heads(linear(self.ages, self.relative))  # (H, W, D)
         content_scores = (query + self.content_bias[:, None]) @ key.mT
         position_scores = (query + self.position_bias[:, None]) @ relative.mT
-        scores = (content_scores + _shifted(position_scores)) * query.shape[-1] ** -0.5
+        scores = (content_scores + _align_relative_scores(position_scores)) * query.shape[
+            -1
+        ] ** -0.5
         scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
         heard = scores.softmax(-1) @ value
         return linear(heard.transpose(1, 2).flatten(2), self.output)
 
-    def _by_head(self, x: Tensor) -> Tensor:
-        """(..., H, n, D) of (..., n, H D)."""
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """Reshape (..., n, H D) to (..., H, n, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
-    def _add(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """The residual x with the submodule's output y."""
+    def _add_residual(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
+        """Return the residual sum, or gate, of `x` and the submodule's output `y`."""
         if not self.norms_first:
             return getattr(self, f"{submodule}_norm")(x + y)
         gate = getattr(self, f"{submodule}_gate", torch.add)
         return gate(x, y.relu())
 
 
-class Gate(nn.Module):
-    """The GRU gate g(x, y) in place of the sum x + y; rows in the order reset, update, new."""
+class RecurrenceGate(nn.Module):
+    """GRU gate g(x, y) that replaces the residual sum x + y.
+
+    Weight rows are in the order reset, update, new.
+    """
 
     def __init__(self, units: int, bias: float) -> None:
         super().__init__()
-        self.input, self.hidden = _matrix(3 * units, units), _matrix(3 * units, units)
+        self.input, self.hidden = _make_matrix(3 * units, units), _make_matrix(3 * units, units)
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the gated sum (..., U) of the layer's input `x` and the submodule's output `y`."""
         units = len(self.bias)
         y_reset, y_update, y_new = linear(y, self.input).chunk(3, -1)
         x_reset, x_update = linear(x, self.hidden[: 2 * units]).chunk(2, -1)
@@ -223,10 +259,11 @@ class Gate(nn.Module):
         return x + update * (new - x)
 
 
-def _shifted(positions: Tensor) -> Tensor:
-    """(..., T, W - 1 + T) of (..., T, W): row t moves t places right, -inf comes in on both sides.
+def _align_relative_scores(positions: Tensor) -> Tensor:
+    """Align relative positions: (..., T, W) to (..., T, W - 1 + T).
 
-    That is the band of a sliding window: step t sees the places t to t + W - 1 alone.
+    Row t moves t columns to the right and is filled with -inf, so that step t attends to the W
+    columns from t to t + W - 1 only.
     """
     steps, window = positions.shape[-2:]
     wide = pad(positions, (0, steps), value=-torch.inf)  # a place too wide: each row slips one
@@ -234,13 +271,13 @@ def _shifted(positions: Tensor) -> Tensor:
     return cut.unflatten(-1, (steps, window - 1 + steps))
 
 
-def _matrix(rows: int, columns: int) -> nn.Parameter:
-    """Begins as a linear layer does."""
+def _make_matrix(rows: int, columns: int) -> nn.Parameter:
+    """Return a parameter (rows, columns), initialised as in a linear layer."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
 
 
-class Block(nn.Module):
-    """Multihead attention block, MAB(X, Y), of width d."""
+class MultiheadAttentionBlock(nn.Module):
+    """Multihead attention block MAB(X, Y) of width d (Lee et al. 2019, equation 6)."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -252,14 +289,19 @@ class Block(nn.Module):
         self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> Tensor:
-        """(..., m, d) from `x` (..., m, d), which attend to `y` (..., n, d): each row of it stands
-        for `present` (..., n) equal ones, 0 or more."""
+        """Return the block's output (..., m, d).
+
+        Args:
+            x: Queries (..., m, d).
+            y: Keys and values (..., n, d).
+            present: How many equal rows each row of `y` stands for (..., n); 0 leaves it out.
+        """
         query, key, value = (
             layer(rows).unflatten(-1, (self._heads, -1)).transpose(-3, -2)
             for layer, rows in ((self.query, x), (self.key, y), (self.value, y))
         )
         scores = query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5
-        if present is not None:  # a softmax over none of them is to be 0, not undefined
+        if present is not None:  # the softmax over no row at all shall be 0, not NaN
             number = present[..., None, None, :]
             scores = (scores + number.log().clamp(min=-1e9)).softmax(-1)
             scores = scores * (number > 0)
@@ -272,19 +314,25 @@ class Block(nn.Module):
 
 
 class SetEncoder(nn.Module):
-    """SAB or ISAB between the N channels, on their neurons' outputs (..., N, d)."""
+    """Set Transformer encoder (SAB or ISAB) over the neurons' outputs (..., N, d)."""
 
     def __init__(self, kind: Encoder, width: int, heads: int, inducing: int) -> None:
         super().__init__()
         if kind == "isab":
             self.inducing = nn.Parameter(torch.randn(inducing, width) / width**0.5)
-            self.gather, self.spread = Block(width, heads), Block(width, heads)
+            self.gather, self.spread = (
+                MultiheadAttentionBlock(width, heads),
+                MultiheadAttentionBlock(width, heads),
+            )
         else:
-            self.block = Block(width, heads)
+            self.block = MultiheadAttentionBlock(width, heads)
         self._kind = kind
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        """The outputs after it (..., N, d), where the channels that are `present` have 1."""
+        """Return the encoded outputs (..., N, d).
+
+        Only channels with `present` (..., N) = 1 are attended to.
+        """
         if self._kind == "sab":
             out: Tensor = self.block(x, x, present)
             return out
@@ -293,53 +341,58 @@ class SetEncoder(nn.Module):
         return spread
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
-        return _exported(self, {"block.": "encoder.", "": "encoder."})
+        """Return the weights as arrays of a model file."""
+        return _export_arrays(self, {"block.": "encoder.", "": "encoder."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a model's arrays."""
-        _imported(self, arrays, {"block.": "encoder.", "": "encoder."})
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Load the weights from a model file's arrays."""
+        _import_arrays(self, arrays, {"block.": "encoder.", "": "encoder."})
 
 
 class SetPooling(nn.Module):
-    """PMA: M seeds attend to the N channels."""
+    """Set Transformer pooling (PMA): M seed vectors attend to the N channels."""
 
     def __init__(self, seeds: int, width: int, heads: int) -> None:
         super().__init__()
         self.seeds = nn.Parameter(torch.randn(seeds, width) / width**0.5)
         self.input = nn.Linear(width, width)
-        self.block = Block(width, heads)
+        self.block = MultiheadAttentionBlock(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """The message (..., M, d) of channels (..., N, d), of those that are `present`."""
+        """Return the message (..., M, d) of outputs `z` (..., N, d).
+
+        Only channels with `present` (..., N) = 1 count.
+        """
         seeds = self.seeds.expand(*z.shape[:-2], -1, -1)
         pooled: Tensor = self.block(seeds, torch.relu(self.input(z)), present)
         return pooled
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
-        return _exported(self, {"block.": "pooling.", "": "pooling."})
+        """Return the weights as arrays of a model file."""
+        return _export_arrays(self, {"block.": "pooling.", "": "pooling."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a model's arrays."""
-        _imported(self, arrays, {"block.": "pooling.", "": "pooling."})
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Load the weights from a model file's arrays."""
+        _import_arrays(self, arrays, {"block.": "pooling.", "": "pooling."})
 
 
-def _file_name(name: str, prefixes: Mapping[str, str]) -> str:
-    """The file's name of a module's parameter: by the first prefix that it has."""
+def _array_name(name: str, prefixes: Mapping[str, str]) -> str:
+    """Return a parameter's name in a model file, replacing the first prefix that matches."""
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)
     bare = plain.removesuffix(".weight")
     return bare if bare.endswith((".query", ".key", ".value", ".output")) else plain
 
 
-def _exported(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    return {_file_name(name, prefixes): array_of(one) for name, one in module.named_parameters()}
+def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return the module's parameters as arrays, by their names in a model file."""
+    return {_array_name(name, prefixes): to_array(one) for name, one in module.named_parameters()}
 
 
-def _imported(
+def _import_arrays(
     module: nn.Module, arrays: Mapping[str, np.ndarray], prefixes: Mapping[str, str]
 ) -> None:
+    """Copy a model file's arrays into the module's parameters."""
     with torch.no_grad():
         for name, one in module.named_parameters():
-            one.copy_(torch.from_numpy(arrays[_file_name(name, prefixes)].copy()))
+            one.copy_(torch.from_numpy(arrays[_array_name(name, prefixes)].copy()))

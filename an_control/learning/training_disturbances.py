@@ -1,8 +1,8 @@
-"""What training does to readings, commands and robots: in the words of `disturbance`.
+"""Disturb readings, commands and robots during training, as `an_control.disturbance` defines it.
 
-A recipe gives disturbances a probability each: of `faults` an episode, or a row of a stream, has
-one or none; of the others it may have several. A `Disturber` does to it what it does in an
-evaluation. The label stays the action of a teacher that sees the present.
+A recipe gives each disturbance a probability. An episode, or a row of a batch of sequences, has at
+most one of the recipe's `faults`, and may have several of its other disturbances. The label stays
+the action of a teacher that gets the undisturbed readings.
 """
 
 from __future__ import annotations
@@ -18,117 +18,143 @@ import numpy as np
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control_sim.gym.varied_robot import check_robot
 
-NOTHING = DisturbanceSettings()
-ROUNDING = 1e-9
-"""By so much may chances that are 1 together be above it: nine times 1/9 is."""
-MOVING = ("shuffle", "announce", "swap")
-"""When signals move is said by streams and collection in their own way."""
-ADDED = ("noise_channels", "noise_sd", "copies")
+NO_DISTURBANCE = DisturbanceSettings()
+PROBABILITY_TOLERANCE = 1e-9
+"""Tolerance for a sum of probabilities above 1: nine times 1/9 is slightly more."""
+PERMUTATION_SETTINGS = ("shuffle", "announce", "swap")
+"""Settings that recipes make elsewhere: streams and collection say when signals are permuted."""
+ADDED_CHANNEL_SETTINGS = ("noise_channels", "noise_sd", "copies")
 
 
-F = TypeVar("F", bound="Disturbance")
+F = TypeVar("F", bound="TrainingDisturbance")
 _parsed = lru_cache(DisturbanceSettings.parse)
 
 
-class Disturbance(str):
-    """A disturbance of readings in words: `missing=0..0.25`, `noise=1..3,noise-sd=1`."""
+class TrainingDisturbance(str):
+    """Disturbance of readings as text: `missing=0..0.25`, `noise=1..3,noise-sd=1`."""
 
     __slots__ = ()
-    taught: ClassVar[tuple[str, ...]] = tuple(
-        one.name for one in SETTINGS if one.target == "readings" and one.name not in MOVING
+    allowed_names: ClassVar[tuple[str, ...]] = tuple(
+        one.name
+        for one in SETTINGS
+        if one.target == "readings" and one.name not in PERMUTATION_SETTINGS
     )
-    """The settings that are allowed."""
+    """Names of the settings that are allowed."""
 
     @classmethod
     def parse(cls: type[F], text: str) -> F:
-        """ValueError naming the word and what is allowed."""
+        """Check `text` and return it as an instance.
+
+        Raises:
+            ValueError: A word is not allowed, or there is none; the message names the allowed
+                words.
+        """
         changed = DisturbanceSettings.parse(text).changed
-        wrong = [one.word for one in changed if one.name not in cls.taught]
+        wrong = [one.word for one in changed if one.name not in cls.allowed_names]
         if wrong or not changed:
-            allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.taught)
+            allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.allowed_names)
             raise ValueError(f"disturbance: {wrong[0] if wrong else text} (allowed: {allowed})")
         return cls(text)
 
     @property
     def settings(self) -> DisturbanceSettings:
+        """Return the parsed settings."""
         return _parsed(str(self))
 
 
-class Fault(Disturbance):
-    """A disturbance, also of commands and robot, that leaves each reading in its channel's place:
-    `delay=0..2`, `gain=0.6..1,lag=0..0.5`."""
+class Fault(TrainingDisturbance):
+    """Disturbance of readings, commands or robot that leaves every reading in its channel.
+
+    Examples are `delay=0..2` and `gain=0.6..1,lag=0..0.5`.
+    """
 
     __slots__ = ()
-    taught = tuple(one.name for one in SETTINGS if one.name not in (*MOVING, *ADDED))
+    allowed_names = tuple(
+        one.name
+        for one in SETTINGS
+        if one.name not in (*PERMUTATION_SETTINGS, *ADDED_CHANNEL_SETTINGS)
+    )
 
 
-class PatchFault(Disturbance):
-    """A disturbance of image patches: `missing=0..0.7`, `delay=1`."""
+class PatchDisturbance(TrainingDisturbance):
+    """Disturbance of image patches: `missing=0..0.7`, `delay=1`."""
 
     __slots__ = ()
-    taught = ("missing", "delay", "lose", "repeat")
+    allowed_names = ("missing", "delay", "lose", "repeat")
 
 
-def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
-    """Return faults that a share of the episodes has together; ValueError as `Fault.parse`."""
+def equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float]:
+    """Return the faults with equal probabilities that sum to `share`.
+
+    Raises:
+        ValueError: A text is not a valid `Fault`.
+    """
     return {Fault.parse(text): share / len(texts) for text in texts}
 
 
-def check_chances(faults: Mapping[F, float]) -> None:
-    """ValueError where the faults' chances are more than 1 together."""
-    if sum(faults.values()) > 1.0 + ROUNDING:
+def check_probabilities(faults: Mapping[F, float]) -> None:
+    """Check that the probabilities sum to at most 1.
+
+    Raises:
+        ValueError: The sum is larger.
+    """
+    if sum(faults.values()) > 1.0 + PROBABILITY_TOLERANCE:
         together = sum(faults.values())
         raise ValueError(f"faults: chances that are {together:g} together (allowed: up to 1)")
 
 
-def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """Return the settings of one fault by its probability, or of none.
+def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
+    """Draw at most one fault by its probability and return its settings.
 
-    Without faults it takes no random number.
+    Without faults no random number is taken from `rng`.
     """
     if not faults:
-        return NOTHING
+        return NO_DISTURBANCE
     place = rng.random()
     for fault, chance in faults.items():
         place -= chance
         if place < 0.0:
             return fault.settings
-    return NOTHING
+    return NO_DISTURBANCE
 
 
-def draw_each(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """Return the settings of several disturbances together, each drawn by its probability.
+def draw_independently(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
+    """Draw each disturbance independently by its probability and return their merged settings.
 
-    Where two of them say a setting, the later one decides it.
+    If two of them change the same setting, the later one wins.
     """
-    drawn = NOTHING
+    drawn = NO_DISTURBANCE
     for words, share in disturb.items():
         if rng.random() < share:
             drawn = drawn.merged_with(words.settings)
     return drawn
 
 
-def ids_of(channels: int) -> tuple[str, ...]:
-    """Names of N channels that a `Disturber` leaves in their order."""
+def make_sorted_ids(channels: int) -> tuple[str, ...]:
+    """Return ids for N channels that sort in the channels' order."""
     return tuple(f"{channel:09}" for channel in range(channels))
 
 
-def disturber(
+def make_disturber(
     channels: int, drawn: DisturbanceSettings, rng: np.random.Generator
 ) -> Disturber | None:
-    """What disturbs one episode of the channels `ids_of`; None, and no random number, for none.
+    """Return a `Disturber` for one episode of the channels `make_sorted_ids`.
 
-    Missing readings come as NaN in their channels' places.
+    Returns None if nothing is disturbed; then no random number is taken from `rng`. Missing
+    readings are NaN at their channels' places.
     """
     if not drawn.active:
         return None
-    return Disturber(ids_of(channels), drawn, int(rng.integers(2**31)), keep_places=True)
+    return Disturber(make_sorted_ids(channels), drawn, int(rng.integers(2**31)), keep_places=True)
 
 
-def offered(env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]) -> dict[Fault, float]:
-    """The faults without the words that this environment does not offer; an empty one is left out.
+def drop_unsupported(
+    env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
+) -> dict[Fault, float]:
+    """Return the faults without the words that this environment does not support.
 
-    A recipe for any robot may ask for what some robots cannot show.
+    A fault that is left empty is dropped. Recipes for any robot may thus name disturbances that
+    only some robots support.
     """
     found: dict[Fault, float] = {}
     for fault, chance in faults.items():

@@ -1,8 +1,8 @@
-"""Reads a dataclass of settings from a YAML file, strictly: each key is a field of it.
+"""Read a dataclass of settings from a YAML file, strictly: every key must be a field.
 
-A field's type says what may stand there: a number is 0 or more, unless `Annotated` with other
-`Limits`; a list has as many numbers as its tuple; a dataclass is a mapping, and so is a dict, whose
-keys have the form that their type can `parse`.
+A field's type decides what is allowed: a number is 0 or more, unless it is `Annotated` with other
+`SettingLimits`; a tuple takes a list of as many numbers; a dataclass and a dict take a mapping. The
+keys of a dict are parsed by their type's `parse`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from an_control.wiring.checked_yaml import Entry, Shown, WiringError
+from an_control.wiring.checked_yaml import Description, Entry, WiringError
 
 T = TypeVar("T")
 _PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")
-"""What a dataclass raises where its fields do not fit together."""
+"""Error of a dataclass whose fields contradict each other."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The smallest and the largest number that may stand in a field, both included; where it must
-    be `over` the smallest, that one is not."""
+class SettingLimits:
+    """Bounds of a number in a settings file, inclusive.
+
+    Attributes:
+        low: The smallest allowed number.
+        high: The largest allowed number.
+        over: Whether `low` itself is not allowed.
+    """
 
     low: float = 0.0
     high: float = math.inf
@@ -37,16 +42,23 @@ class Limits:
         return "" if self.low == -math.inf else f"{self.low:g} or more"
 
 
-Share = Annotated[float, Limits(0.0, 1.0)]
-Positive = Annotated[int, Limits(1)]
-OverZero = Annotated[float, Limits(over=True)]
-AnyNumber = Annotated[float, Limits(-math.inf)]
+Share = Annotated[float, SettingLimits(0.0, 1.0)]
+Positive = Annotated[int, SettingLimits(1)]
+OverZero = Annotated[float, SettingLimits(over=True)]
+AnyNumber = Annotated[float, SettingLimits(-math.inf)]
 
 
-def settings_from(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
-    """A `kind` from the mapping at `entry`, which may have the keys `also` beside its fields.
+def parse_settings(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
+    """Return an instance of the dataclass `kind` from the mapping at `entry`.
 
-    Fields without a default must be there. WiringError names file, key, value and what is allowed.
+    Args:
+        kind: The dataclass; its fields without a default are required keys.
+        entry: The place in the YAML file.
+        also: Further keys that may be there; they are not read.
+
+    Raises:
+        WiringError: A key or value is not valid; the message names file, key, value and what is
+            allowed.
     """
     hints = get_type_hints(kind, include_extras=True)
     every = {one.name: one for one in fields(kind) if one.init}  # type: ignore[arg-type]
@@ -57,18 +69,19 @@ def settings_from(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
     }
     optional = tuple(name for name in every if name not in needed)
     found = entry.fields((*also, *(name for name in every if name in needed)), optional)
-    values = {name: _value(hints[name], found[name]) for name in found if name in every}
+    values = {name: _parse_value(hints[name], found[name]) for name in found if name in every}
     try:
         return kind(**values)
     except ValueError as error:
         if (parts := _PROBLEM.fullmatch(str(error))) is None:
             raise entry.error(str(error)) from error
         key = f"{entry.key}.{parts['key']}" if entry.key else parts["key"]
-        raise WiringError(entry.file, key, Shown(parts["value"]), parts["allowed"]) from error
+        raise WiringError(entry.file, key, Description(parts["value"]), parts["allowed"]) from error
 
 
-def _value(hint: Any, entry: Entry) -> Any:
-    limits, none = Limits(), False
+def _parse_value(hint: Any, entry: Entry) -> Any:
+    """Return the value at `entry`, checked against the type `hint`."""
+    limits, none = SettingLimits(), False
     if get_origin(hint) in (Union, UnionType):
         none = True
         (hint,) = (one for one in get_args(hint) if one is not type(None))
@@ -80,12 +93,12 @@ def _value(hint: Any, entry: Entry) -> Any:
         words, each = get_args(hint)
         if entry.value == {}:
             return {}
-        return dict(_pair(words, each, *one) for one in entry.items("a mapping"))
+        return dict(_parse_pair(words, each, *one) for one in entry.items("a mapping"))
     if is_dataclass(hint):
         assert isinstance(hint, type)
-        return settings_from(hint, entry)
+        return parse_settings(hint, entry)
     if get_origin(hint) is tuple:
-        return _numbers(get_args(hint), entry)
+        return _parse_numbers(get_args(hint), entry)
     if get_origin(hint) is Literal:
         if entry.value not in get_args(hint):
             raise entry.error(" or ".join(get_args(hint)))
@@ -94,20 +107,21 @@ def _value(hint: Any, entry: Entry) -> Any:
         if not isinstance(entry.value, bool):
             raise entry.error("true or false")
         return entry.value
-    return _number(hint, limits, entry, none)
+    return _parse_number(hint, limits, entry, none)
 
 
-def _pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
-    """A key in words, and what stands there."""
+def _parse_pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
+    """Return a dict's key, parsed by the type `words`, and its value."""
     try:
-        return words.parse(key), _value(hint, entry)
+        return words.parse(key), _parse_value(hint, entry)
     except WiringError:
         raise
     except ValueError as error:
         raise entry.error(str(error)) from None
 
 
-def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -> Any:
+def _parse_number(kind: type[Any], limits: SettingLimits, entry: Entry, none: bool = False) -> Any:
+    """Return the number at `entry`, checked against its type and limits."""
     what = "a whole number" if kind is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if none else "")
     number = entry.number(what, limits.low, limits.high)
@@ -120,13 +134,14 @@ def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -
     return number
 
 
-def _numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
+def _parse_numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
+    """Return the list of numbers at `entry` as a tuple."""
     endless = kinds[-1] is Ellipsis
     what = "a list of numbers" if endless else f"a list of {len(kinds)} numbers"
     if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(kinds)):
         raise entry.error(what)
     each = [kinds[0]] * len(entry.value) if endless else kinds
     return tuple(
-        _number(kind, Limits(), Entry(entry.file, f"{entry.key}[{place}]", value))
+        _parse_number(kind, SettingLimits(), Entry(entry.file, f"{entry.key}[{place}]", value))
         for place, (kind, value) in enumerate(zip(each, entry.value, strict=True))
     )

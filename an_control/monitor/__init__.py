@@ -1,1 +1,38 @@
-"""Unannounced rewiring: which signal is behind which channel, found from the readings alone."""
+"""Unannounced rewiring: finds which signal is behind which channel, from the readings alone.
+
+An `IdentityMonitor` stands between the readings and a policy and estimates the `Assignment` of
+input slots to channels; a `MonitoredPolicy` joins both. A `RecoveringPolicy` pushes a robot that
+stands still. `an_control.load_policy` makes them as a model file says. All tuned numbers are in
+`MonitorSettings` and `RecoverySettings`.
+
+Example:
+    >>> from an_control.monitor import MONITOR, ForwardModel, IdentityMonitor, MonitoredPolicy
+    >>> from an_control.load import make_policy
+    >>> from an_control.policy import read_model
+    >>> from an_control.system.share import share_path
+    >>> model = read_model(share_path("models/cartpole.safetensors"))
+    >>> monitor = IdentityMonitor(ForwardModel(model), settings=MONITOR)
+    >>> policy = MonitoredPolicy(make_policy(model, "off"), monitor, "match")
+    >>> action = policy.step(dict.fromkeys(policy.nominal_ids, 0.0))
+    >>> policy.monitor_report.lost  # after one tick no assignment is known yet
+    True
+"""
+
+from an_control.monitor.assignment import Assignment
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.monitor import IdentityMonitor
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.monitor.recovery import RecoveringPolicy
+from an_control.monitor.settings import MONITOR, RECOVERY, MonitorSettings, RecoverySettings
+
+__all__ = [
+    "MONITOR",
+    "RECOVERY",
+    "Assignment",
+    "ForwardModel",
+    "IdentityMonitor",
+    "MonitorSettings",
+    "MonitoredPolicy",
+    "RecoveringPolicy",
+    "RecoverySettings",
+]

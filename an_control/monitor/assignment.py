@@ -1,4 +1,4 @@
-"""The assignment: which slot carries which channel's signal, as the monitor estimates it."""
+"""The assignment: which input slot feeds which channel, as the monitor estimates it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 
 
 class Assignment(NamedTuple):
-    """After one tick. The objects of the monitor take one and return another, or the same one.
+    """An estimate after one tick; immutable, each estimator takes one and returns one.
 
-    Until the first move that is detected with a known assignment the outputs are pinned: each id
-    gives out the signal that it is wired to, and follows it from slot to slot. From then on each
-    signal goes out under its own id, and the policy's state is renamed with it: to a
-    permutation-invariant policy that is the same.
+    N input slots feed N channels. Until the first move that is detected with a known assignment the
+    outputs are pinned: each channel id gets the signal that it is wired to, and follows it from
+    slot to slot. From then on each signal is given to the policy under its own id, and the policy's
+    state is renamed accordingly. For a permutation-invariant policy both are the same.
     """
 
     slots: np.ndarray
-    """(N,) the slot that carries each channel's signal."""
+    """(N,) the slot that feeds each channel."""
     outputs: np.ndarray
-    """(N,) the slot whose signal goes out under each channel's id."""
+    """(N,) the slot whose signal is given to the policy under each channel's id."""
     previous: np.ndarray
     """(N,) the slots before the move that is being verified."""
     previous_outputs: np.ndarray
-    """(N,) the outputs before it."""
+    """(N,) the outputs before that move."""
     pinned: bool = True
     """Whether the outputs stay as they are wired."""
     lost: bool = True
@@ -31,27 +31,27 @@ class Assignment(NamedTuple):
     detected: bool = False
     """Whether signals may have moved before this tick."""
     renames: tuple[np.ndarray, np.ndarray] | None = None
-    """The outputs before this tick and from now on, where ids changed and no signal moved."""
+    """The outputs before this tick and from now on, if ids changed although no signal moved."""
 
     @classmethod
     def nominal(cls, count: int) -> Assignment:
-        """Return the assignment in which each of `count` slots carries its own channel."""
+        """Return the assignment in which each of `count` slots feeds its own channel."""
         slots = np.arange(count)
         return cls(slots, slots, slots, slots)
 
     @property
     def channels(self) -> np.ndarray:
-        """(N,) the channel whose signal each slot carries."""
+        """(N,) the channel that each slot feeds."""
         return np.argsort(self.slots)
 
     def next_tick(self) -> Assignment:
-        """Return the same without what is true of one tick only."""
+        """Return the assignment without `detected` and `renames`, which hold for one tick only."""
         if not self.detected and self.renames is None:
             return self
         return self._replace(detected=False, renames=None)
 
-    def unknown(self) -> Assignment:
-        """Return the same assignment, but lost, with the outputs pinned."""
+    def as_lost(self) -> Assignment:
+        """Return the same assignment, but lost and with pinned outputs."""
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
         slots = self.slots
@@ -60,19 +60,19 @@ class Assignment(NamedTuple):
         )
 
     def unpinned(self) -> Assignment:
-        """Return the assignment from which on every signal goes out under its own id."""
+        """Return the assignment with each signal under its own id from now on."""
         if not self.pinned:
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
-    def assigned(self, slots: np.ndarray) -> Assignment:
+    def with_slots(self, slots: np.ndarray) -> Assignment:
         """Return the assignment with these slots (N,)."""
         return self if slots is self.slots else self._replace(slots=slots)
 
     def with_outputs(self, verifying: bool) -> Assignment:
-        """Return the assignment with the outputs that follow from it.
+        """Return the assignment with the outputs that follow from its slots.
 
-        Pinned ones change only while a move is being verified: then each id follows its signal.
+        Pinned outputs change only while a move is being verified: then each id follows its signal.
         """
         if not self.pinned:
             outputs = self.slots
@@ -82,8 +82,8 @@ class Assignment(NamedTuple):
             return self
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
-    def by_slot(self, signals: np.ndarray) -> np.ndarray:
-        """Return signals (N,) by channel, arranged by slot."""
+    def arrange_by_slot(self, signals: np.ndarray) -> np.ndarray:
+        """Return `signals` (N,), which are by channel, arranged by slot."""
         found = np.empty_like(signals)
         found[self.slots] = signals
         return found

@@ -1,8 +1,9 @@
 """The budget: how much the assignment search may compute in a tick.
 
 Readings that no assignment explains (a robot on a stand, carried, on its side) are searched at
-every tick for as long as they last. What the search computes is counted and not timed: by a clock,
-the actions would depend on what else the machine does. What is left over is done at later ticks.
+every tick for as long as they last. The work of the search is counted, not timed: with a clock, the
+actions would depend on the machine's other load. Work that exceeds the budget is done at later
+ticks.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.settings import BudgetSettings
 
 
-class Budget:
-    """The work that a tick's search has left, in seconds of an ordinary core.
+class TimeBudget:
+    """The work that the search may still do in the present tick, in seconds of an ordinary core.
 
     Args:
-        forward: predicts the N channels of a task with a period.
-        settings: of the budget.
+        forward: the forward model, whose task has a period.
+        settings: the tuned numbers of the budget.
     """
 
     def __init__(self, forward: ForwardModel, settings: BudgetSettings) -> None:
@@ -27,17 +28,17 @@ class Budget:
         self.next_tick(fits=True)
 
     def next_tick(self, *, fits: bool) -> None:
-        """Start a tick, with nothing spent, on a robot that the model `fits` as far as is known."""
+        """Reset the budget for a tick; it is smaller if the model does not fit the robot."""
         share = self._settings.share if fits else self._settings.unfit_share
         self._tick_s = share * self._step_s
         self.spent_s = 0.0
-        """What this tick has taken until now."""
+        """Seconds that this tick has taken so far, as counted."""
 
-    def affordable(self, rows: float) -> int:
-        """Return how many pieces of so many rows this tick's next call may compute, see `spend`."""
+    def count_affordable(self, rows: float) -> int:
+        """Return how many comparisons of `rows` rows each fit into the next call, see `spend`."""
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows * self._row_s)))
 
     def spend(self, rows: float) -> None:
-        """Count a call about so many rows, each a tick's readings under one assignment."""
+        """Count a call about `rows` rows, each a tick's readings under one assignment."""
         self.spent_s += self._settings.call_s + rows * self._row_s

@@ -1,7 +1,7 @@
-"""Costs of slots as channels, in nats.
+"""The costs of input slots as channels, in nats.
 
-The cost of slot i as channel k is the negative log likelihood of what the slot reads, were it the
-channel, less a constant; assignments are compared by sums of costs.
+The cost of slot i as channel k is the negative log-likelihood of the slot's reading if slot i fed
+channel k, less a constant. Assignments are compared by sums of costs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ F32 = np.float32
 
 
 class Costs:
-    """In: readings and predictions. Out: a cost for each slot as each channel.
+    """The cost of each slot as each channel, computed from readings and predictions.
 
     Args:
-        forward: a model of N channels.
-        settings: of the costs.
+        forward: a forward model of N channels.
+        settings: the tuned numbers of the costs.
     """
 
     def __init__(self, forward: ForwardModel, settings: CostSettings) -> None:
@@ -41,7 +41,7 @@ class Costs:
 
     @property
     def noise_sd(self) -> float:
-        """The sd of the noise on every reading now, which makes all errors larger."""
+        """The standard deviation of the noise on all readings, which makes all errors larger."""
         return self._noise_sd
 
     @noise_sd.setter
@@ -50,7 +50,7 @@ class Costs:
         self._width = max(settings.binary_scale, sd)
         """The distance within which a reading counts as 0 or 1."""
         self._variance = self._floor + F32(settings.noise_variances * sd**2)
-        """(N,) what the noise before and after adds to the variance of errors."""
+        """(N,) the variance that the noise of both readings adds to a change's error."""
         self._constants = (
             self._binary,
             self._usual,
@@ -62,7 +62,7 @@ class Costs:
         )
 
     def _warm_up(self, forward: ForwardModel) -> None:
-        """Let everything be compiled now."""
+        """Compile everything now."""
         count = len(self._binary)
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
         prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
@@ -78,7 +78,15 @@ class Costs:
         reads: np.ndarray,
         prediction: Prediction,
     ) -> None:
-        """Add to `costs` (slots, channels) what T ticks cost; see `kernels.add_costs`."""
+        """Add the costs of T ticks to `costs` (slots, channels), in place.
+
+        Args:
+            costs: the costs so far.
+            moved: (T, slots) the readings or their changes; NaN where missing.
+            expected: (T, channels) the expected values of `moved`.
+            reads: (T, slots) the readings.
+            prediction: the prediction (T, channels), of which scale and chance are used.
+        """
         scale, chance = prediction.scale, prediction.chance
         self._add_costs(costs, moved, expected, scale, reads, chance, *self._constants)
 
@@ -92,20 +100,25 @@ class Costs:
         chance: np.ndarray,
         *_: object,
     ) -> None:
-        """Do the same by whole arrays: 30 us for the Ant, 1.4 ms by the kernel uncompiled."""
+        """Add the costs of T ticks as `add` does, with whole arrays instead of the kernel.
+
+        For the Ant that takes 30 us, against 1.4 ms of the uncompiled kernel.
+        """
         for t in range(len(moved)):
             prediction = Prediction(expected[t], scale[t], chance[t])
-            costs += self.own(moved[t][:, None], reads[t][:, None], prediction)
+            costs += self.channel_costs(moved[t][:, None], reads[t][:, None], prediction)
 
-    def own(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of each channel's own slot as the channel.
+    def channel_costs(
+        self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
+        """Return the costs (..., N) of slots that are in the channels' order.
 
         Args:
-            moved: how it changed; NaN where it is missing, which costs what is usual.
-            reads: what it reads.
-            prediction: of any shape (..., N) that fits.
+            moved: (..., N) the changes of the readings; a missing one, NaN, costs what is usual.
+            reads: (..., N) the readings.
+            prediction: of a shape (..., N) that broadcasts with these.
         """
-        smooth, least = self._smooth(moved, prediction), self._settings.min_probability
+        smooth, least = self._continuous_costs(moved, prediction), self._settings.min_probability
         likely = np.clip(prediction.chance, least, 1.0 - least)
         one, zero = (
             1.0 / (1.0 + ((reads - level) / self._width) ** 2 / FREEDOM) ** 2
@@ -118,58 +131,76 @@ class Costs:
         )
         return found
 
-    def _smooth(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs of channels that are not binary."""
-        scale = noisy(prediction.scale, self._variance)
+    def _continuous_costs(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """Return the costs (..., N) of channels that are not binary."""
+        scale = add_variance(prediction.scale, self._variance)
         ratio = np.minimum(np.abs(moved - prediction.change) / scale, self._max_ratio)
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
 
-    def excess(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return `own` (N,) of one tick with a prediction (1, N), above the usual without noise."""
-        found: np.ndarray = self.own(moved[None], reads[None], prediction)[0] - self._usual
+    def excess_costs(
+        self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
+        """Return the costs (N,) of one tick above the usual ones without noise.
+
+        Args:
+            moved: (N,) the changes of the readings.
+            reads: (N,) the readings.
+            prediction: the prediction (1, N).
+        """
+        found: np.ndarray = (
+            self.channel_costs(moved[None], reads[None], prediction)[0] - self._usual
+        )
         return found
 
-    def of_changes(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return `own` of channels that are not binary, for less work; 0 where one is missing."""
-        found = self._smooth(moved, prediction)
+    def change_costs(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """Return the costs (..., N) of channels that are not binary; 0 for a missing one.
+
+        Cheaper than `channel_costs`.
+        """
+        found = self._continuous_costs(moved, prediction)
         found[..., np.isnan(moved)] = 0.0
         return found
 
-    def usual(self, prediction: Prediction) -> float:
-        """Return what all channels cost usually, in a tick with this prediction (1, N)."""
+    def usual_total(self, prediction: Prediction) -> float:
+        """Return the usual sum of all channels' costs in a tick with this prediction (1, N)."""
         if not self.noise_sd:
             return self._usual_sum
-        return self._usual_sum + float(self.of_noise(prediction).sum())
+        return self._usual_sum + float(self.noise_costs(prediction).sum())
 
-    def of_noise(self, prediction: Prediction) -> np.ndarray:
-        """Return by how much more the noise makes each channel cost (N,), in such ticks (T, N)."""
+    def noise_costs(self, prediction: Prediction) -> np.ndarray:
+        """Return the costs (N,) that the noise adds in ticks with this prediction (T, N)."""
         scale = prediction.scale
-        more: np.ndarray = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
+        more: np.ndarray = np.log(add_variance(scale, self._variance)) - np.log(
+            add_variance(scale, self._floor)
+        )
         more[:, self._binary] = math.log(self._width / self._settings.binary_scale)
         found: np.ndarray = more.sum(0)
         return found
 
     def usual_by_channel(self, prediction: Prediction) -> np.ndarray:
-        """Return what each channel costs usually (N,), in the sum of such ticks (T, N)."""
+        """Return each channel's usual costs (N,), summed over ticks with this prediction (T, N)."""
         usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
-        return usual + self.of_noise(prediction) if self.noise_sd else usual
+        return usual + self.noise_costs(prediction) if self.noise_sd else usual
 
-    def cost_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return costs (slots, channels) that also cost each move from a channel's slot (N,)."""
+    def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """Return costs (slots, channels) with a penalty for slots other than the present ones.
+
+        `slots` (N,) are the present slots of the channels.
+        """
         moved: np.ndarray = costs + self._settings.move
         moved[slots, np.arange(len(slots))] -= self._settings.move
         return moved
 
 
-def noisy(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the scale of errors that are the sum of two, of this scale and of this variance."""
+def add_variance(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return the scale of a sum of errors: one of this scale, one of this variance."""
     found: np.ndarray = np.sqrt(scale * scale + variance)
     return found
 
 
 def swap_gains(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return (N, N) what an assignment's costs change by where two channels swap slots."""
+    """Return (N, N) by how much the costs of an assignment grow if two channels swap slots."""
     by_channel = costs[slots]
     own = np.diagonal(by_channel)
     gains: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]

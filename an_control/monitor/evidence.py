@@ -1,9 +1,9 @@
 """The evidence for assignments of slots to channels, collected since signals may have moved.
 
-At the tick of a move: each slot's reading against the channel's expected reading (`link`). After
-it: the slot's own change against the channel's expected change, which holds under any former
-assignment, and what the identity classifier says of the slot. For a few ticks also the readings
-against what the forward model predicts from before the move on (dead reckoning).
+At the tick of a move, each slot's reading is compared with the channel's expected reading (`link`).
+After it, each slot's change is compared with the channel's expected change, which holds under any
+earlier assignment, and the identity classifier judges each slot. For a few ticks the readings are
+also compared with the forward model's predictions from before the move (dead reckoning).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.settings import EvidenceSettings
@@ -25,24 +25,24 @@ F32 = np.float32
 
 
 class Candidate(NamedTuple):
-    """An assignment, and what speaks against it."""
+    """An assignment, and the evidence against it."""
 
     slots: np.ndarray
     """(N,) the slot of each channel."""
     costs: np.ndarray
-    """(slots, channels), with the expectations that follow from the assignment."""
+    """(slots, channels) in nats, with the expectations that follow from the assignment."""
     total: float
-    """Its own costs, in nats."""
+    """The assignment's own costs in nats."""
     excess: np.ndarray
-    """(N,) what each channel costs of that above the usual."""
+    """(N,) the costs of each channel above the usual ones."""
     ticks: int
-    """After the move, that are counted."""
+    """The number of ticks after the move that are counted."""
 
 
-class Record(NamedTuple):
-    """One tick by slot: readings before, the action after them, how they changed, and now.
+class TickRecord(NamedTuple):
+    """The readings of one tick by slot: before, the action, their change, and now.
 
-    What was missing before is 0 there, as the forward model gets it.
+    Missing readings before are 0, as the forward model gets them.
     """
 
     before: np.ndarray
@@ -52,14 +52,14 @@ class Record(NamedTuple):
 
 
 class Evidence:
-    """In: a `Record` a tick. Out: costs (slots, channels) under any assignment.
+    """Records of ticks, and from them the costs (slots, channels) under any assignment.
 
     Args:
-        forward: predicts N channels.
+        forward: the forward model of N channels.
         costs: compares predictions with readings.
-        ticks: how many records are kept.
-        budget: counts what is computed.
-        settings: of the evidence.
+        ticks: the number of records that are kept.
+        budget: counts the work.
+        settings: the tuned numbers of the evidence.
     """
 
     def __init__(
@@ -67,64 +67,66 @@ class Evidence:
         forward: ForwardModel,
         costs: Costs,
         ticks: int,
-        budget: Budget,
+        budget: TimeBudget,
         settings: EvidenceSettings,
     ) -> None:
         self._forward, self._costs, self._budget = forward, costs, budget
         self._settings = settings
         self._all = np.arange(len(forward.channels))
-        self.records: deque[Record] = deque(maxlen=ticks)
+        self.records: deque[TickRecord] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}
-        """By assignment the costs (slots, channels) by so many of the first records, and what is
-        usual (channels,) of them."""
+        """By assignment: the number of records counted, their costs (slots, channels), and their
+        usual costs (channels,)."""
         self._totals: dict[bytes, tuple[int, float]] = {}
-        """The same of `totals`."""
+        """By assignment: the number of records counted, and their total costs."""
         self.identity: np.ndarray | None = None
-        """(slots, channels) what the identity classifier says; None while there is no record."""
+        """(slots, channels) the identity classifier's costs; None while there is no record."""
 
     def start(self, link: np.ndarray, usual: np.ndarray | None = None) -> None:
-        """Forget the records: signals may have moved.
+        """Clear the records: signals may have moved.
 
-        `link` (slots, channels) are the costs by that tick, `usual` (channels,) what is usual of
-        them: nothing where they are no costs of a tick.
+        Args:
+            link: (slots, channels) the costs by this tick's readings.
+            usual: (channels,) the usual ones of these costs; None: 0, for a `link` that is no
+                tick's.
         """
         self.clear()
         self.link, self.identity = link, None
         self._usual_link = np.zeros(len(link)) if usual is None else usual
 
     def clear(self) -> None:
-        """Forget the records."""
+        """Remove all records."""
         self.records.clear()
         self._sums.clear()
         self._totals.clear()
 
-    def add(self, record: Record) -> None:
-        """Add a tick; from `ticks` records on the oldest one goes."""
+    def add(self, record: TickRecord) -> None:
+        """Append a tick's record; if all `ticks` records are there, drop the oldest."""
         if len(self.records) == self.records.maxlen:
             self._sums.clear()
             self._totals.clear()
         self.records.append(record)
 
     def copy(self) -> Evidence:
-        """Return evidence of the same ticks, to which none is added."""
+        """Return evidence of the same records, to which none is added."""
         other = copy(self)
         other.records = self.records.copy()
         other._sums, other._totals = {}, {}
         return other
 
     def start_reckoning(self, expectation: Expectation) -> None:
-        """Predict on from what was expected at the tick of the move."""
+        """Start dead reckoning from the expectation at the tick of the move."""
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
         self.reckoning = self.link.copy()
-        """(slots, channels) costs by dead reckoning."""
+        """(slots, channels) the costs by dead reckoning."""
 
-    def unlink(self) -> None:
-        """Let nothing but the records and the identity classifier count."""
+    def drop_link(self) -> None:
+        """Exclude the costs of the move's tick: only records and identity classifier count."""
         self.link = np.zeros_like(self.link)
         self._usual_link = np.zeros(len(self.link))
 
-    def reckon(self, record: Record) -> None:
-        """Compare the slots with what was expected before the move, and continue from there."""
+    def add_reckoning(self, record: TickRecord) -> None:
+        """Compare a tick with the dead reckoning, and advance the reckoning by it."""
         ahead = self._forward.expect(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
             ahead.prediction.scale, F32(self._settings.reckoning_growth) * self._reckoned_scale
@@ -135,37 +137,37 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def classify(self) -> np.ndarray:
-        """Return the identity classifier's costs (slots, channels), and count them from here on."""
+        """Update `identity` by the newest records and return it."""
         self.identity = self.identity_costs()
         return self.identity
 
     def identity_costs(self) -> np.ndarray:
-        """Return the identity classifier's costs (slots, channels) by the newest records."""
+        """Return the identity classifier's costs (slots, channels) for the newest records."""
         self._budget.spend(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.identity_costs(reads, change, actions)
         return np.minimum(costs, self._settings.max_identity_cost)
 
-    def under(self, slots: np.ndarray) -> Candidate:
-        """Return this assignment (N,) with its costs, by the expectations that follow from it."""
+    def evaluate(self, slots: np.ndarray) -> Candidate:
+        """Return an assignment (N,) with its costs, by the expectations that follow from it."""
         key = slots.tobytes()
         shape = self.link.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
             self._budget.spend(len(self.records) - count)
-            before, actions, change, reads = self._since(count)
+            before, actions, change, reads = self._records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add(sums, change, prediction.change, reads, prediction)
             usual += self._costs.usual_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
-        costs = self._fixed() + sums
+        costs = self._common_costs() + sums
         total = float(costs[slots, self._all].sum())
         excess = (self.link + sums)[slots, self._all] - usual - self._usual_link
         return Candidate(slots, costs, total, excess, len(self.records))
 
-    def totals(self, slots: np.ndarray) -> np.ndarray:
-        """Return the costs (S,) of many assignments (S, N), each by its own expectations."""
+    def total_costs(self, slots: np.ndarray) -> np.ndarray:
+        """Return the total costs (S,) of assignments (S, N), each by its own expectations."""
         keys = [one.tobytes() for one in slots]
         known = [self._totals.get(key, (0, 0.0)) for key in keys]
         counts, totals = map(np.array, zip(*known, strict=True))
@@ -173,26 +175,26 @@ class Evidence:
         which = np.repeat(np.arange(len(slots)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
         self._budget.spend(self._settings.swap_rows * len(which))
-        before, actions, change, reads = self._since(first)
+        before, actions, change, reads = self._records_from(first)
         by_channel = tick[:, None], slots[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
-        costs = self._costs.own(change[by_channel], reads[by_channel], prediction)
+        costs = self._costs.channel_costs(change[by_channel], reads[by_channel], prediction)
         totals = totals + np.bincount(which, costs.sum(1), len(slots))
         self._totals |= {key: (ticks, float(one)) for key, one in zip(keys, totals, strict=True)}
-        found: np.ndarray = totals + self._fixed()[slots, self._all].sum(1)
+        found: np.ndarray = totals + self._common_costs()[slots, self._all].sum(1)
         return found
 
-    def _since(self, count: int) -> tuple[np.ndarray, ...]:
-        """Return the records after the first `count`, by field, each (ticks, ...)."""
+    def _records_from(self, count: int) -> tuple[np.ndarray, ...]:
+        """Return the records after the first `count` as arrays (ticks, ...) by field."""
         return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
 
     def add_newest(self, costs: np.ndarray, prediction: Prediction) -> None:
-        """Add to `costs` (slots, channels) what the newest record says, by this prediction."""
+        """Add the costs of the newest record under this prediction to `costs`, in place."""
         newest = self.records[-1]
         self._costs.add(
             costs, newest.change[None], prediction.change, newest.reads[None], prediction
         )
 
-    def _fixed(self) -> np.ndarray:
-        """Return the costs that hold under every assignment."""
+    def _common_costs(self) -> np.ndarray:
+        """Return the costs (slots, channels) that hold under all assignments."""
         return self.link if self.identity is None else self.link + self.identity

@@ -1,10 +1,10 @@
-"""The forward model: what every nominal channel will read next, and which channel a slot is.
+"""The forward model: predicts what every nominal channel will read next.
 
-One network takes the readings in nominal order and the action, and gives for each channel its
-change and the scale of the error, or for a binary channel the chance that it reads 1. A smaller
-one, the identity classifier, takes what a single slot read for some ticks, and the actions, and
-says which channel that is. A third one imputes missing channels. They travel in a model file
-beside the policy; by them the identity monitor finds which slot carries which signal.
+One network takes the readings in nominal order and the action, and returns for each channel its
+change and the scale of the error, or for a binary channel the probability that it reads 1. A
+smaller one, the identity classifier, takes a single slot's readings of some ticks and the actions,
+and returns which channel that is. A third one imputes missing channels. They are stored in a model
+file beside the policy. With them the identity monitor finds which slot carries which signal.
 """
 
 from __future__ import annotations
@@ -23,48 +23,49 @@ from an_control.system.blas import one_blas_thread
 F32 = np.float32
 Layer = tuple[np.ndarray, np.ndarray]
 NETWORKS = ("forward.", "identity.", "imputation.")
-"""What the names of their arrays begin with."""
+"""The prefixes of the networks' array names."""
 LEAST_CHANGE = F32(1e-4)
-"""Added to the mean size of a channel's changes, its usual step."""
+"""Added to the mean size of a channel's changes; the sum is the channel's usual step."""
 DEFAULT_STEP_S = 0.02
-"""The period of a task's ticks where it names none."""
+"""The period of a task's ticks if the task names none."""
 
 
 class FitLimits(NamedTuple):
-    """What was usual in the model's validation: what counts as explained, see `fit`."""
+    """Bounds from the model's validation, within which readings count as explained."""
 
     max_excess: float
-    """Nats a tick above the usual, the mean of `fit.TICKS`, up to which readings are explained."""
+    """Nats a tick above the usual up to which readings count as explained, in the mean of
+    `FitSettings.ticks`."""
     min_gain: float
     """Nats by which another assignment must explain the readings better to be acted on."""
     slow: int
-    """Slots that repeat their readings as those of slow sensors do."""
+    """The number of slots that repeat their readings as those of slow sensors do."""
 
 
 class Prediction(NamedTuple):
-    """Of ticks (...) for N channels, each (..., N) float32."""
+    """A prediction for ticks (...) of N channels; all fields are (..., N) float32."""
 
     change: np.ndarray
-    """From the reading before; of a binary channel nothing."""
+    """The change from the reading before; meaningless for a binary channel."""
     scale: np.ndarray
-    """Of the change's error."""
+    """The scale of the change's error."""
     chance: np.ndarray
-    """That a binary channel reads 1."""
+    """The probability that a binary channel reads 1."""
 
 
 class Expectation(NamedTuple):
-    """What should be read after a tick with these `signals` (N,) by channel, and then `action`."""
+    """The expected readings after a tick with these `signals` (N,) by channel, then `action`."""
 
     signals: np.ndarray
     action: np.ndarray
     prediction: Prediction
-    """For this one tick, each (1, N)."""
+    """The prediction for this one tick, with fields (1, N)."""
     expected: np.ndarray
-    """(N,) the signals with the changes predicted."""
+    """(N,) the signals with the predicted changes."""
     likeliest: np.ndarray
-    """(N,) the same, of a binary channel the chance that it reads 1."""
+    """(N,) the same; for a binary channel the probability that it reads 1."""
 
-    def follows(self, signals: np.ndarray, action: np.ndarray) -> bool:
+    def follows_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
         """Return whether it follows from this very array of signals and this action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
@@ -72,14 +73,18 @@ class Expectation(NamedTuple):
 
 
 class ForwardModel:
-    """A model's forward networks, ready to use; single ticks are predicted by compiled code."""
+    """The forward networks of a model, ready to use; single ticks run in compiled code.
+
+    Args:
+        model: a model with a forward model.
+    """
 
     def __init__(self, model: Model) -> None:
         from an_control.monitor import kernels  # which imports numba: that takes a second
 
         assert model.forward is not None
         self.sizes = model.forward
-        self.channels: tuple[str, ...] = tuple(model.task["channels"])
+        self.channels: tuple[str, ...] = model.task.channels
         self.binary = np.array([name in model.forward.binary for name in self.channels])
         arrays = model.arrays
         self._forward = _layers(arrays, "forward", len(model.forward.hidden) + 1)
@@ -88,8 +93,8 @@ class ForwardModel:
         self._units = arrays["identity.units"]
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.products = sum(weight.size for weight, _ in self._forward)
-        """Multiplications that one prediction takes."""
-        self.step_s = float(model.task.get("step_s", DEFAULT_STEP_S))
+        """The number of multiplications that one prediction takes."""
+        self.step_s = model.task.step_s or DEFAULT_STEP_S
         """The period of the task's ticks."""
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
@@ -97,11 +102,12 @@ class ForwardModel:
         self.constant = self._usual_change <= LEAST_CHANGE
         """(N,) which channels never changed within an episode."""
         self.alike = np.eye(len(self.channels), dtype=bool)
-        """(N, N) True for channels that read the same constant, as if they were one."""
+        """(N, N) True for pairs of channels that read the same constant and cannot be
+        distinguished."""
         self.still_values = np.array([0.0, 1.0], F32)
-        """What contacts and constants read while they stand still."""
+        """The values that contacts and constants read while they do not change."""
         self.max_roughness = math.inf
-        """Roughness up to which the sensors have no noise (`sensor_noise`)."""
+        """The roughness up to which the sensors have no noise (see `sensor_noise`)."""
         if self.imputes:
             self._imputation = _layers(arrays, "imputation", 3)
             self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
@@ -110,10 +116,10 @@ class ForwardModel:
             self.alike |= same[:, None] & same & (self._min[:, None] == self._min)
             self.max_roughness = float(arrays["imputation.max_roughness"][0])
         self.usual_costs = arrays["forward.usual"].astype(F32)
-        """(N,) what each channel's readings cost where nothing moved (`costs`)."""
+        """(N,) the costs of each channel's readings if nothing moved (see `costs`)."""
         measured = self.sizes.validation
         self.limits: FitLimits | None = None
-        """What is usual of it; None where it was not validated."""
+        """The bounds from its validation; None if it was not validated."""
         if measured is not None:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
         self._predict_tick = kernels.predict_tick if kernels.COMPILES else None
@@ -121,7 +127,12 @@ class ForwardModel:
         self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
-        """Predict from readings (..., N) in nominal order and the actions (..., A) after them."""
+        """Predict the next readings.
+
+        Args:
+            readings: (..., N) in nominal order, 0 for missing ones.
+            actions: (..., A) the actions after them, or one (A,) for all.
+        """
         if actions.shape[:-1] != readings.shape[:-1]:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
@@ -132,7 +143,7 @@ class ForwardModel:
 
     @one_blas_thread
     def _predict_rows(self, x: np.ndarray) -> Prediction:
-        """Predict from readings and actions (..., N + A)."""
+        """Predict from readings and actions in one array (..., N + A)."""
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)
@@ -146,7 +157,7 @@ class ForwardModel:
         return Prediction(first * self._usual_change, scale, chance)
 
     def expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        """Return what should follow these signals by channel (N,) and this action (A,)."""
+        """Return what should be read after these signals by channel (N,) and this action (A,)."""
         prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
         likeliest = np.where(self.binary, prediction.chance[0], expected)
@@ -156,9 +167,13 @@ class ForwardModel:
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        """Return `readings` (N,) in nominal order, with estimates where `missing`.
+        """Return `readings` (N,) in nominal order with estimates for the missing ones.
 
-        `before` (N,) is what came of that in the tick before, `action` (A,) what followed it.
+        Args:
+            before: (N,) the result for the tick before.
+            action: (A,) the action after that tick.
+            readings: (N,) the readings, NaN where missing.
+            missing: (N,) True for the missing ones.
         """
         given = np.where(missing, before, readings)
         x = np.concatenate([before, given, missing, action]).astype(F32)
@@ -173,10 +188,12 @@ class ForwardModel:
     def identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Return negative log probabilities (slots, channels) of each slot as each channel.
+        """Return negative log probabilities (slots, channels) that each slot feeds each channel.
 
-        From what the slots read (T, N), how it had changed, and the actions before it (T, A); the
-        newest is the last one, and T is `WINDOW` at most.
+        Args:
+            reads: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`.
+            change: (T, N) the changes to these readings.
+            actions: (T, A) the actions before them.
         """
         own, common = identity_features(reads[None], change[None], actions[None], self._units)
         (first, bias), (second, second_bias), (weight, last_bias) = self._classifier
@@ -187,18 +204,18 @@ class ForwardModel:
         return costs
 
 
-def zeroed(readings: np.ndarray) -> np.ndarray:
-    """Return the readings with 0 for what is missing; the same array where nothing is."""
+def zero_missing(readings: np.ndarray) -> np.ndarray:
+    """Return the readings with 0 for missing ones; the same array if none is missing."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
 def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
-    """Return each channel's min and max in training, by id; empty where no model knows."""
+    """Return each channel's minimum and maximum in training by id; empty if not recorded."""
     if model.forward is None or not model.forward.imputation:
         return {}
     _, low, high = model.arrays["imputation.typical"].tolist()
-    return dict(zip(model.task["channels"], zip(low, high, strict=True), strict=True))
+    return dict(zip(model.task.channels, zip(low, high, strict=True), strict=True))
 
 
 def identity_features(
@@ -206,14 +223,21 @@ def identity_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the identity classifier's inputs for B stretches of T ticks.
 
-    They are its own (B, N, 2 W) for each slot, and common ones (B, C).
+    Ticks before the first one count as zero; a flag for each tick says whether it exists.
 
-    Older ticks than there are count as zero; a flag for each tick says if it is there.
+    Args:
+        reads: (B, T, N) the readings of the slots.
+        change: (B, T, N) the changes to these readings.
+        actions: (B, T, A) the actions before them.
+        units: (2,) the units of readings and of changes.
+
+    Returns:
+        The inputs (B, N, 2 W) of each slot, and the common inputs (B, C).
     """
     batch, ticks, slots = reads.shape
     own = np.zeros((batch, 2, WINDOW, slots), F32)
-    own[:, 0, WINDOW - ticks :] = zeroed(reads) / units[0]
-    size = zeroed(change)
+    own[:, 0, WINDOW - ticks :] = zero_missing(reads) / units[0]
+    size = zero_missing(change)
     own[:, 1, WINDOW - ticks :] = np.sign(size) * np.log1p(np.abs(size) / units[1])
     common = np.zeros((batch, WINDOW, actions.shape[2] + 1), F32)
     common[:, WINDOW - ticks :, :-1] = actions
@@ -222,7 +246,7 @@ def identity_features(
 
 
 def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
-    """Return by layer weights (in, out) and biases (out,)."""
+    """Return the weights (in, out) and biases (out,) of the first `count` layers."""
     return [
         (
             np.ascontiguousarray(arrays[f"{name}.{layer}.weight"].T, F32),

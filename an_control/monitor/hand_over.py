@@ -39,7 +39,7 @@ class HandOverPolicy(WrappingPolicy):
     ) -> None:
         super().__init__(policy)
         for key in ("channels", "actuators"):
-            if student.model.task.get(key) != policy.model.task.get(key):
+            if getattr(student.model.task, key) != getattr(policy.model.task, key):
                 raise ValueError(f"hand_over: the student's {key} are not those of the policy")
         if not student.permutation_invariant:
             raise ValueError("hand_over: the student needs its channels in order, too")

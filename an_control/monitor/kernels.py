@@ -1,6 +1,6 @@
-"""The monitor's inner loops, compiled by numba; without it they run as the plain Python they are.
+"""The monitor's inner loops, compiled by numba; without it they run as plain Python.
 
-Importing this module imports numba, which takes a second: import it where something is computed.
+Importing this module imports numba, which takes a second: import it only in functions that compute.
 """
 
 # mypy: allow-untyped-defs
@@ -24,22 +24,24 @@ def add_costs(
     costs, moved, expected, scale, reads, chance,
     binary, usual, width, max_ratio, noise, min_chance, min_likelihood,
 ):  # fmt: skip
-    """Add the costs of T ticks to `costs` (slots, channels) float64; the oracle is `Costs.own`.
+    """Add the costs of T ticks to `costs` (slots, channels) float64.
+
+    `Costs.channel_costs` is the same in numpy, and the oracle of the tests.
 
     Args:
         costs: (slots, channels), changed in place.
         moved: (T, slots), NaN where missing.
-        expected: (T, channels) what is expected for `moved`.
-        scale: (T, channels) of the error, before `noise` adds its variance.
-        reads: (T, slots) what each slot reads.
-        chance: (T, channels) of a binary channel to read 1.
+        expected: (T, channels) the expected values of `moved`.
+        scale: (T, channels) the scale of the error, before `noise` adds its variance.
+        reads: (T, slots) the readings.
+        chance: (T, channels) the probability that a binary channel reads 1.
         binary: (channels,) which channels read 0 or 1.
-        usual: (channels,) what a missing slot costs.
-        width: within which a reading counts as 0 or 1.
-        max_ratio: (channels,) of error and scale, as far as it counts.
-        noise: (channels,) variance of the noise.
-        min_chance: that a binary channel reads otherwise than expected.
-        min_likelihood: of a reading that is neither 0 nor 1, as a binary channel.
+        usual: (channels,) the cost of a missing slot.
+        width: the distance within which a reading counts as 0 or 1.
+        max_ratio: (channels,) the bound of the ratio of error and scale.
+        noise: (channels,) the variance of the noise.
+        min_chance: the least probability that a binary channel reads otherwise than expected.
+        min_likelihood: the likelihood of a reading of a binary channel that is neither 0 nor 1.
     """
     count = costs.shape[0]
     offset = np.log(F32(width))
@@ -65,14 +67,18 @@ def add_costs(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def assign(costs):
-    """Return the slot of each channel (N,) in the assignment of least cost (slots, channels).
+    """Return the slot of each channel (N,) in the assignment of least cost.
 
-    Shortest augmenting paths with potentials, for the slots that are left when each channel has
-    taken the one that costs least, if no channel before it has (Jonker & Volgenant 1987).
+    First each channel takes its cheapest slot, unless a channel before it has taken that one. The
+    remaining slots are assigned by shortest augmenting paths with potentials (Jonker & Volgenant
+    1987).
+
+    Args:
+        costs: (slots, channels).
     """
     count = costs.shape[0]
     slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
-    taker = np.full(count + 1, count)  # of each channel; the last one is where a path begins
+    taker = np.full(count + 1, count)  # the slot of each channel; the last is a path's start
     least, came_from = np.empty(count), np.empty(count, np.int64)
     seen, left = np.empty(count + 1, np.bool_), np.ones(count, np.bool_)
     for k in range(count):
@@ -97,7 +103,7 @@ def assign(costs):
                         least[k], came_from[k] = reduced, channel
                     if least[k] < step:
                         step, nearest = least[k], k
-            if step == np.inf:  # costs that are no numbers tell nothing
+            if step == np.inf:  # NaN costs decide nothing
                 return np.arange(count)
             for k in range(count + 1):
                 if seen[k]:
@@ -115,7 +121,7 @@ def assign(costs):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def predict_tick(x, weights, biases, usual_change):
-    """Return change, scale and chance (3, 1, N) after `x` (N + A,); see `ForwardModel.predict`."""
+    """Return change, scale and chance (3, 1, N) for `x` (N + A,); see `ForwardModel.predict`."""
     last = len(weights) - 1
     for layer in range(last + 1):
         weight, y = weights[layer], biases[layer].copy()
@@ -138,10 +144,15 @@ def predict_tick(x, weights, biases, usual_change):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def mean_change(values, last, most):
-    """Return by how much readings (N,) float64 differ from the `last` (N,), at most `most` each.
+    """Return the mean absolute difference of readings (N,) and the `last` ones, in place.
 
-    That is the mean of those that are known, NaN where none is; it has the same bits in any order.
-    `last` becomes `values`.
+    Channels that are NaN are left out; the result is NaN if all are. It has the same bits in any
+    order of the channels.
+
+    Args:
+        values: (N,) float64 the readings.
+        last: (N,) the readings before; overwritten by `values`.
+        most: the bound of each channel's difference.
     """
     total, known = 0.0, 0
     for i in range(len(values)):

@@ -1,26 +1,27 @@
-"""The identity monitor: estimates which slot carries which channel's signal, and what it carries.
+"""The identity monitor: estimates which input slot feeds which channel, and the channels' signals.
 
-A slot is a nominal id as it is wired; a signal is what a nominal channel means. The readings of a
-tick pass these estimators, in this order, around one immutable `Assignment`; each stands in a file
-of its own, and only `IdentityMonitor` passes data from one to the next.
+An input slot is the place of a nominal id as it is wired; a signal is what a nominal channel
+measures. The readings of a tick pass these estimators in this order around one immutable
+`Assignment`. Each estimator has a file of its own, and only `IdentityMonitor` passes data from one
+to the next.
 
 | estimator | in | out |
 |---|---|---|
-| `Lateness` | actions; what was expected and read | the action that the readings follow |
-| `StuckSensors` | readings | readings without what is stuck; whether a message came twice |
+| `SensorDelay` | actions; expected and actual readings | the action that the readings follow |
+| `StuckSensors` | readings | readings without stuck slots; whether a message came twice |
 | `RobotFit` | repeated readings; excess nats of each tick | whether the model fits the robot |
 | `SensorNoise` | readings | the sd of the noise, which enters all costs |
-| `ForwardModel` | the last signals and action | what should be read now |
+| `ForwardModel` | the last signals and action | the expected readings |
 | `ChangeDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
 | `AssignmentSearch` | a move or else a record; assignment | assignment |
 | `PartialSearch` | readings, while some are missing; assignment | assignment |
-| `SensorNoise` | signals; what should be read | filtered signals |
-| `Imputation` | signals; assignment | signals with estimates of what is missing |
-| `Lateness` | signals | what would be read now |
+| `SensorNoise` | signals; expected readings | filtered signals |
+| `Imputation` | signals; assignment | signals with estimates of missing ones |
+| `SensorDelay` | signals | predicted present signals |
 
-At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
-assignment by the identity classifier alone. On a robot that the model does not fit the readings
-pass as they are.
+At the start, and if no assignment explains the readings, the monitor is lost: it searches for an
+assignment by the identity classifier alone. If the model does not fit the robot, the readings pass
+unchanged.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs
-from an_control.monitor.evidence import Record
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction, zeroed
+from an_control.monitor.evidence import TickRecord
+from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction, zero_missing
 from an_control.monitor.imputation import Imputation
-from an_control.monitor.lateness import Lateness
 from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.search import AssignmentSearch, ChangeDetector, Phase
+from an_control.monitor.sensor_delay import SensorDelay
 from an_control.monitor.sensor_noise import SensorNoise
 from an_control.monitor.settings import MONITOR, MonitorSettings
 from an_control.monitor.stuck_sensors import StuckSensors
 
 SHOWN = 4
-"""Channels that a text names."""
+"""The largest number of channels that a text lists."""
 
 
 class MonitorTick(NamedTuple):
-    """What a tick's estimators get."""
+    """The input of a tick's estimators."""
 
     as_read: np.ndarray
     """(N,) float32 by slot, NaN where missing."""
     readings: np.ndarray
-    """(N,) the same without what is stuck."""
+    """(N,) the same, NaN also for stuck slots."""
     action: np.ndarray
     """(A,) the action that the readings follow."""
     evidence: bool
@@ -61,12 +62,12 @@ class MonitorTick(NamedTuple):
 
 
 class IdentityMonitor:
-    """In: a tick's readings by slot. Out: the signals by channel, and the `assignment`.
+    """An estimator of the assignment, which turns readings by slot into signals by channel.
 
     Args:
-        forward: what the N channels should read.
-        ordered: the policy needs every signal under its own id, as soon as that is known.
-        settings: of all estimators.
+        forward: the forward model of N channels.
+        ordered: whether the policy needs each signal under its own id as soon as that is known.
+        settings: the tuned numbers of all estimators.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class IdentityMonitor:
         self._forward, self._ordered, self._settings = forward, ordered, settings
         self._costs = costs = Costs(forward, settings.costs)
         self._detector = ChangeDetector(costs, count, settings.detector)
-        self._budget = Budget(forward, settings.budget)
+        self._budget = TimeBudget(forward, settings.budget)
         self.fit = RobotFit(forward.limits, count, forward.still_values, settings.fit)
         self._search = AssignmentSearch(forward, costs, self._budget, self.fit, settings)
         self._imputation = Imputation(forward, costs, settings.imputation)
         self._partial = PartialSearch(forward, costs.assign, settings)
-        self.lateness = Lateness(forward, costs, settings.lateness)
+        self.delay = SensorDelay(forward, costs, settings.delay)
         self.noise = SensorNoise(forward.max_roughness, forward.binary, settings.noise)
         self._sensors = StuckSensors(
             count, forward.still_values, self._detector.max_surprise, settings.stuck
@@ -97,28 +98,28 @@ class IdentityMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: the nominal wiring is assumed."""
+        """Start an episode with the nominal assignment."""
         self.assignment = Assignment.nominal(len(self.channels))
         """The estimate after the last tick; only `step` replaces it."""
         self._settled = self.assignment
-        """The assignment that last counted as right."""
+        """The last assignment that counted as right."""
         self._judged = self.assignment
-        """The assignment by which slots were last judged to be stuck or not."""
+        """The assignment under which stuck slots were last judged."""
         self._known = self.assignment.slots
-        """(N,) the assignment that was known to be right last."""
+        """(N,) the slots of the last assignment that was known to be right."""
         self._shown: tuple[np.ndarray, dict[str, str]] = self._known, {}
-        """The assignment that `moved` was asked for last, and its answer."""
+        """The slots for which `moved` was last computed, and the result."""
         self._passes = False
-        """Whether the readings pass, as the model does not fit the robot."""
+        """Whether the readings pass unchanged, as the model does not fit the robot."""
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self.fit.reset()
-        self._detector.set(0.0)
+        self._detector.reset_to(0.0)
         self._budget.next_tick(fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
-        self.lateness.reset()
+        self.delay.reset()
         self.noise.reset()
         self._sensors.reset()
         self._costs.noise_sd = 0.0
@@ -126,53 +127,56 @@ class IdentityMonitor:
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
     ) -> np.ndarray:
-        """Take a tick's readings, and return the signals that the policy gets.
+        """Take a tick's readings, and return the signals for the policy.
 
         Args:
             readings: (N,) float32 by slot, NaN where missing.
-            action: (A,) the last one.
-            evidence: whether the readings follow from that action; where they do not, as after a
+            action: (A,) the last action.
+            evidence: whether the readings follow from that action. If they do not, as after a
                 command that no action stands for, the assignment stays.
 
         Returns:
-            (N,) the signals under each channel's id, NaN where one is missing and not imputed;
-            where the readings are late, what would be read now.
+            (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
+            If the readings are delayed, the predicted present signals.
         """
-        self.lateness.catch_up()
-        action = self.lateness.next_tick(action)
+        self.delay.catch_up()
+        action = self.delay.next_tick(action)
         tick = MonitorTick(readings, self._sensors.step(readings), action, evidence)
-        self.fit.watch(self._sensors.same, readings)
+        self.fit.count_repeats(self._sensors.same, readings)
         assignment = self.assignment.next_tick()
         if (self.fit.fits is False) is not self._passes:
-            assignment = self._change_over(assignment)
+            assignment = self._switch_passing(assignment)
         if self._passes:
-            estimate = self._pass
+            estimate = self._pass_unchanged
         else:
             self._search.catch_up(assignment)
             if self._imputation.next_tick(np.isnan(tick.readings)):
                 estimate = self._estimate_missing
             elif not evidence and self._imputation.readings is not None:
                 estimate = self._skip
-            elif self._reckons(assignment):
-                estimate = self._reckon
+            elif self._repeats_message(assignment):
+                estimate = self._take_expected
             else:
                 estimate = self._estimate
         self.assignment, signals = estimate(tick, assignment)
         self._budget.next_tick(fits=not self._passes)
-        late = self.lateness.ticks and not self.assignment.lost
-        return self._signals_now(signals) if late else signals
+        late = self.delay.ticks and not self.assignment.lost
+        return self._predict_present(signals) if late else signals
 
     def prepare(self, action: np.ndarray) -> None:
-        """Do now, while there is time, what the next `step` would else do first.
+        """Do work for the next tick now, while there is time.
 
-        That is what the last tick's review has put off, and the prediction of what follows the last
-        tick and this action (A,); `step` takes it where its action is this one.
+        That is the postponed work of the last tick, and the prediction of the readings after this
+        action; `step` uses the prediction if it gets the same action.
+
+        Args:
+            action: (A,) the last action.
         """
         self._search.catch_up(self.assignment)
-        self.lateness.catch_up()
+        self.delay.catch_up()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
-            action = self.lateness.following(action)
+            action = self.delay.next_delayed_action(action)
             self._ahead = self._expect(imputation.signals, action)
 
     def _estimate(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
@@ -183,28 +187,28 @@ class IdentityMonitor:
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
             assignment = self._search.start(assignment)
-            self._detector.set(self._settings.detector.unknown)
+            self._detector.reset_to(self._settings.detector.unknown)
         else:
             expectation = self._expect(imputation.signals, tick.action)
             likeliest = expectation.likeliest
             if self._finds_stuck(assignment, readings, imputation.readings, expectation.prediction):
-                return self._leave_out_stuck(assignment, readings)
+                return self._exclude_stuck(assignment, readings)
             assignment = self._identify(assignment, readings, imputation.readings, expectation)
             if assignment.slots is before:
-                self.lateness.add(expectation, readings[before])
+                self.delay.note_tick(expectation, readings[before])
         if self._ordered and not assignment.lost:
             assignment = assignment.unpinned()
         may_follow = not assignment.lost or self.fit.limits is None
         assignment = assignment.with_outputs(self._search.following and may_follow)
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
-        signals = self._search.blend(assignment, readings)
+        signals = self._search.blend_signals(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
             given = imputation.step(readings, tick.action, assignment, signals, likeliest)
             return assignment, given
-        signals = self._filtered(signals, expectation)
-        filtered = assignment.by_slot(signals)
+        signals = self._filter_noise(signals, expectation)
+        filtered = assignment.arrange_by_slot(signals)
         given = imputation.step(filtered, tick.action, assignment, signals, likeliest)
-        imputation.keep(readings)
+        imputation.keep_unfiltered(readings)
         return assignment, given
 
     def _identify(
@@ -214,7 +218,14 @@ class IdentityMonitor:
         before: np.ndarray,
         expectation: Expectation,
     ) -> Assignment:
-        """Compare assignments by this tick: readings (N,) by slot, now and before."""
+        """Return the assignment after comparing it with others by this tick.
+
+        Args:
+            assignment: the assignment so far.
+            readings: (N,) by slot.
+            before: (N,) the readings of the tick before.
+            expectation: the expected signals.
+        """
         detector, search, prediction = self._detector, self._search, expectation.prediction
         known, new = not assignment.lost, search.next_tick()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
@@ -226,28 +237,28 @@ class IdentityMonitor:
             assignment = assignment._replace(detected=True)
             found = search.start_move(assignment, move, expectation)
             if found.slots is assignment.slots:
-                self.fit.add(detector.excess, known=known)
+                self.fit.count_tick(detector.excess, known=known)
             return found
-        self.fit.add(detector.excess, known=known)
+        self.fit.count_tick(detector.excess, known=known)
         found = search.step(
             assignment,
-            Record(zeroed(before), expectation.action, readings - before, readings),
+            TickRecord(zero_missing(before), expectation.action, readings - before, readings),
             prediction,
             unexplained=detector.surprise > detector.max_surprise,
             surprising=detector.surprising,
         )
         if search.phase is Phase.SEEK and found is not assignment:
-            detector.set(0.0)
-        return self._trust(found)
+            detector.reset_to(0.0)
+        return self._end_lost(found)
 
-    def _trust(self, assignment: Assignment) -> Assignment:
-        """Return the assignment, no longer lost once it is sure to be right."""
+    def _end_lost(self, assignment: Assignment) -> Assignment:
+        """Return the assignment, marked as no longer lost if it is sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
-        sure = consistent and search.margin(assignment) > settings.sure
-        if sure and search.confirms(assignment, self._known):
+        sure = consistent and search.min_swap_cost(assignment) > settings.sure
+        if sure and search.is_supported(assignment, self._known):
             detector.surprise = 0.0
-            search.confirm()
+            search.confirm_start()
             self.fit.restart()
             assignment = assignment._replace(lost=False)
         if not assignment.lost and not search.following:
@@ -265,45 +276,51 @@ class IdentityMonitor:
             self._expect_noise()
         if tick.evidence:
             if partial.explained:
-                link = imputation.link(readings, tick.action, assignment)
+                link = imputation.compare(readings, tick.action, assignment)
             assignment = partial.step(readings, tick.action, assignment, link)
         else:
             partial.pause()
         assignment = self._stand_by(assignment)
         if assignment.detected:
-            imputation.moved()
+            imputation.signals_moved()
             self.noise.signals_moved()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
-            imputation.replay(assignment)
+            imputation.estimate_again(assignment)
         elif link is not None:
-            self.lateness.add(link.expectation, readings[slots])
+            self.delay.note_tick(link.expectation, readings[slots])
             if self.noise.sd:
-                signals = self._filtered(readings[slots], link.expectation)
-                readings = assignment.by_slot(signals)
-        given = imputation.hold(readings, tick.action, assignment, explained=partial.explained)
+                signals = self._filter_noise(readings[slots], link.expectation)
+                readings = assignment.arrange_by_slot(signals)
+        given = imputation.impute_tick(
+            readings, tick.action, assignment, explained=partial.explained
+        )
         return assignment, given
 
     def _skip(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a tick that is no evidence."""
+        """Take a tick that is no evidence; the assignment stays."""
         self._partial.stand_by()
-        return assignment, self._imputation.pass_by(tick.readings, assignment)
+        return assignment, self._imputation.skip_tick(tick.readings, assignment)
 
-    def _reckons(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message repeats the last one, of which the next is known."""
+    def _repeats_message(self, assignment: Assignment) -> bool:
+        """Return whether this tick's message repeats the last one, and what to expect is known."""
         compared = self._sensors.repeats and self._imputation.readings is not None
         return compared and not assignment.lost
 
-    def _reckon(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a repeated message for what was expected."""
+    def _take_expected(
+        self, tick: MonitorTick, assignment: Assignment
+    ) -> tuple[Assignment, np.ndarray]:
+        """Take the expected readings in place of a repeated message."""
         self._partial.stand_by()
         assert self._imputation.signals is not None
         likeliest = self._expect(self._imputation.signals, tick.action).likeliest
-        return assignment, self._imputation.reckon(likeliest, assignment)
+        return assignment, self._imputation.take_expected(likeliest, assignment)
 
-    def _pass(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a tick of a robot that the model does not fit, and see if it does by now."""
+    def _pass_unchanged(
+        self, tick: MonitorTick, assignment: Assignment
+    ) -> tuple[Assignment, np.ndarray]:
+        """Take a tick of a robot that the model does not fit, and check whether it fits by now."""
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
@@ -313,26 +330,28 @@ class IdentityMonitor:
         if complete and before is not None and signals is not None:
             prediction = self._expect(signals, tick.action).prediction
             reads = readings[slots]
-            excess = self._costs.excess(reads - signals, reads, prediction)
-            self.fit.add(float((excess - self._costs.of_noise(prediction)).sum()), known=False)
-            record = Record(before, tick.action, readings - before, readings)
+            excess = self._costs.excess_costs(reads - signals, reads, prediction)
+            self.fit.count_tick(
+                float((excess - self._costs.noise_costs(prediction)).sum()), known=False
+            )
+            record = TickRecord(before, tick.action, readings - before, readings)
             assignment = self._search.reconsider(assignment, record)
             if assignment.slots is not slots:
                 self.fit.restart()
-        imputation.follow(readings, assignment)
+        imputation.record_unchanged(readings, assignment)
         return assignment, readings[assignment.outputs]
 
-    def _change_over(self, assignment: Assignment) -> Assignment:
-        """Let the readings pass from now on, as they were known to be wired last, or no more."""
+    def _switch_passing(self, assignment: Assignment) -> Assignment:
+        """Start to pass readings unchanged, or stop it; return the assignment from now on."""
         self._passes = not self._passes
-        self._detector.set(self.fit.excess)
+        self._detector.reset_to(self.fit.excess)
         if self._passes:
             assignment = assignment._replace(slots=self._known)
         self._partial.stand_by()
         return self._stand_by(assignment)
 
     def _stand_by(self, assignment: Assignment) -> Assignment:
-        """Keep the assignment, until readings of all slots are there.
+        """Return the same assignment as lost, until readings of all slots are there.
 
         A move that was still being verified is undone.
         """
@@ -340,39 +359,42 @@ class IdentityMonitor:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
         self._search.stand_by()
         self._imputation.stand_by()
-        return assignment.unknown()
+        return assignment.as_lost()
 
     def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
-        """Estimate the noise; where it sets in, what was detected meanwhile may have been that."""
+        """Estimate the noise; return the settled assignment if noise has just set in.
+
+        Moves that were detected in the meantime may have been the noise.
+        """
         if not self._forward.imputes:
             return assignment
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
-            assignment = self._stand_by(assignment.assigned(self._settled.slots))
+            assignment = self._stand_by(assignment.with_slots(self._settled.slots))
         self._expect_noise()
         return assignment
 
     def _expect_noise(self) -> None:
-        """Let the costs allow for the noise."""
+        """Pass the estimated noise on to the costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
-    def _filtered(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
+    def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
         """Return signals (N,) by channel with less of the noise that all sensors have."""
         return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
 
     def _expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        if self._ahead is not None and self._ahead.follows(signals, action):
+        if self._ahead is not None and self._ahead.follows_from(signals, action):
             return self._ahead
         return self._forward.expect(signals, action)
 
-    def _signals_now(self, given: np.ndarray) -> np.ndarray:
-        """Return what would be read now in place of what is `given` (N,), which is late."""
+    def _predict_present(self, given: np.ndarray) -> np.ndarray:
+        """Return the predicted present signals in place of the delayed signals `given` (N,)."""
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
             return given
-        ahead = self.lateness.ahead(signals)[assignment.channels[assignment.outputs]]
+        ahead = self.delay.predict_present(signals)[assignment.channels[assignment.outputs]]
         return np.where(np.isnan(given), given, ahead)
 
     def _finds_stuck(
@@ -384,50 +406,55 @@ class IdentityMonitor:
     ) -> bool:
         """Return whether a slot stands still that should move.
 
-        That is judged by the assignment that was right last, or by the present one where that
-        explains much better what the other slots read.
+        It is judged under the last settled assignment, or under the present one if that explains
+        the other slots' readings much better.
         """
         judged = self._settled
-        if not self._sensors.suspects(judged.slots[self._should_move]):
+        if not self._sensors.has_suspect(judged.slots[self._should_move]):
             return False
-        excess = self._excess_of(judged.slots, readings, before, prediction)
+        excess = self._slot_excess(judged.slots, readings, before, prediction)
         if assignment.slots is not judged.slots and not assignment.lost:
-            present = self._excess_of(assignment.slots, readings, before, prediction)
+            present = self._slot_excess(assignment.slots, readings, before, prediction)
             moving = self._sensors.moving
             if float((excess - present)[moving].sum()) > self._settings.stuck.better:
                 judged, excess = assignment, present
         if judged.slots is not self._judged.slots:
-            self._sensors.reassigned(self._judged.channels != judged.channels)
+            self._sensors.restart_counts(self._judged.channels != judged.channels)
             self._judged = judged
-        return self._sensors.judge(excess, judged.slots[self._may_stand_still])
+        return self._sensors.find_stuck(excess, judged.slots[self._may_stand_still])
 
-    def _excess_of(
+    def _slot_excess(
         self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the excess nats of each slot (N,), where these slots carry the channels."""
+        """Return the excess nats of each slot (N,) if `slots` feed the channels."""
         excess = np.empty(len(slots))
-        excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
+        excess[slots] = self._costs.excess_costs(
+            (readings - before)[slots], readings[slots], prediction
+        )
         excess[slots[self._may_stand_still]] = 0.0  # two may have been confused
         return excess
 
-    def _leave_out_stuck(
+    def _exclude_stuck(
         self, assignment: Assignment, readings: np.ndarray
     ) -> tuple[Assignment, np.ndarray]:
-        """Go on without the stuck slots; what was detected meanwhile may have been nothing else."""
-        assignment = self._stand_by(assignment.assigned(self._judged.slots))
-        self._imputation.start_over()
-        self._partial.trust()
+        """Return the settled assignment, and the readings without the stuck slots.
+
+        Moves that were detected in the meantime may have been the stuck slots.
+        """
+        assignment = self._stand_by(assignment.with_slots(self._judged.slots))
+        self._imputation.forget_estimates()
+        self._partial.start_known()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
         return assignment, left[assignment.outputs]
 
     @property
     def slots(self) -> np.ndarray:
-        """(N,) the estimated slot of each channel's signal; the last known one while lost."""
+        """(N,) the estimated slot of each channel; while lost the last known one."""
         return self._known if self.lost else self.assignment.slots
 
     @property
     def moved(self) -> dict[str, str]:
-        """The channel whose signal each slot is estimated to carry, where it is not its own."""
+        """The channel that each slot is estimated to feed, by id, for slots not at their own."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -436,7 +463,7 @@ class IdentityMonitor:
 
     @property
     def misfit(self) -> str:
-        """How the robot differs from the one that the model knows, or "" while it seems to fit."""
+        """How the robot differs from the model's robot, as text; "" while it seems to fit."""
         fit = self.fit
         if fit.fits is not False:
             return ""
@@ -452,16 +479,16 @@ class IdentityMonitor:
 
     @property
     def lost(self) -> bool:
-        """Whether it is not known which slot carries which signal, of those that are present."""
-        known = self._imputation.missing_ticks > 0 and self._partial.knows
+        """Whether it is unknown which of the present slots feeds which channel."""
+        known = self._imputation.missing_ticks > 0 and self._partial.is_known
         return self.assignment.lost and not (known and self.fit.fits is not False)
 
     @property
     def identified(self) -> np.ndarray:
-        """(N,) of which channels it is known which slot carries their signal.
+        """(N,) the channels whose slot is known; none while slots are missing.
 
-        None while slots are missing. All since the start, or once what was found has stood for
-        `settled_ticks`; before that those that could hardly be confused with another.
+        All channels since the start, or once an assignment has stood for `settled_ticks`; before
+        that those that can hardly be confused with another.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:
@@ -469,14 +496,14 @@ class IdentityMonitor:
         settled = assignment.pinned or self._stable_ticks >= settings.settled_ticks
         if settled and not self._search.following:
             return self._all
-        return self._search.sure(assignment, settings.sure)
+        return self._search.sure_channels(assignment, settings.sure)
 
     @property
     def rewires(self) -> int:
-        """How often signals were found to have moved, or to have been confused."""
+        """The number of detected moves and corrections of the assignment since the last reset."""
         return self._search.rewires + self._partial.rewires
 
     @property
     def surprise(self) -> float:
-        """Excess nats a tick, lately."""
+        """The excess negative log-likelihood of the readings in nats a tick, as a running mean."""
         return self._detector.surprise

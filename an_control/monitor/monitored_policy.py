@@ -1,12 +1,12 @@
-"""A policy whose readings pass an identity monitor first: readings in, signals out.
+"""A policy behind an identity monitor: readings pass the monitor before they reach the policy.
 
-Set to "match", the policy gets every signal under its own id, wherever it is wired; set to
-"reset", it gets the readings as they are wired and resets the channels whose signal moved. Ids
-that the task does not know pass by. While nothing moves or is late, the policy gets the readings
-as they are, bit for bit.
+Set to "match", the policy gets every signal under its own id, wherever it is wired. Set to "reset",
+it gets the readings as they are wired, and the state of channels whose signal moved is reset.
+Channels with ids that the task does not know pass unchanged. While nothing moves or is delayed, the
+policy gets the readings unchanged, to the last bit.
 
-Set to "match", what the monitor knows of the wiring also counts as evidence in the attention of a
-policy that keeps such evidence.
+Set to "match", the monitor's assignment also counts as evidence in the attention of a policy that
+keeps such evidence.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from an_control.policy.protocol import (
     MonitorReport,
     Policy,
     WrappingPolicy,
-    distinct,
-    real_numbers,
+    check_readings,
+    check_unique,
 )
 from an_control.policy.sizes import Monitor
 
 
 class MonitoredPolicy(WrappingPolicy):
-    """The same calls as the policy itself.
+    """A policy whose readings pass an identity monitor first.
 
     Args:
-        policy: acts on numbers.
-        monitor: finds which slot carries which signal.
-        setting: what follows from that, "match" or "reset".
-        state_settings: of the neurons' states.
+        policy: the inner policy, for scalar channels.
+        monitor: estimates which slot feeds which channel.
+        setting: the consequence of a move, "match" or "reset".
+        state_settings: the tuned numbers of the neurons' states.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MonitoredPolicy(WrappingPolicy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, in the nominal wiring."""
+        """Start an episode with the nominal assignment."""
         self.policy.reset()
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
@@ -67,20 +67,23 @@ class MonitoredPolicy(WrappingPolicy):
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(
             maxlen=self._settings.replay_ticks
         )
-        """Readings (N,) by slot, and the actions (A,) before them, since then."""
+        """Readings (N,) by slot since then, and the actions (A,) before them."""
         self._evidence = True
         self._known: tuple[Assignment | None, np.ndarray] = None, np.zeros(0, np.int64)
         """The last tick's assignment, and the channel of each id's signal (N,)."""
 
     def ignore_next_tick(self) -> None:
-        """Let the next tick be no evidence: no action that the forward model knows was sent."""
+        """Exclude the next tick as evidence, as no action in [-1, 1] stands for what was sent."""
         self._evidence = False
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
-        values = real_numbers(values, len(ids))
+        """Compute one tick from `values` (N,) of the channels `ids` (N,).
+
+        Raises what the inner policy raises.
+        """
+        values = check_readings(values, len(ids))
         if ids is not self._ids:
-            self._arrange(distinct(ids))
+            self._map_ids(check_unique(ids))
         before = self.monitor.assignment
         readings = self._by_slot(values)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
@@ -89,8 +92,8 @@ class MonitoredPolicy(WrappingPolicy):
             if self._state is not None:
                 self._move_state(self._state, before, assignment)
                 self._since.append((readings, self._action))
-                self._identify(self._state, assignment)
-            action = self._act(signals, values)
+                self._inform_attention(self._state, assignment)
+            action = self._step_policy(signals, values)
         else:
             self._reset_moved(before.slots, assignment.slots)
             action = self.policy.step_array(values, ids)
@@ -98,11 +101,11 @@ class MonitoredPolicy(WrappingPolicy):
         return action.copy()
 
     def prepare(self) -> None:
-        """Work ahead for the next tick, see `Policy`."""
+        """Do work for the next tick that depends on no reading; see `Policy.prepare`."""
         self.monitor.prepare(self._action)
 
-    def _arrange(self, ids: tuple[str, ...]) -> None:
-        """Note, for as long as the same ids come, which reading belongs where."""
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
+        """Compute the place of each reading, for as long as the same ids come."""
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
         self._to = np.array([self._slot[name] for name in compress(ids, known)], np.int64)
@@ -122,8 +125,8 @@ class MonitoredPolicy(WrappingPolicy):
         readings[self._to] = own
         return readings
 
-    def _act(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the policy's action on the present signals and on the unknown channels."""
+    def _step_policy(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the policy's action for the present signals and the unknown channels."""
         given, ids = signals, self._given
         missing = np.isnan(signals)
         if missing.any():
@@ -135,10 +138,11 @@ class MonitoredPolicy(WrappingPolicy):
         return self.policy.step_array(given, ids)
 
     def _move_state(self, state: ChannelState, before: Assignment, assignment: Assignment) -> None:
-        """Keep each channel's state with its signal; undo what a wrong signal made of it.
+        """Keep each channel's state with its signal, and undo the effect of wrong signals on it.
 
-        That lasts: a walker that has found its channels again would still stand. So the state is
-        made again, from before it, by what the right slots have read since.
+        Wrong signals have a lasting effect: a walker that has found its channels again would still
+        stand. So the state is recomputed from before the move, with the readings of the right slots
+        since.
         """
         outputs = before.outputs
         if assignment.renames is not None:
@@ -148,10 +152,10 @@ class MonitoredPolicy(WrappingPolicy):
             self._saved = state.save_state()
             self._since.clear()
         elif assignment.outputs is not outputs:
-            self._undo(state, np.flatnonzero(assignment.outputs != outputs), assignment)
+            self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
-    def _identify(self, state: ChannelState, assignment: Assignment) -> None:
-        """Let the attention know which channels the monitor has identified."""
+    def _inform_attention(self, state: ChannelState, assignment: Assignment) -> None:
+        """Tell the policy's attention which channels the monitor has identified."""
         if assignment is not self._known[0]:
             self._known = assignment, assignment.channels[assignment.outputs]
         ids, channels = self.nominal_ids, self._known[1]
@@ -161,8 +165,10 @@ class MonitoredPolicy(WrappingPolicy):
         if len(ids):
             state.identify_channels(ids, channels, self._settings.identified)
 
-    def _undo(self, state: ChannelState, corrected: np.ndarray, assignment: Assignment) -> None:
-        """Make these channels' states again, by what their slots have read since the move."""
+    def _recompute_states(
+        self, state: ChannelState, corrected: np.ndarray, assignment: Assignment
+    ) -> None:
+        """Recompute the states of the `corrected` channels (C,) by their slots' readings."""
         names = self.nominal_ids
         again = corrected[[names[channel] in self._saved for channel in corrected]]
         if not len(again):
@@ -174,7 +180,7 @@ class MonitoredPolicy(WrappingPolicy):
             state.advance_channels([names[c] for c in again[there]], values[there], action)
 
     def _rename(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
-        """Let each signal continue under its own id, as now it is known which that is."""
+        """Move each signal's state to the signal's own id, which is known from now on."""
         if (now == before).all():
             return
         old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
@@ -190,7 +196,7 @@ class MonitoredPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it where something else was sent."""
+        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
         return self._action.copy()
 
     @previous_action.setter
@@ -200,7 +206,7 @@ class MonitoredPolicy(WrappingPolicy):
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """What the monitor found by now."""
+        """The present findings of the monitor."""
         monitor = self.monitor
         return MonitorReport(
             self.setting,
@@ -208,6 +214,6 @@ class MonitoredPolicy(WrappingPolicy):
             monitor.moved,
             monitor.rewires,
             monitor.surprise,
-            monitor.lateness.ticks,
+            monitor.delay.ticks,
             monitor.misfit,
         )

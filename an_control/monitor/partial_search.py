@@ -1,10 +1,10 @@
-"""The search while channels are missing: which channels the present slots carry.
+"""The search while channels are missing: which channels the present slots feed.
 
-Predictions follow from all readings. With estimates among them they are worse than they say, so an
-assignment that is sought by them alone is not to be trusted: with a quarter of the Ant's channels
-missing such a search had only 10 to 80 % of the others right after 500 ticks (2026-11-23). The
-identity classifier judges each slot by what that slot alone has read; what was predicted only says
-that signals moved, and where they may have gone in the first ticks after that.
+Predictions depend on all readings. If some of these are estimates, the predictions are worse than
+their scales say, so an assignment that was found by them alone is not to be trusted: with a quarter
+of the Ant's channels missing, such a search had only 10 to 80 % of the others right after 500 ticks
+(2026-11-23). Here the identity classifier judges each slot by that slot's own readings. Predictions
+only show that signals moved, and in the first ticks after that where they may have gone.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.forward_model import ForwardModel
-from an_control.monitor.imputation import Link
+from an_control.monitor.imputation import Continuation
 from an_control.monitor.settings import MonitorSettings
 from an_control.policy.sizes import WINDOW
 
 
 class PartialSearch:
-    """In: a tick's readings and the assignment. Out: the assignment, and whether it is `explained`.
+    """The search for an assignment while slots are missing.
 
     Args:
-        forward: classifies N slots.
+        forward: the forward model, which classifies N slots.
         assign: returns the assignment of least cost, see `kernels.assign`.
-        settings: of the monitor.
+        settings: the tuned numbers of the monitor.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PartialSearch:
         self._alike = forward.alike
         self._all = np.arange(len(forward.channels))
         self._records: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=WINDOW)
-        """Of a tick the action before it, how each slot changed, and what it reads."""
+        """Of each tick the action before it, the slots' changes and their readings."""
         self.reset()
 
     def reset(self) -> None:
@@ -51,29 +51,29 @@ class PartialSearch:
         self._last: np.ndarray | None = None
         """(N,) the readings of the tick before."""
         self.rewires = 0
-        """How often signals were found to have moved, or to be elsewhere than estimated."""
-        self._begin()
+        """The number of detected moves and corrections of the assignment."""
+        self._restart()
 
     @property
-    def knows(self) -> bool:
-        """Whether the order of the others is known, from before or by now."""
+    def is_known(self) -> bool:
+        """Whether the assignment of the present slots is known."""
         return self._known or self._sure
 
     def stand_by(self) -> None:
-        """Let the next tick in which a slot is missing start the search."""
+        """Restart the search at the next tick in which a slot is missing."""
         if self._last is not None:
-            self._begin()
+            self._restart()
 
-    def trust(self) -> None:
+    def start_known(self) -> None:
         """Start with an assignment that is known to be right."""
-        self._begin()
+        self._restart()
         self._known = True
 
     def pause(self) -> None:
-        """Leave out a tick that is no evidence."""
+        """Skip a tick that is no evidence."""
         self._last = None
 
-    def _begin(self) -> None:
+    def _restart(self) -> None:
         self.explained, self._sure, self._known = True, False, False
         self._before: Assignment | None = None
         """The assignment before the last move."""
@@ -82,26 +82,31 @@ class PartialSearch:
         """Ticks since signals moved or were found."""
         self._back = np.zeros(len(self._all))
         """(N,) nats against channels that were missing before the last move."""
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._records.clear()
         self._costs, self._link = np.zeros((2, len(self._all), len(self._all)))
-        """(slots, channels) each: of late by the classifier, and by what was known at first."""
+        """(slots, channels) each: the classifier's recent costs, and the costs known at the
+        start."""
         self._ticks = 0
 
     def step(
-        self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, link: Link | None
+        self,
+        readings: np.ndarray,
+        action: np.ndarray,
+        assignment: Assignment,
+        link: Continuation | None,
     ) -> Assignment:
         """Return the assignment after a tick in which slots are missing.
 
-        One that was not lost before slots were missing stays until signals move.
+        One that was known before slots were missing stays until signals move.
 
         Args:
             readings: (N,) by slot, NaN where missing.
-            action: (A,) the one before them.
-            assignment: the present one.
-            link: how the readings continue those of the tick before; None where that is not known.
+            action: (A,) the action before them.
+            assignment: the present assignment.
+            link: how the readings continue those of the tick before; None if that is unknown.
         """
         last, self._last = self._last, readings
         if last is None:
@@ -111,10 +116,10 @@ class PartialSearch:
             return assignment
         there, change = ~np.isnan(readings), readings - last
         if link is not None:
-            link = link._replace(costs=_bounded(link.costs, there, self._max_cost))
-        if self._moved(change, assignment, link):
+            link = link._replace(costs=_relative_costs(link.costs, there, self._max_cost))
+        if self._detect_move(change, assignment, link):
             self._back = self._settings.back * np.isnan(last)[assignment.slots]
-            return self._start(assignment, link, there)
+            return self._restart_after_move(assignment, link, there)
         self._records.append((action, change, readings))
         self._ticks += 1
         self._age += 1
@@ -124,27 +129,31 @@ class PartialSearch:
         self._classify(there)
         if not self._known:
             assignment = self._choose(assignment, there)
-        cost = self._cost(assignment.slots, there)
+        cost = self._mean_cost(assignment.slots, there)
         self.explained = cost < self._settings.max_cost
         self._sure = cost < self._settings.sure_cost and self._ticks >= self._settings.sure_ticks
         return assignment
 
-    def _moved(self, change: np.ndarray, assignment: Assignment, link: Link | None) -> bool:
+    def _detect_move(
+        self, change: np.ndarray, assignment: Assignment, link: Continuation | None
+    ) -> bool:
         """Return whether signals moved before this tick.
 
-        Without a link they did if most slots jump; else if another assignment continues the
-        readings better, and either the link is surprising under a sure assignment or most slots
-        jump.
+        Without a link they did if most slots jump. With one, they did if another assignment
+        continues the readings better, and either most slots jump or the link is surprising under a
+        sure assignment.
         """
         if link is None:
-            return self._jumps(change)
+            return self._most_slots_jump(change)
         enough = self._settings.min_link_gain * np.count_nonzero(~np.isnan(change))
-        if self._better(link.costs, assignment.slots, enough) is None:
+        if self._find_better(link.costs, assignment.slots, enough) is None:
             return False
-        return (self._sure and link.excess() > self._settings.max_excess) or self._jumps(change)
+        return (self._sure and link.excess() > self._settings.max_excess) or self._most_slots_jump(
+            change
+        )
 
-    def _jumps(self, change: np.ndarray) -> bool:
-        """Return whether most slots change more than they did lately, in any order."""
+    def _most_slots_jump(self, change: np.ndarray) -> bool:
+        """Return whether most slots change more than they recently did."""
         if len(self._records) < WINDOW // 2:
             return False
         changes = np.abs([changes for _, changes, _ in self._records])
@@ -153,9 +162,11 @@ class PartialSearch:
         jumping = np.count_nonzero(np.abs(change) > self._settings.jump * most)
         return bool(jumping > self._settings.jumping * np.count_nonzero(there))
 
-    def _start(self, assignment: Assignment, link: Link | None, there: np.ndarray) -> Assignment:
-        """Search from the start: signals have moved."""
-        self._forget()
+    def _restart_after_move(
+        self, assignment: Assignment, link: Continuation | None, there: np.ndarray
+    ) -> Assignment:
+        """Start to search again after a move, and return the best assignment so far."""
+        self._clear()
         self._before, self._age = assignment, 0
         self._sure = self._known = False
         self.rewires += 1
@@ -163,22 +174,24 @@ class PartialSearch:
         if link is None:
             return assignment
         self._link = link.costs
-        return self._follow(assignment.assigned(self._assign(self._all_costs(there))))
+        return self._with_following_outputs(
+            assignment.with_slots(self._assign(self._all_costs(there)))
+        )
 
     def _classify(self, there: np.ndarray) -> None:
-        """Add what the identity classifier makes of the newest records."""
+        """Add the identity classifier's costs for the newest records."""
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.identity_costs(reads, changes, actions)
-        costs = _bounded(costs, there, self._max_cost)
+        costs = _relative_costs(costs, there, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
     def _choose(self, assignment: Assignment, there: np.ndarray) -> Assignment:
-        """Return the best assignment, where it is enough better than the present one."""
+        """Return the best assignment if it is enough better than the present one, else that one."""
         settings = self._settings
         costs, new = self._all_costs(there), self._age <= settings.new_ticks
         if self.explained:
             max_cost = settings.max_cost if new else settings.sure_cost
-            slots = self._better(
+            slots = self._find_better(
                 costs,
                 assignment.slots,
                 self._settings.min_gain if new else self._settings.min_gain_later,
@@ -186,18 +199,18 @@ class PartialSearch:
         else:
             max_cost = min(
                 self._settings.max_cost,
-                self._settings.max_share * self._cost(assignment.slots, there),
+                self._settings.max_share * self._mean_cost(assignment.slots, there),
             )
-            slots = self._better(costs, assignment.slots, 0.0)
-        if slots is None or self._cost(slots, there) >= max_cost:
+            slots = self._find_better(costs, assignment.slots, 0.0)
+        if slots is None or self._mean_cost(slots, there) >= max_cost:
             return assignment
         if not self.explained:
             self.rewires += not new
             self._age = 0
-        return self._follow(assignment.assigned(slots))
+        return self._with_following_outputs(assignment.with_slots(slots))
 
-    def _better(self, costs: np.ndarray, slots: np.ndarray, gain: float) -> np.ndarray | None:
-        """Return the best assignment by these costs if it gains more than that, else None."""
+    def _find_better(self, costs: np.ndarray, slots: np.ndarray, gain: float) -> np.ndarray | None:
+        """Return the best assignment by these costs if it gains more than `gain`, else None."""
         present = costs[slots, self._all].sum()
         if present - costs.min(0).sum() <= gain:
             return None
@@ -205,12 +218,12 @@ class PartialSearch:
         return best if present - costs[best, self._all].sum() > gain else None
 
     def _all_costs(self, there: np.ndarray) -> np.ndarray:
-        """Return the costs (slots, channels) by everything that is known."""
+        """Return the costs (slots, channels) by all evidence."""
         found: np.ndarray = self._costs + self._link + there[:, None] * self._back
         return found
 
-    def _follow(self, assignment: Assignment) -> Assignment:
-        """Return it with outputs that follow their signals for a while after a move."""
+    def _with_following_outputs(self, assignment: Assignment) -> Assignment:
+        """Return the assignment with outputs that follow their signals for a while after a move."""
         before = self._before
         if before is None or self._ticks > self._settings.new_ticks:
             return assignment
@@ -218,14 +231,14 @@ class PartialSearch:
             outputs=assignment.slots[np.argsort(before.slots)[before.outputs]]
         )
 
-    def _cost(self, slots: np.ndarray, there: np.ndarray) -> float:
-        """Return the mean cost of an assignment (N,) in the slots that are `there` (N,)."""
+    def _mean_cost(self, slots: np.ndarray, there: np.ndarray) -> float:
+        """Return the mean cost of an assignment (N,) over the present slots, `there` (N,)."""
         alike = self._alike[np.argsort(slots)]
         least = np.where(alike, self._costs, np.inf).min(1)
         return float(least[there].mean()) if there.any() else 0.0
 
 
-def _bounded(costs: np.ndarray, there: np.ndarray, most: float) -> np.ndarray:
+def _relative_costs(costs: np.ndarray, there: np.ndarray, most: float) -> np.ndarray:
     """Return costs (slots, channels) above the least of each slot, 0 for missing slots."""
     costs = np.minimum(costs - costs.min(1, keepdims=True), most)
     bounded: np.ndarray = np.where(there[:, None], costs, 0.0)

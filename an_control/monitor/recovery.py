@@ -1,9 +1,9 @@
-"""A robot that stands still though it should move: push it, by random actions that are held.
+"""Recovery: pushes a robot that stands still but should move, by random actions that are held.
 
-On the ground or in an odd posture no channel shows which one it is, so a permutation-invariant
-policy may stay there. Torques that change at every tick average out; held for some ticks they free
-the robot, and its channels move, so that the neurons find them again. While the robot moves, the
-policy acts as it would alone, bit for bit.
+On the ground or in an odd posture the readings do not show which channel is which, so a
+permutation-invariant policy may stay there. Torques that change at every tick average out; held for
+some ticks they free the robot, its channels move, and the neurons identify them again. While the
+robot moves, the actions are those of the policy, to the last bit.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from an_control.monitor.settings import RECOVERY, RecoverySettings
-from an_control.policy.model_file import MAX_RECOVERY, Model
+from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy, WrappingPolicy
 from an_control.policy.sizes import VisionSizes
+from an_control.policy.task import MAX_RECOVERY
 
 
-def recovery_of(model: Model, asked: float | None) -> float:
-    """Return the least change of a robot that moves, as asked for or as in the model; 0: none.
+def resolve_recovery(model: Model, asked: float | None) -> float:
+    """Return the least change of a robot that moves, as asked for or as the model says.
 
-    ValueError where this model can have no such recovery.
+    Args:
+        model: the model.
+        asked: the value that the user asked for; 0: no recovery, None: the model's.
+
+    Raises:
+        ValueError: the value is out of range, or the policy is for image patches.
     """
-    least_change = float(model.task.get("recovery", 0.0)) if asked is None else asked
+    least_change = model.task.recovery if asked is None else asked
     if not 0.0 <= least_change <= MAX_RECOVERY:
         raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_RECOVERY:g}")
     if least_change and isinstance(model.sizes, VisionSizes):
@@ -32,20 +38,20 @@ def recovery_of(model: Model, asked: float | None) -> float:
 
 
 class RecoveringPolicy(WrappingPolicy):
-    """The same calls as the policy itself, which acts on numbers.
+    """A policy for scalar channels that pushes the robot if it stands still.
 
     Args:
-        policy: acts while the robot moves.
-        least_change: of a robot that moves: the mean over channels of how much a reading changes
-            from tick to tick, as a running mean over some twelve ticks.
-        settings: of the recovery.
+        policy: the inner policy, which acts while the robot moves.
+        least_change: the least change of a robot that moves: the mean over channels of a reading's
+            change from tick to tick, as a running mean over about twelve ticks.
+        settings: the tuned numbers of the recovery.
     """
 
     _change: float
     _left: int
     _pause: int
     _pushes: int
-    """Of the last recovery since the start or the last stop; 0 where there was none."""
+    """The number of pushes in the last recovery since the start or the last stop; 0 without one."""
 
     def __init__(
         self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
@@ -57,24 +63,29 @@ class RecoveringPolicy(WrappingPolicy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode; the same pushes follow in each."""
+        """Start an episode; the random actions are the same in each."""
         self.policy.reset()
         self._rng = np.random.default_rng(0)
-        self._wait()
+        self._restart_observation()
         self._given: np.ndarray | None = None
         self._sent = np.zeros(0)
         """The action of this tick, and the one that was sent at the tick before (A,)."""
         self._ids: tuple[str, ...] = ()
-        """Of the last tick."""
+        """The ids of the last tick."""
         self._last = np.zeros(0)
         """(N,) the last tick's readings."""
         self._recoveries = 0
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
+        """Compute one tick from `values` (N,) of the channels `ids` (N,).
+
+        Raises what the inner policy raises.
+        """
         self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
-        self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
+        self._update_change(
+            np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids)
+        )
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._pushes = min(self._pushes + 1, self._settings.max_pushes)
@@ -91,14 +102,14 @@ class RecoveringPolicy(WrappingPolicy):
         self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
-    def _wait(self) -> None:
-        """Begin to watch the robot, as at a start."""
+    def _restart_observation(self) -> None:
+        """Restart the observation of the robot, as at an episode's start."""
         self._change = self._settings.first_change * self._least
         self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0
 
-    def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
-        """Take the changes since the last tick into the mean, of the channels that were there."""
+    def _update_change(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
+        """Update the running mean by the changes since the last tick."""
         if ids is not self._ids and ids != self._ids:
             last = dict(zip(self._ids, self._last.tolist(), strict=True))
             self._ids, self._last = ids, np.array([last.get(one, np.nan) for one in ids])
@@ -113,7 +124,10 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The policy's own."""
+        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot.
+
+        Setting an action that is not the policy's restarts the observation of the robot.
+        """
         return self.policy.previous_action
 
     @previous_action.setter
@@ -123,4 +137,4 @@ class RecoveringPolicy(WrappingPolicy):
         if given is None or action @ given >= self._settings.in_command * (given @ given):
             return
         if (action - sent) @ given <= 0.0:
-            self._wait()
+            self._restart_observation()

@@ -1,11 +1,11 @@
-"""Whether the forward model fits the robot: a move is acted on only where it does.
+"""The fit of the forward model to the robot: a move is acted on only if the model fits.
 
 A model of another robot, or one that has learned too little, explains the readings badly under
 every assignment, and some wrong one is always less bad than the right one. So readings count as
-explained only where they cost about as much as in the model's own validation (`FitLimits`), and a
-move only where it explains what the moved channels read.
+explained only if they cost about as much as in the model's own validation (`FitLimits`), and a move
+counts only if it explains the readings of the moved channels.
 
-Where the model does not fit, readings pass as they are; it may come to fit later.
+If the model does not fit, the readings pass unchanged; it may fit later.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from an_control.monitor.settings import FitSettings
 
 
 class RobotFit:
-    """In: a tick's excess NLL, and which slots repeat their readings. Out: whether it `fits`.
+    """An estimator of whether the forward model fits the robot.
 
     Args:
-        limits: of the model; without them every robot fits, and every assignment that explains the
-            readings better by `FitSettings.min_gain` is acted on.
-        count: of the slots.
-        still: values at which a reading may stay, as those of contacts and constants.
-        settings: of the fit.
+        limits: bounds from the model's validation. Without them every robot fits, and every
+            assignment is acted on that explains the readings better by `FitSettings.min_gain`.
+        count: the number of slots.
+        still: values at which a reading may stay, such as those of contacts and constants.
+        settings: the tuned numbers of the fit.
     """
 
     def __init__(
@@ -37,26 +37,27 @@ class RobotFit:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: nothing is known of the robot."""
+        """Start an episode with an unknown robot."""
         self.excess = 0.0
-        """Nats a tick above the usual, lately."""
+        """Nats a tick above the usual, as a running mean."""
         self.slow = np.zeros(0, np.int64)
-        """The slots whose sensors seem to be slower than the ticks, where these are too many."""
+        """The slots whose sensors seem to be slower than the ticks; empty unless these are too
+        many."""
         self._seen = self._bad = False
         self._changes, self._repeats = np.zeros((2, self._count))
         self._before = np.zeros(self._count, bool)
         self._left = self._settings.ticks
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
-        """The excess of the last ticks; the lowest is that of before signals moved."""
+        """The excess of the last ticks; the lowest is that from before signals moved."""
         self.restart()
 
     def restart(self) -> None:
-        """Count from here on: another assignment explains the readings."""
+        """Restart the count, as another assignment explains the readings."""
         self._ticks, self._over = 0, 0.0
 
     @property
     def fits(self) -> bool | None:
-        """Whether the model fits the robot; None as long as that is not known."""
+        """Whether the model fits the robot; None while that is unknown."""
         return False if self._bad or len(self.slow) else self._seen or None
 
     @property
@@ -71,14 +72,18 @@ class RobotFit:
 
     @property
     def min_gain(self) -> float:
-        """The same to be acted on now."""
+        """Nats by which another assignment must explain the readings better to be acted on now."""
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def add(self, excess: float, *, known: bool) -> None:
-        """Count a tick that cost so many nats above the usual, under a `known` assignment or under
-        the best one so far."""
+    def count_tick(self, excess: float, *, known: bool) -> None:
+        """Count a tick.
+
+        Args:
+            excess: nats of the tick above the usual.
+            known: whether the assignment is known to be right, or else only the best so far.
+        """
         if self.limits is None:
             return
         settings, largest = self._settings, self.limits.max_excess
@@ -97,8 +102,13 @@ class RobotFit:
         elif known and long and self.excess <= largest:
             self._seen = True
 
-    def watch(self, same: np.ndarray, readings: np.ndarray) -> None:
-        """Note which slots (N,) repeat their readings (N,)."""
+    def count_repeats(self, same: np.ndarray, readings: np.ndarray) -> None:
+        """Count which slots repeat their readings, to find slow sensors.
+
+        Args:
+            same: (N,) True for slots that read the same as at the last tick.
+            readings: (N,) the readings.
+        """
         if self.limits is None:
             return
         changed = ~same
@@ -119,11 +129,8 @@ class RobotFit:
         self._repeats *= self._settings.fade
         self._left = self._settings.ticks
 
-    def explains(self, first: Candidate, other: Candidate) -> bool:
-        """Return whether the move from the `first` assignment to the `other` one is explained.
-
-        That is, by what the moved channels read under either.
-        """
+    def explains_move(self, first: Candidate, other: Candidate) -> bool:
+        """Return whether the move from `first` to `other` explains the moved channels' readings."""
         if self.limits is None:
             return True
         settings, moved = self._settings, first.slots != other.slots

@@ -1,9 +1,9 @@
-"""The assignment search: which slot carries which channel's signal, by the evidence collected.
+"""The assignment search: which slot feeds which channel, by the collected evidence.
 
-A `ChangeDetector` says when signals may have moved, and how well an assignment explains readings.
-An `AssignmentSearch` says by which assignment they are explained best; its `Phase` says what it
-does with a tick's record. Expectations depend on the assignment, so it is sought by turns: expect,
-assign.
+A `ChangeDetector` detects that signals may have moved, and measures how well an assignment explains
+the readings. An `AssignmentSearch` finds the assignment that explains them best; its `Phase` says
+how it uses a tick's record. Expectations depend on the assignment, so both are computed in turns:
+expect, assign, expect, assign.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs, swap_gains
-from an_control.monitor.evidence import Candidate, Evidence, Record
+from an_control.monitor.evidence import Candidate, Evidence, TickRecord
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import DetectorSettings, MonitorSettings
@@ -27,21 +27,21 @@ F32 = np.float32
 
 
 class Move(NamedTuple):
-    """Signals may have moved before a tick."""
+    """A detected move: signals may have moved before a tick."""
 
     costs: np.ndarray
-    """(slots, channels) of the tick, where moving costs something too."""
+    """(slots, channels) the costs of the tick, with a penalty for moved channels."""
     slots: np.ndarray
     """(N,) the assignment that explains the tick best."""
     usual: np.ndarray
-    """(N,) what each channel costs usually in such a tick."""
+    """(N,) the usual costs of each channel in such a tick."""
 
 
 class ChangeDetector:
-    """In: a tick's costs; the assignment. Out: a `Move` where another one is clearly better.
+    """A detector of moves, which compares a tick's costs under all assignments.
 
-    Otherwise the tick counts in how well the assignment explains the readings: `surprise`, and
-    `consistent`, for how many ticks in a row it may have been right.
+    A tick without a move counts in how well the assignment explains the readings: in `surprise`,
+    and in `consistent`, the number of consecutive ticks in which it may have been right.
     """
 
     def __init__(self, costs: Costs, count: int, settings: DetectorSettings) -> None:
@@ -49,29 +49,33 @@ class ChangeDetector:
         self.max_surprise = settings.max_surprise + settings.max_surprise_channel * count
         self._surprising = settings.surprising_channel * count
         self._max_consistent = settings.consistent + settings.consistent_channel * count
-        self.set(0.0)
+        self.reset_to(0.0)
 
-    def set(self, surprise: float) -> None:
-        """Reset the detector to so many excess nats a tick, lately, and no consistent tick."""
+    def reset_to(self, surprise: float) -> None:
+        """Reset `surprise` to this many nats a tick, and `consistent` to 0."""
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0
-        """Nats above what is usual of the last tick."""
+        """Nats of the last tick above the usual."""
 
     @property
     def surprising(self) -> bool:
-        """Whether the assignment lately explains the readings worse than it should."""
+        """Whether the assignment recently explains the readings worse than it should."""
         return self.surprise > self._surprising
 
     def step(
         self, costs: np.ndarray, prediction: Prediction, assignment: Assignment, *, new: bool
     ) -> Move | None:
-        """Return the move before a tick with these costs (slots, channels), or None.
+        """Return the move before this tick, or None.
 
-        While the assignment is `new`, only a much better one counts as a move.
+        Args:
+            costs: (slots, channels) the costs of the tick.
+            prediction: the prediction (1, N) for the tick.
+            assignment: the present assignment.
+            new: whether the assignment is new; then only a much better one counts as a move.
         """
         min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
-        self.excess = above = present - self._costs.usual(prediction)
+        self.excess = above = present - self._costs.usual_total(prediction)
         known = not assignment.lost or self.surprise < self.max_surprise
         if self.consistent and known:
             move = self._move(costs, assignment.slots, present, min_gain, prediction)
@@ -89,10 +93,10 @@ class ChangeDetector:
         min_gain: float,
         prediction: Prediction,
     ) -> Move | None:
-        """Return the best assignment, where it gains enough although moves cost something."""
+        """Return the best assignment if it gains enough in spite of the moves' penalty, or None."""
         if present - float(costs.min(0).sum()) <= min_gain:
             return None
-        moved = self._costs.cost_moves(costs, slots)
+        moved = self._costs.penalise_moves(costs, slots)
         best = self._costs.assign(moved)
         gain = present - float(moved[best, self._all].sum())
         if gain <= min_gain:
@@ -101,39 +105,39 @@ class ChangeDetector:
 
 
 class Phase(Enum):
-    """What the search does with a tick's record."""
+    """The use of a tick's record by the search."""
 
-    STAND_BY = "there is no evidence yet: the next tick starts the search"
-    VERIFY_START = "the wiring of the start is verified"
-    VERIFY_MOVE = "a move is verified against nothing having moved"
-    REVIEW = "nothing is verified: channels that were confused are looked for"
-    SEEK = "the assignment does not hold: any other that explains the newest ticks is looked for"
-    RECONSIDER = "the model does not fit the robot: an assignment by which it does is looked for"
+    STAND_BY = "wait: there is no evidence yet, and the next tick starts the search"
+    VERIFY_START = "verify the initial assignment"
+    VERIFY_MOVE = "verify a move against the assumption that nothing moved"
+    REVIEW = "verify nothing, look for channels that were confused"
+    SEEK = "look for any other assignment, as the present one does not explain the newest ticks"
+    RECONSIDER = "look for an assignment under which the model fits the robot"
 
 
 class AssignmentSearch:
-    """In: a tick's record; the assignment. Out: the assignment that explains it; the `phase`.
+    """The search for the assignment that explains the ticks' records best.
 
     After `stand_by` the first tick calls `start`. Each further one calls `next_tick` and then
-    `start_move`, if a move was detected, or else `step`; on a robot that the model does not fit it
+    `start_move` if a move was detected, or else `step`; on a robot that the model does not fit it
     calls `reconsider` alone.
 
     | phase | ends | next |
     |---|---|---|
     | STAND_BY | `start` | VERIFY_START |
-    | VERIFY_START | `confirm`, or after `verify_ticks` | REVIEW |
+    | VERIFY_START | `confirm_start`, or after `verify_ticks` | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` | REVIEW |
-    | REVIEW | where nothing explains the readings, when a review is due | SEEK |
+    | REVIEW | if nothing explains the readings, when a review is due | SEEK |
     | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
     | any | `start_move` | VERIFY_MOVE |
     | any | `stand_by` | STAND_BY |
 
     Args:
-        forward: predicts N channels.
+        forward: the forward model of N channels.
         costs: compares predictions with readings.
-        budget: says when a tick has computed enough.
-        fit: knows what must be explained for an assignment to be taken.
-        settings: of the monitor.
+        budget: bounds the work of a tick.
+        fit: decides what an assignment must explain to be accepted.
+        settings: the tuned numbers of the monitor.
     """
 
     phase: Phase
@@ -143,7 +147,7 @@ class AssignmentSearch:
         self,
         forward: ForwardModel,
         costs: Costs,
-        budget: Budget,
+        budget: TimeBudget,
         fit: RobotFit,
         settings: MonitorSettings,
     ) -> None:
@@ -151,8 +155,8 @@ class AssignmentSearch:
         self._swap_rows, evidence = settings.evidence.swap_rows, settings.evidence
         self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
         self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
-        """The same records, the newest alone."""
-        self._assign, self._cost_moves = costs.assign, costs.cost_moves
+        """The newest of the same records."""
+        self._assign, self._cost_moves = costs.assign, costs.penalise_moves
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
         self._pairs = np.nonzero(np.triu(~self._alike, 1))
@@ -161,20 +165,20 @@ class AssignmentSearch:
     def reset(self) -> None:
         """Start an episode."""
         self.rewires = 0
-        """How often signals were found to have moved, or to have been confused."""
+        """The number of detected moves and corrections of the assignment."""
         self.stand_by()
 
     def stand_by(self) -> None:
-        """Drop the evidence; nothing is verified."""
+        """Drop the evidence and stop verifying."""
         self._evidence.start(np.zeros((len(self._all), len(self._all))))
         self._newest.start(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
-        """The assignment with two channels swapped that the last tick has left to compare."""
+        """An assignment with two channels swapped, which the next tick compares."""
         self._surprising = False
         self._candidates: Iterator[Candidate] | None = None
-        """What is left to compare with the assignment while another is sought."""
+        """The candidates that are still to be compared while another assignment is sought."""
         self.phase, self._moved = Phase.STAND_BY, False
         self._ticks, self._age = 0, self._settings.verify_ticks
 
@@ -184,7 +188,7 @@ class AssignmentSearch:
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start(self, assignment: Assignment) -> Assignment:
-        """Start with an assignment that is as good as its wiring is likely."""
+        """Start to verify an assignment, which is assumed as likely as its wiring."""
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
         self.phase, self._moved = Phase.VERIFY_START, False
@@ -193,7 +197,7 @@ class AssignmentSearch:
     def start_move(
         self, assignment: Assignment, move: Move, expectation: Expectation
     ) -> Assignment:
-        """Verify a move that was detected against this tick's expectation."""
+        """Start to verify a detected move; return the best assignment so far."""
         self.phase, self._moved = Phase.VERIFY_MOVE, True
         assignment = self._start(assignment, move.costs, move.slots, move.usual)
         self._evidence.start_reckoning(expectation)
@@ -215,8 +219,8 @@ class AssignmentSearch:
         assignment = assignment._replace(
             previous=assignment.slots, previous_outputs=assignment.outputs
         )
-        found = [self._evidence.under(one) for one in (assignment.slots, slots)]
-        return self._choose(assignment, found)
+        found = [self._evidence.evaluate(one) for one in (assignment.slots, slots)]
+        return self._choose_best(assignment, found)
 
     def next_tick(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
@@ -227,20 +231,20 @@ class AssignmentSearch:
     def step(
         self,
         assignment: Assignment,
-        record: Record,
+        record: TickRecord,
         prediction: Prediction,
         *,
         unexplained: bool,
         surprising: bool,
     ) -> Assignment:
-        """Take a tick's record, in which no move was detected.
+        """Take the record of a tick without a detected move; return the assignment after it.
 
         Args:
-            assignment: the present one.
-            record: what the slots read.
-            prediction: what was predicted of it under this assignment, (1, N).
-            unexplained: whether the assignment does not hold by the readings of late.
-            surprising: whether it explains them worse than it should.
+            assignment: the present assignment.
+            record: the readings of the slots.
+            prediction: the prediction (1, N) of them under this assignment.
+            unexplained: whether the recent readings contradict the assignment.
+            surprising: whether the assignment explains them worse than it should.
         """
         self._add(record)
         self.phase = self._next_phase(unexplained)
@@ -253,85 +257,89 @@ class AssignmentSearch:
     def _next_phase(self, unexplained: bool) -> Phase:
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
-        return Phase.SEEK if unexplained and (self._due or self._candidates) else Phase.REVIEW
+        return (
+            Phase.SEEK if unexplained and (self._review_due or self._candidates) else Phase.REVIEW
+        )
 
     @property
-    def _due(self) -> bool:
-        """Whether the evidence is reviewed in this tick, where nothing is verified."""
+    def _review_due(self) -> bool:
+        """Whether the evidence is reviewed in this tick, unless something is being verified."""
         return self._ticks % self._settings.review_ticks == 0
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: TickRecord) -> None:
         self._evidence.add(record)
         self._newest.add(record)
-        if self._reckons:
-            self._evidence.reckon(record)
+        if self._uses_reckoning:
+            self._evidence.add_reckoning(record)
 
     @property
-    def _reckons(self) -> bool:
-        """Whether readings are compared with what is predicted from before the move on."""
+    def _uses_reckoning(self) -> bool:
+        """Whether readings are compared with dead reckoning from before the move."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
     def _verify(self, assignment: Assignment) -> Assignment:
-        """Compare, by everything since the move, the present assignment and what follows from it.
+        """Compare the present assignment with others, by all records since the move.
 
-        What the budget does not allow is left out: the next tick verifies again.
+        Comparisons beyond the budget are skipped: the next tick verifies again.
         """
         evidence = self._evidence
         identity = evidence.classify()
-        found = [evidence.under(assignment.previous)]
+        found = [evidence.evaluate(assignment.previous)]
         for candidate in self._rivals(assignment, identity):
             found.append(candidate)
-            if not self._budget.affordable(len(evidence.records)):
+            if not self._budget.count_affordable(len(evidence.records)):
                 break
         if self._age < self._settings.verify_ticks:
             best = min(found, key=lambda one: one.total)
             self._to_swap = found[0] if self._age % 2 else best
-        return self._choose(assignment, found)
+        return self._choose_best(assignment, found)
 
     def _rivals(self, assignment: Assignment, identity: np.ndarray) -> Iterator[Candidate]:
-        """Yield the present assignment, and what else may explain the ticks since the move."""
+        """Yield the present assignment and others that may explain the ticks since the move."""
         evidence = self._evidence
-        yield from self._turns(evidence, assignment.slots)
+        yield from self._alternate(evidence, assignment.slots)
         if self._swapped is not None:
-            yield evidence.under(self._swapped)
-        if self._reckons:
-            yield from self._turns(evidence, self._assign(identity + evidence.reckoning))
+            yield evidence.evaluate(self._swapped)
+        if self._uses_reckoning:
+            yield from self._alternate(evidence, self._assign(identity + evidence.reckoning))
         elif self._age % 3 == 0:
-            yield from self._turns(evidence, self._assign(identity + evidence.link))
+            yield from self._alternate(evidence, self._assign(identity + evidence.link))
 
     def _seek(self, assignment: Assignment) -> Assignment:
-        """Look for any other assignment that explains the newest ticks.
+        """Search for any other assignment that explains the newest ticks.
 
-        What the budget does not allow is compared at the next ticks, on the same evidence.
+        Comparisons beyond the budget are made at the next ticks, on the same evidence.
         """
         if self._candidates is None:
             self._counted = False
             self._sought: list[Candidate] = []
-            self._candidates = self._others(assignment.slots)
+            self._candidates = self._alternatives(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
-            if not self._budget.affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         present, *others = self._sought
         newest = self._newest.identity_costs()
-        agreed = [one for one in others if self._agrees(newest, assignment.slots, one.slots)]
-        return self._choose(assignment, [present, *agreed])
+        agreed = [
+            one for one in others if self._classifier_supports(newest, assignment.slots, one.slots)
+        ]
+        return self._choose_best(assignment, [present, *agreed])
 
-    def _others(self, slots: np.ndarray) -> Iterator[Candidate]:
+    def _alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
         """Yield this assignment, and others that may explain the newest ticks better."""
         evidence = self._evidence.copy()
-        evidence.unlink()
+        evidence.drop_link()
         identity = evidence.classify()
-        present = evidence.under(slots)
+        present = evidence.evaluate(slots)
         yield present
         for start in (identity, identity + present.costs):
-            yield from self._turns(evidence, self._assign(start))
+            yield from self._alternate(evidence, self._assign(start))
 
-    def reconsider(self, assignment: Assignment, record: Record) -> Assignment:
-        """Take a record of a robot that the model does not fit, at least not by this assignment.
+    def reconsider(self, assignment: Assignment, record: TickRecord) -> Assignment:
+        """Take a record of a robot that the model does not fit, at least by this assignment.
 
-        Look now and then for another one that explains the readings as they are explained in
+        From time to time, search for another assignment that explains the readings as well as in
         validation.
         """
         self._add(record)
@@ -341,13 +349,15 @@ class AssignmentSearch:
             ticks = self._settings.verify_ticks
             if self._ticks % ticks or len(self._evidence.records) < ticks:
                 return assignment
-            self._candidates = self._others(assignment.slots)
+            self._candidates = self._alternatives(assignment.slots)
         for candidate in self._candidates:
-            other = assignment.assigned(candidate.slots)
-            if (other.slots != assignment.slots).any() and self.confirms(other, assignment.slots):
+            other = assignment.with_slots(candidate.slots)
+            if (other.slots != assignment.slots).any() and self.is_supported(
+                other, assignment.slots
+            ):
                 self._candidates = None
                 return other
-            if not self._budget.affordable(self._settings.verify_ticks):
+            if not self._budget.count_affordable(self._settings.verify_ticks):
                 return assignment
         self._candidates = None
         return assignment
@@ -355,37 +365,37 @@ class AssignmentSearch:
     def _review(
         self, assignment: Assignment, prediction: Prediction, surprising: bool
     ) -> Assignment:
-        """Add to the evidence, and see if channels were confused.
+        """Add a tick to the evidence, and check whether channels were confused.
 
-        Where the readings are `surprising`, two signals may have swapped slots without a jump.
-        Where no later step of this tick depends on it, that is put off for `catch_up`.
+        If the readings are `surprising`, two signals may have swapped slots without a jump. Work
+        that no later step of this tick depends on is postponed to `catch_up`.
         """
         self._surprising, self._candidates = surprising, None
         if self._swapped is not None:
             assignment = self._take_swap(assignment, self._swapped)
             self._swapped = None
-        if not assignment.lost and not self._due:
+        if not assignment.lost and not self._review_due:
             self._put_off = prediction
             return assignment
         self._add_newest(assignment, prediction)
         costs = self._costs
-        if not self._due or self.margin(assignment) > -self._fit.least_correction:
+        if not self._review_due or self.min_swap_cost(assignment) > -self._fit.least_correction:
             return assignment
         slots = self._assign(self._cost_moves(costs, assignment.slots))
         gained = costs[assignment.slots, self._all].sum() - costs[slots, self._all].sum()
         if gained <= self._fit.least_correction:
             return assignment
         if not assignment.lost:
-            present, other = self._newest.under(assignment.slots), self._newest.under(slots)
-            if gained < self._fit.min_gain or not self._fit.explains(present, other):
+            present, other = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
+            if gained < self._fit.min_gain or not self._fit.explains_move(present, other):
                 return assignment
-        if not self._agrees(self._newest.identity_costs(), assignment.slots, slots):
+        if not self._classifier_supports(self._newest.identity_costs(), assignment.slots, slots):
             return assignment
         self.rewires += 1
-        return assignment.assigned(slots)
+        return assignment.with_slots(slots)
 
     def catch_up(self, assignment: Assignment) -> None:
-        """Do what the last tick has put off: add its evidence, or try swaps of two channels."""
+        """Do the last tick's postponed work: add its evidence, or try swaps of two channels."""
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             count = self._affordable_swaps(self._evidence)
@@ -393,31 +403,34 @@ class AssignmentSearch:
             self._swapped = self._best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
-            best, count = self._newest.under(assignment.slots), self._affordable_swaps(self._newest)
+            best, count = (
+                self._newest.evaluate(assignment.slots),
+                self._affordable_swaps(self._newest),
+            )
             self._swapped = self._best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(assignment, prediction)
 
-    def confirm(self) -> None:
-        """Skip the rest of the verification of the start: its assignment is known now."""
+    def confirm_start(self) -> None:
+        """Mark the initial assignment as confirmed, so that its verification ends."""
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
-    def margin(self, assignment: Assignment) -> float:
-        """Return the least that costs grow by where two channels that differ swap slots."""
+    def min_swap_cost(self, assignment: Assignment) -> float:
+        """Return the least increase of the costs, in nats, if two distinct channels swap slots."""
         return float(self._swap_gains(assignment).min())
 
-    def sure(self, assignment: Assignment, nats: float) -> np.ndarray:
-        """Return (N,) the channels that swap slots with no other for so much."""
+    def sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
+        """Return (N,) the channels for which any swap of slots costs at least `nats`."""
         sure: np.ndarray = self._swap_gains(assignment).min(1) >= nats
         return sure
 
-    def blend(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
+    def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
         """Return signals (N,) by channel, from readings (N,) by slot.
 
-        While an assignment is being verified, each is the mean of what its two likeliest slots
-        read, weighted by how likely they are.
+        While an assignment is being verified, each signal is the mean of its two likeliest slots'
+        readings, weighted by their likelihoods.
         """
         signals: np.ndarray = readings[assignment.slots]
         if self._age >= self._settings.verify_ticks or assignment.slots is assignment.previous:
@@ -441,60 +454,68 @@ class AssignmentSearch:
         costs -= costs[assignment.slots, self._all]
         self._costs = costs
 
-    def _turns(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield an assignment, what follows from it, what follows from that, and so on."""
+    def _alternate(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield an assignment, the one that its expectations suggest, the next one, and so on."""
         found: list[Candidate] = []
         turns = self._settings.turns
         while len(found) < turns and not any((one.slots == slots).all() for one in found):
-            found.append(evidence.under(slots))
+            found.append(evidence.evaluate(slots))
             yield found[-1]
             slots = self._assign(found[-1].costs)
 
     def _take_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
-        """Swap two channels, where predictions and classifier are for it."""
-        present, swapped = self._newest.under(assignment.slots), self._newest.under(slots)
-        if not self._convinces(assignment, present, swapped):
+        """Return the assignment with a swap of two channels if all evidence supports it."""
+        present, swapped = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
+        if not self._is_accepted(assignment, present, swapped):
             return assignment
-        if not self._agrees(self._newest.identity_costs(), assignment.slots, slots):
+        if not self._classifier_supports(self._newest.identity_costs(), assignment.slots, slots):
             return assignment
         self._costs = swapped.costs
         self.rewires += 1
-        return assignment.assigned(slots)
+        return assignment.with_slots(slots)
 
-    def confirms(self, assignment: Assignment, slots: np.ndarray) -> bool:
-        """Return whether the evidence is for this assignment and against the last known slots."""
+    def is_supported(self, assignment: Assignment, slots: np.ndarray) -> bool:
+        """Return whether the evidence supports this assignment against the last known `slots`."""
         if self._fit.limits is None or (assignment.slots == slots).all():
             return True
         evidence = self._evidence.copy()
-        evidence.unlink()  # how likely the wiring was at the start explains no readings
-        before, now = evidence.under(slots), evidence.under(assignment.slots)
+        evidence.drop_link()  # the prior of the wiring at the start explains no readings
+        before, now = evidence.evaluate(slots), evidence.evaluate(assignment.slots)
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
         gained = before.total - now.total >= self._fit.min_gain
-        return explained and gained and self._fit.explains(before, now)
+        return explained and gained and self._fit.explains_move(before, now)
 
-    def _convinces(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
-        """Return whether another assignment than the first one is to be taken.
+    def _is_accepted(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
+        """Return whether `other` is so much better than `first` that it is accepted.
 
-        What is sought while the monitor is lost changes nothing yet, so much may be tried.
+        A search while the monitor is lost changes nothing yet, so it accepts more.
         """
         gain = first.total - other.total
         if assignment.lost and not self._moved:
             return gain >= self._fit.least_gain
-        return gain >= self._fit.min_gain and self._fit.explains(first, other)
+        return gain >= self._fit.min_gain and self._fit.explains_move(first, other)
 
-    def _agrees(self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray) -> bool:
-        """Return whether the identity classifier, by these costs, is for these slots, too."""
+    def _classifier_supports(
+        self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray
+    ) -> bool:
+        """Return whether the identity classifier supports a change from `before` to `slots`.
+
+        `identity` are its costs (slots, channels).
+        """
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
 
     def _affordable_swaps(self, evidence: Evidence) -> int:
-        """Return how many swaps this tick may try: one at least, so that the search goes on."""
+        """Return how many swaps this tick may try: at least one, so that the search proceeds."""
         rows = self._swap_rows * max(1, len(evidence.records))
-        return min(max(1, self._budget.affordable(rows)), self._settings.swaps)
+        return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 
     def _next_swaps(self, slots: np.ndarray, count: int) -> int:
-        """Return how many swaps of this assignment were tried; after the last again none."""
+        """Return how many swaps of this assignment were tried so far, and count `count` more.
+
+        The count restarts at 0 after the last swap.
+        """
         key = slots.tobytes()
         tried = self._tried.get(key, 0)
         more = tried + count < min(self._settings.max_swaps, len(self._pairs[0]))
@@ -504,11 +525,11 @@ class AssignmentSearch:
     def _best_swap(
         self, best: Candidate, evidence: Evidence, begin: int, count: int
     ) -> np.ndarray | None:
-        """Return the best assignment (N,) in which two channels swap slots, if it is better.
+        """Return the best assignment (N,) with two channels swapped, or None if none is better.
 
-        Turns end where expectations and assignment agree, which they may do on a pair of legs
-        taken for each other; so swaps are tried with the expectations that follow from them,
-        `count` from the `begin`th likeliest on.
+        Alternating expectations and assignments can end where both agree although they are wrong,
+        such as on a pair of legs confused with each other. So swaps are tried with their own
+        expectations: `count` of them from the `begin`th likeliest on.
         """
         likeliest = np.argsort(swap_gains(best.costs, best.slots)[self._pairs])
         tried = likeliest[begin : begin + count]
@@ -517,19 +538,22 @@ class AssignmentSearch:
         one, other = (side[tried] for side in self._pairs)
         slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
         slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
-        totals = evidence.totals(slots)
+        totals = evidence.total_costs(slots)
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 
-    def _choose(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
-        """Take the best, or the first, the present assignment, where nothing is enough better."""
+    def _choose_best(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
+        """Return the best of the assignments `found` that is enough better than the first one.
+
+        Return the first one if there is none.
+        """
         best, first = found[0], found[0]
         for one in sorted(found[1:], key=lambda one: one.total):
-            if self._convinces(assignment, first, one):
+            if self._is_accepted(assignment, first, one):
                 best = one
                 break
         self._costs = best.costs
         if not self._counted and best is not found[0]:
             self.rewires += 1
             self._counted = True
-        return assignment.assigned(best.slots)
+        return assignment.with_slots(best.slots)

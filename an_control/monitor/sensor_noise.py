@@ -1,10 +1,11 @@
-"""Noise that all sensors carry: how much there is, and readings from which it is filtered out.
+"""The noise that all sensors carry: estimates its size, and filters it out of the readings.
 
-Some channels change smoothly, or are 0 or 1, in every robot: if none does, all are noisy. Then a
-reading counts as much as the forward model's errors are larger than the noise: a scalar Kalman
-filter for each channel. How large they are, the model says; where they are larger lately than model
-and noise explain, they count (Mehra 1970, "On the identification of variances and adaptive Kalman
-filtering"). A model that is sure of itself would else overrule what a hopper feels of the ground.
+In every robot some channels change smoothly, or are 0 or 1; if none does, all are noisy. Then a
+reading gets the more weight the larger the forward model's errors are against the noise: a scalar
+Kalman filter for each channel. The size of the errors is the model's estimate, or the recent errors
+if these are larger than model and noise explain (Mehra 1970, "On the identification of variances
+and adaptive Kalman filtering"). Otherwise an overconfident model would overrule a hopper's contact
+with the ground.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ F32 = np.float32
 
 
 def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
-    """Return the sd that noise seems to have in the smoothest of the channels.
+    """Return the standard deviation of noise that the smoothest of the channels suggest.
 
     Args:
-        readings: (T, N), of at least one channel without a NaN.
-        settings: of the noise.
+        readings: (T, N), with at least one channel without NaN.
+        settings: the tuned numbers of the noise.
     """
     readings = readings[:, ~np.isnan(readings).any(0)]
     change = readings[1:] - readings[:-1]
@@ -36,12 +37,12 @@ def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
 
 
 class SensorNoise:
-    """In: a tick's readings of N slots. Out: `sd` of the noise, 0 while there is none; a filter.
+    """An estimator of the readings' noise, and a filter for it.
 
     Args:
-        max_roughness: the roughness up to which there is none.
+        max_roughness: the roughness up to which there is no noise.
         binary: (N,) which channels read 0 or 1.
-        settings: of the noise.
+        settings: the tuned numbers of the noise.
     """
 
     def __init__(self, max_roughness: float, binary: np.ndarray, settings: NoiseSettings) -> None:
@@ -49,15 +50,16 @@ class SensorNoise:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, without noise."""
+        """Start an episode without noise."""
         self.sd = 0.0
+        """The estimated standard deviation of the noise; 0 without noise."""
         self._readings: deque[np.ndarray] = deque(maxlen=self._settings.ticks)
         self._ticks = 0
         self._variance = np.zeros(len(self._binary), F32)
         self._squared_error = np.zeros(len(self._binary), F32)
 
     def signals_moved(self) -> None:
-        """Start over: what the slots read before says nothing of how smooth they are now."""
+        """Clear the recorded readings, as slots feed other channels from now on."""
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:
@@ -81,9 +83,12 @@ class SensorNoise:
         return self.sd > 0.0 == before
 
     def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
-        """Return the likeliest signals (N,), by what was expected, its error's scale, and readings.
+        """Return the likeliest signals (N,); missing ones stay NaN.
 
-        All by channel; what is missing stays NaN.
+        Args:
+            expected: (N,) the expected signals by channel.
+            scale: (N,) the scale of their errors.
+            readings: (N,) the readings by channel.
         """
         missing = np.isnan(readings)
         noise, error = F32(self.sd**2), np.where(missing, F32(0.0), readings - expected)

@@ -1,12 +1,13 @@
-"""Every tuned number of the monitor and of the recovery, with its unit, meaning and origin.
+"""All tuned numbers of the monitor and of the recovery, with unit, meaning and origin.
 
-Unless its group says otherwise a number was chosen on the shipped Ant (28 channels, 60 Hz) in
+Unless its group says otherwise, a number was chosen on the shipped Ant (28 channels, 60 Hz) in
 November 2026, and is used unchanged for the swing-up CartPole and the ten robots of
-`experiments/ten_robots`. Pairs of returns (1621 before, 2575 after) are mean returns with and
-without what the number stands for; protocols such as `25,swap=2` are those of docs/rewiring.md.
+`experiments/ten_robots`. Pairs of returns (1621 before, 2575 after) are mean returns without and
+with the effect of the number; protocols such as `25,swap=2` are those of docs/rewiring.md.
 
-A nat is a unit of negative log-likelihood; excess nats are nats above what the same readings cost
-where nothing moved. What was measured for one model alone (`FitLimits`) travels in its file.
+A nat is a unit of negative log-likelihood. Excess nats are nats above the costs of the same
+readings if nothing moved. Numbers that were measured for one model (`FitLimits`) are in its model
+file.
 """
 
 from __future__ import annotations
@@ -14,145 +15,158 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FREEDOM = 3.0
-"""Degrees of freedom of the prediction errors, which follow Student's t: contacts make heavy tails.
-Not a setting, like the next two: the networks are trained with it."""
+"""Degrees of freedom of the prediction errors, which follow Student's t, as contacts make heavy
+tails. Like the next two, not a setting: the networks are trained with it."""
 MIN_LOG_SCALE, MAX_LOG_SCALE = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 
 
 @dataclass(frozen=True)
 class CostSettings:
-    """What a reading costs as a channel; chosen on the Ant, with its contacts and constants."""
+    """The cost of a reading as a channel; chosen on the Ant, with its contacts and constants."""
 
     move: float = 2.0
-    """Nats that a moved channel costs: many that move must explain more than a few."""
+    """Penalty in nats for each moved channel: a move of many channels must explain more."""
     min_probability: float = 0.02
     """Least probability that a binary channel reads otherwise than expected."""
     min_likelihood: float = 1e-5
-    """Likelihood of a reading that is neither 0 nor 1, as a binary channel."""
+    """Likelihood of a binary channel's reading that is neither 0 nor 1."""
     binary_scale: float = 0.003
     """Distance within which a reading counts as 0 or 1."""
     floor: float = 1e-6
     """Variance added to that of the errors."""
     constant_floor: float = 1e-12
-    """The same of channels that never changed in training: far stricter, as a joint at its limit
-    reads next to nothing new and a constant nothing at all."""
+    """Variance added for channels that never changed in training. It is far smaller, as a joint at
+    its limit hardly changes its reading, and a constant never does."""
     max_ratio: float = 1e6
-    """Ratio of an error to its scale up to which it counts."""
+    """Bound of the ratio of an error to its scale."""
     constant_max_ratio: float = 13.0
-    """The same of channels that never changed in training: a change costs 8 nats a tick at most,
-    since such a channel may flicker on another robot."""
+    """Bound of the ratio for channels that never changed in training: a change costs at most 8 nats
+    a tick, as such a channel may flicker on another robot."""
     noise_variances: float = 2.0
-    """Variances of the sensors' noise in a change: of the last reading and of the new one."""
+    """Factor on the noise's variance in a change, which has the noise of two readings."""
 
 
 @dataclass(frozen=True)
 class StuckSettings:
-    """When a sensor counts as stuck. Chosen on the Ant with three of 28 sensors frozen (1621 with a
-    monitor without these rules, 2575 with none), HopperBullet and BipedalWalker's lidar."""
+    """When a sensor counts as stuck.
+
+    Chosen on the Ant with three of 28 sensors frozen (1621 with a monitor without these rules, 2575
+    without a monitor), on HopperBullet and on BipedalWalker's lidar.
+    """
 
     ticks: int = 5
-    """Ticks in a row with the same reading after which a slot may be stuck; half as many where
-    another one is found to be."""
+    """Consecutive ticks with the same reading after which a slot may be stuck; half as many once
+    another slot is found to be stuck."""
     still_ticks: int = 40
-    """The same of a slot to which a contact or a constant may have moved, which the search finds in
-    half that time."""
+    """The same number for a slot to which a contact or a constant may have moved; the search finds
+    that move in half the time."""
     min_excess: float = 12.0
-    """Excess nats that these ticks must cost: by so much the channel should have moved."""
+    """Excess nats that these ticks must cost in total, as the channel should have moved."""
     min_mean_excess: float = 2.0
-    """The same for one of these ticks, in the mean: a reading at the end of its range that could
-    well move costs up to 1.7 (the beams of BipedalWalker's lidar), a frozen one mostly 3 and
-    more."""
+    """Excess nats that each of these ticks must cost on average. A reading at the end of its range
+    that could well move costs up to 1.7 (the beams of BipedalWalker's lidar), a frozen one mostly 3
+    or more."""
     max_typical_excess: float = 3.0
-    """Excess nats in one tick of the median slot that moves: beyond it most signals have moved, and
-    what stands still may be a joint at its limit."""
+    """Bound of the median moving slot's excess nats in a tick: beyond it most signals have moved,
+    and a slot that stands still may be a joint at its limit."""
     max_repeats: int = 3
-    """Messages in a row that may count as a repeated one. With a tenth of the messages repeated the
-    Ant made 2022 without this rule and 2570 with it."""
+    """Consecutive messages that may count as repeated ones. With a tenth of the messages repeated
+    the Ant made 2022 without this rule and 2570 with it."""
     moving_share: float = 0.5
     """Share of the slots that are neither contacts nor constants which must change for a tick to
-    count: else the robot stands still, or a message came twice."""
+    count; otherwise the robot stands still, or a message came twice."""
     better: float = 10.0
-    """Nats in a tick by which the present assignment must explain the slots that move better than
-    the last settled one, to be the one that stuck slots are judged by."""
+    """Nats in a tick by which the present assignment must explain the moving slots better than the
+    last settled one, so that stuck slots are judged under it."""
 
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """The noise that all sensors carry, and its filter. Chosen on the Ant with noise of 0.02 and
-    0.05; the errors' part on a hopper with noise of 0.02 (1,074 before, 2,125 after)."""
+    """The noise that all sensors carry, and its filter.
+
+    Chosen on the Ant with noise of 0.02 and 0.05; the numbers of the errors on a hopper with noise
+    of 0.02 (1,074 before, 2,125 after).
+    """
 
     ticks: int = 25
-    """Ticks by which the noise is estimated."""
+    """Ticks from which the noise is estimated."""
     min_ticks: int = 12
-    """Ticks after which it is estimated for the first time."""
+    """Ticks before the first estimate."""
     every: int = 4
     """Ticks from one estimate to the next."""
     share: float = 0.1
     """Share of the channels that counts as the smoothest."""
     of_smoothest: float = 1.23
-    """Noise where the smoothest of 28 equally noisy channels seems to have 1; computed."""
+    """Factor from the noise of the smoothest of 28 equally noisy channels, as it appears, to the
+    real one; computed."""
     of_second_difference: float = 0.6745 * 6.0**0.5
-    """Median size of the second difference of normal noise of sd 1; computed."""
+    """Median size of the second difference of normal noise with standard deviation 1; computed."""
     rate: float = 0.2
     """Weight of the newest value in the estimate."""
     carried: float = 0.5
-    """Share of a filtered reading's variance that enters the prediction of the next."""
+    """Share of a filtered reading's variance that enters the prediction of the next one."""
     outlier: float = 4.0
-    """Sds from what is expected, beyond which a reading counts in full."""
+    """Standard deviations from the expected value, beyond which a reading is not filtered."""
     error_rate: float = 0.1
-    """Weight of the newest squared error in the mean one."""
+    """Weight of the newest squared error in its running mean."""
     first_error: float = 2.5
-    """Mean squared error at first, in variances of the noise."""
+    """Initial mean squared error, in variances of the noise."""
     explained: float = 2.0
-    """Mean squared error that the noise explains, in its variances: its sd is an estimate."""
+    """Mean squared error that the noise explains, in its variances; over 1, as the noise is an
+    estimate."""
 
 
 @dataclass(frozen=True)
-class LatenessSettings:
-    """By how many ticks readings are late. Chosen on the Ant with delays of one to three ticks, and
-    against ice, where no delay may be found."""
+class SensorDelaySettings:
+    """The estimation of the readings' delay in ticks.
+
+    Chosen on the Ant with delays of one to three ticks, and on ice, where no delay may be found.
+    """
 
     max_ticks: int = 3
-    """Longest delay that is looked for, in ticks."""
+    """Longest delay that is considered, in ticks."""
     first_ticks: int = 100
-    """Ticks of an episode in which another delay is compared at each, one after the other."""
+    """Ticks at an episode's start in each of which another delay is compared."""
     every: int = 3
-    """Ticks between two comparisons later, while nothing speaks for another delay."""
+    """Ticks between two comparisons later, while nothing suggests another delay."""
     max_gain: float = 30.0
-    """Nats that a single tick may speak for another delay: a foot that slips is no delay."""
+    """Most nats that a single tick may add for another delay: a slipping foot is no delay."""
     slack: float = 2.0
-    """Nats that a tick must speak for another delay to count: where the model is wrong, as on ice,
-    it is so by every action."""
-    enough: float = 60.0
-    """Nats, since it last spoke against it, by which another delay must explain the readings
-    better."""
+    """Nats that a tick must gain to count for another delay: if the model is wrong, as on ice, it
+    is wrong by every action."""
+    has_share: float = 60.0
+    """Nats by which another delay must explain the readings better in total, since its total was
+    last 0."""
 
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """When signals may have moved, and when the monitor is lost; chosen on the Ant, moved every 25
-    and 100 steps."""
+    """When signals may have moved, and when the monitor is lost.
+
+    Chosen on the Ant, with moves every 25 and 100 steps.
+    """
 
     tick_gain: float = 10.0
     """Nats by which another assignment must explain one tick better to be verified."""
     tick_gain_again: float = 60.0
-    """The same in the `WINDOW` ticks after that, when the present one may be wrong."""
+    """The same nats in the `WINDOW` ticks after a move, when the present assignment may be
+    wrong."""
     max_surprise: float = 15.0
-    """Excess nats a tick, lately, beyond which the monitor is lost."""
+    """Recent excess nats a tick beyond which the monitor is lost."""
     max_surprise_channel: float = 1.0
-    """The same, added for each channel."""
+    """Nats added to `max_surprise` for each channel."""
     surprising_channel: float = 0.2
-    """Excess nats a tick and channel, lately, from which on the readings are surprising: two
-    signals may have swapped without a jump (25,swap=2: 3012 before, 3254 after)."""
+    """Recent excess nats a tick and channel from which on the readings are surprising: two signals
+    may have swapped without a jump (25,swap=2: 3012 before, 3254 after)."""
     consistent: float = 20.0
     """Excess nats in one tick below which an assignment may be right."""
     consistent_channel: float = 3.0
-    """The same, added for each channel."""
+    """Nats added to `consistent` for each channel."""
     unknown: float = 60.0
-    """Excess nats a tick that are assumed at the start, where nothing is known."""
+    """Excess nats a tick that are assumed at the start."""
     rate: float = 0.1
-    """Weight of the newest tick in the excess."""
+    """Weight of the newest tick in the running mean of the excess."""
 
 
 @dataclass(frozen=True)
@@ -160,43 +174,48 @@ class EvidenceSettings:
     """How evidence for an assignment is collected; chosen on the Ant, moved every 25 steps."""
 
     max_identity_cost: float = 8.0
-    """Nats that the identity classifier can speak against a channel."""
+    """Most nats that the identity classifier may count against a channel."""
     reckoning_growth: float = 1.2
     """Factor by which the errors of dead reckoning grow in a tick."""
     classifier_rows: float = 7.0
-    """Cost of asking the classifier, in ticks under one assignment (`BudgetSettings`); measured."""
+    """Cost of one call of the classifier, in ticks under one assignment (`BudgetSettings`);
+    measured."""
     swap_rows: float = 0.5
-    """The same of a tick under an assignment of which only the total is asked; measured."""
+    """Cost of a tick under an assignment of which only the total is computed, in the same unit;
+    measured."""
 
 
 @dataclass(frozen=True)
 class AssignmentSearchSettings:
-    """How an assignment is sought and verified. Chosen on the Ant, moved every 5 to 100 steps, with
-    two, four and all signals, and with unknown wirings."""
+    """How an assignment is sought and verified.
+
+    Chosen on the Ant, with moves of two, four and all signals every 5 to 100 steps, and with
+    unknown wirings.
+    """
 
     verify_ticks: int = 20
     """Ticks for which an assignment is verified."""
     reckoning_ticks: int = 6
     """Ticks of dead reckoning after a move."""
     turns: int = 3
-    """Turns of expecting and assigning, at most, in one tick."""
+    """Most turns of expecting and assigning in one tick."""
     swaps: int = 8
-    """Swaps of two channels that are tried between two ticks, at most."""
+    """Most swaps of two channels that are tried between two ticks."""
     max_swaps: int = 48
-    """Swaps after which the likeliest are tried again."""
+    """Swaps after which the likeliest ones are tried again."""
     newest_ticks: int = 8
-    """Ticks by which swaps are tried where readings are surprising although nothing is verified."""
+    """Ticks by which swaps are compared if readings are surprising while nothing is verified."""
     min_identity_gain: float = 2.0
-    """Nats for each channel that moves by which the identity classifier must be for a correction,
-    too: right swaps of two gain 5 to 16. Where a robot lies on the ground, is worn or has noisy
+    """Nats for each moved channel by which the identity classifier must support a correction too;
+    right swaps of two channels gain 5 to 16. If a robot lies on the ground, is worn or has noisy
     sensors, predictions may be wrong in such a way that moved signals explain them; the classifier
-    is then against it (Ants on the ground: 3100 before, 3140 after)."""
+    then contradicts (Ants on the ground: 3100 before, 3140 after)."""
     fade: float = 0.97
-    """Share of the evidence that remains from one tick to the next while nothing is verified."""
+    """Share of the evidence that remains from tick to tick while nothing is verified."""
     review_ticks: int = 4
     """Ticks between two reviews of that evidence."""
     nominal_prior: float = 8.0
-    """Nats by which each channel is assumed to be where it is wired, at the start."""
+    """Nats for each channel in favour of its wired slot, at the start."""
 
 
 @dataclass(frozen=True)
@@ -204,156 +223,170 @@ class TrustSettings:
     """When an assignment counts as known; chosen on the Ant with unknown wirings."""
 
     consistent_ticks: int = 5
-    """Consistent ticks in a row after which the monitor is no longer lost, if it is sure."""
+    """Consecutive consistent ticks after which a sure monitor is no longer lost."""
     sure: float = 12.0
-    """Nats that a channel must be away from being confused with another."""
+    """Nats that any confusion of a channel with another must cost for it to be sure."""
     settled_ticks: int = 12
     """Ticks without a correction after which the assignment counts as right."""
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Whether the model fits the robot, and what a move must explain there. Chosen with robots of
-    other mass, friction, lag and sensor rate, so that monitors invent no move and find those there
-    are (`experiments/monitor_fit`)."""
+    """Whether the model fits the robot, and what a move must explain on it.
+
+    Chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
+    no wrong move and find the real ones (`experiments/monitor_fit`).
+    """
 
     min_gain: float = 24.0
-    """Nats by which another assignment must explain the readings better at least."""
+    """Least nats by which another assignment must explain the readings better."""
     ticks: int = 50
     """Ticks over which the excess is averaged, and after which slow slots are looked for."""
     seen_ticks: int = 100
     """Ticks for which the readings must be explained before the robot is known to fit."""
     bad_ticks: int = 20
-    """Ticks with twice the largest excess after which it does not fit, where the assignment was
+    """Ticks with twice the largest excess after which the robot does not fit, if the assignment was
     known."""
     lost_ticks: int = 100
-    """The same where the assignment is still sought."""
+    """The same number of ticks while the assignment is still sought."""
     caution: float = 4.0
-    """Factor on the gain that another assignment needs as long as it is not known whether the robot
+    """Factor on the gain that another assignment needs while it is unknown whether the robot
     fits."""
     hysteresis: float = 0.8
     """Share of the largest excess below which a robot that did not fit may fit again."""
     strange: float = 0.18
-    """Share of the largest excess from which on a robot counts as explained otherwise than usual:
-    where a model explains no channel well, those that are alike seem to swap (a cheetah whose
-    motors lag)."""
+    """Share of the largest excess from which on a robot counts as unusual: if a model explains no
+    channel well, similar channels seem to swap (a cheetah with motor lag)."""
     distrust: float = 1.5
-    """Factor on that share, by which a move needs more gain there."""
+    """Factor on that share, by which a move needs more gain on an unusual robot."""
     strange_remaining: float = 0.6
-    """Share of all channels' excess that a move may leave there at most."""
+    """Share of all channels' excess that a move may leave at most on an unusual robot."""
     unexplained: float = 0.4
-    """Share of the moved channels' excess that a move may leave: a real one leaves nearly nothing,
-    an invented one most of it."""
+    """Share of the moved channels' excess that a move may leave: a real move leaves nearly nothing,
+    a wrong one most of it."""
     unexplained_nats: float = 8.0
-    """Nats a channel that it may leave beside that."""
+    """Nats for each moved channel that a move may leave beside that share."""
     start_nats: float = 5.0
-    """Nats a channel that it may leave unexplained at once. After a hit that nothing explains (the
-    Ant with a motor lag of 0.5), a wrong assignment leaves half of its channels' excess and three
-    quarters of the others'."""
+    """Nats for each moved channel that a move may leave unexplained at once. After a hit that
+    nothing explains (the Ant with a motor lag of 0.5), a wrong assignment leaves half of its
+    channels' excess and three quarters of the others'."""
     tick_nats: float = 2.0
-    """The same for each tick after it on a robot that is explained as usual; none at the largest
+    """Nats added to `start_nats` for each tick after the move on a usual robot; none at the largest
     excess."""
     remaining: float = 0.5
-    """Share of all channels' excess up to which what remains needs no such limit."""
+    """Share of all channels' excess up to which the two numbers before do not apply."""
     channel_gain: float = 9.0
     """Nats that a move must explain for each of its channels."""
     gain_channels: int = 12
-    """Channels of a move up to which that counts: among the many assignments of several channels
-    one explains any readings a little better."""
+    """Most channels of a move that count in `channel_gain`: among the many assignments of several
+    channels one explains any readings a little better."""
     others: float = 0.9
-    """Share of its channels' gain that all channels must gain: what a wrong assignment explains of
-    its own channels it may take from the others', as it feeds the forward model wrong readings (two
-    alike velocities of a cheetah whose motors lag)."""
+    """Share of the moved channels' gain that all channels together must gain. A wrong assignment
+    may explain its own channels at the cost of the others, as it feeds the forward model wrong
+    readings (two similar velocities of a cheetah with motor lag)."""
     repeated_share: float = 0.8
-    """Share of a slot's changes that follow a repeated reading, where its sensor is slower than the
-    ticks."""
+    """Share of a slot's changes that follow a repeated reading, from which on its sensor counts as
+    slower than the ticks."""
     min_changes: int = 8
-    """Least number of changes that this share is taken of."""
+    """Least number of changes that this share is computed from."""
     fade: float = 0.5
-    """Share of these counts that remains each time."""
+    """Share of these counts that remains after each look for slow slots."""
 
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """How much the search may compute in a tick. Measured on an ordinary core with numba, for the
-    Ant's 28 channels and 54,528 weights; the shares leave healthy episodes as they are."""
+    """How much the search may compute in a tick.
+
+    Measured on an ordinary core with numba, for the Ant's 28 channels and 54,528 weights. The
+    shares do not change healthy episodes.
+    """
 
     share: float = 0.08
-    """Share of a tick's period that its search may take, as counted. With cold caches, what a tick
-    does in any case and what it finishes after its budget is spent, the Ant's takes a tenth."""
+    """Share of a tick's period that its search may take, as counted. With cold caches, with the
+    fixed work of a tick and with work that is finished beyond the budget, the Ant's takes a
+    tenth."""
     unfit_share: float = 0.03
-    """The same where the model is known not to fit the robot: then nothing waits for the search."""
+    """The same share if the model is known not to fit the robot: then nothing waits for the
+    search."""
     call_s: float = 7e-5
-    """Seconds for the calls that compare one assignment, compare one round of swaps, or ask the
+    """Seconds for the calls that compare one assignment, compare one round of swaps, or run the
     classifier once, whatever their sizes."""
     product_s: float = 2.6e-11
     """Seconds for a tick's readings under one assignment, for each weight of the forward model."""
     pair_s: float = 6e-9
-    """The same for each pair of a slot and a channel. Together the Ant's take 6 us."""
+    """Seconds for the same, for each pair of a slot and a channel. Together the Ant's take 6 us."""
 
 
 @dataclass(frozen=True)
 class ImputationSettings:
-    """What is estimated of missing channels; chosen on the Ant with 10 to 50 % missing and on a
-    hopper with one of its channels missing."""
+    """The estimation of missing channels.
+
+    Chosen on the Ant with 10 to 50 % of the channels missing and on a hopper with one missing.
+    """
 
     max_missing: float = 0.5
     """Share of the slots up to which missing ones are imputed."""
     explained: float = 0.3
-    """Share of the present channels that are explained well in every tick while others stay
-    missing: a poor estimate makes the predictions of some worse, signals that move those of nearly
-    all."""
+    """Share of the present channels that is well explained in every tick while others are missing:
+    a poor estimate makes the predictions of some channels worse, a move those of nearly all."""
     replay_ticks: int = 40
     """Ticks that are kept to be imputed again."""
 
 
 @dataclass(frozen=True)
 class PartialSearchSettings:
-    """The search while channels are missing. Chosen on the Ant with 10 and 25 % missing, moved
-    every 25 and 100 steps (100,missing=0.25: 1007 before, 2174 after), and on a hopper."""
+    """The search while channels are missing.
+
+    Chosen on the Ant with 10 and 25 % missing, moved every 25 and 100 steps (100,missing=0.25: 1007
+    before, 2174 after), and on a hopper.
+    """
 
     max_cost: float = 3.0
-    """Nats that the classifier may speak, in the mean of the present slots, against the channels
-    that they are assigned to: against the right ones 0.1 to 1.5, against wrong ones 4 to 8."""
+    """Nats of the classifier against the assigned channels, as the mean of the present slots, up to
+    which the assignment counts as explained: right channels have 0.1 to 1.5, wrong ones 4 to 8."""
     sure_cost: float = 1.0
-    """The same where the assignment is sure."""
+    """The same mean nats up to which the assignment is sure."""
     sure_ticks: int = 8
-    """Ticks for which it must be known to be sure."""
+    """Ticks for which an assignment must be known to be sure."""
     rate: float = 0.2
-    """Weight of the newest tick in these costs, once there are as many."""
+    """Weight of the newest tick in these costs, once that many ticks were counted."""
     min_gain: float = 2.0
     """Nats by which another assignment must be better while the present one is new."""
     min_gain_later: float = 8.0
-    """The same later."""
+    """Nats by which another assignment must be better later."""
     new_ticks: int = 30
     """Ticks for which an assignment is new."""
     max_share: float = 0.6
-    """Share of the present assignment's cost that another may have where the present one is not
-    explained."""
+    """Most that another assignment may cost if the present one is not explained, as a share of that
+    one's cost."""
     link_fade: float = 0.9
-    """Share that remains, from tick to tick, of what was known when the search began."""
+    """Share of the evidence from the search's start that remains from tick to tick."""
     back: float = 8.0
-    """Nats against a signal that is back just when others move."""
+    """Nats against a signal that returns just when others move."""
     min_link_gain: float = 5.0
-    """Nats a present slot by which another assignment must continue the last tick's readings
-    better, where signals moved."""
+    """Nats for each present slot by which another assignment must continue the last tick's readings
+    better to count as a move."""
     max_excess: float = 3.0
-    """Excess nats from which on a link is surprising: where signals moved it has 4 to 10."""
+    """Excess nats from which on a link is surprising: after a move it has 4 to 10."""
     jump: float = 1.5
-    """Factor of a slot's largest change of late from which on it jumps."""
+    """Factor on a slot's largest recent change from which on a change is a jump."""
     jumping: float = 0.35
-    """Share of the slots that jump where signals moved."""
+    """Share of the slots that must jump to count as a move."""
 
 
 @dataclass(frozen=True)
 class NeuronStateSettings:
-    """What the policy's neurons get from the monitor; chosen on the Ant moved every 25 steps and on
-    the ground, and on a hopper moved every 100 steps (1,098 before, 2,383 after)."""
+    """The monitor's corrections of the policy's neurons.
+
+    Chosen on the Ant moved every 25 steps and on the ground, and on a hopper moved every 100 steps
+    (1,098 before, 2,383 after).
+    """
 
     replay_ticks: int = 40
-    """Ticks after a move that are kept, twice as many as an assignment is verified."""
+    """Ticks after a move that are kept: twice as many as an assignment is verified."""
     identified: float = 4.0
-    """Nats by which a channel is what the monitor knows it to be, to the policy's attention."""
+    """Nats of evidence that the policy's attention gets for a channel that the monitor has
+    identified."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +394,7 @@ class MonitorSettings:
     """All tuned numbers of the monitor, by estimator, in the order of the pipeline."""
 
     stuck: StuckSettings = StuckSettings()
-    lateness: LatenessSettings = LatenessSettings()
+    delay: SensorDelaySettings = SensorDelaySettings()
     noise: NoiseSettings = NoiseSettings()
     costs: CostSettings = CostSettings()
     detector: DetectorSettings = DetectorSettings()
@@ -377,28 +410,31 @@ class MonitorSettings:
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """How a robot that stands still is pushed; chosen on 100 Ants on the ground (seed 1: 86 of 100
-    made 85 % of the clean return with pushes of six ticks, 100 with these)."""
+    """How a robot that stands still is pushed.
+
+    Chosen on 100 Ants on the ground (seed 1: 86 of 100 made 85 % of the clean return with pushes of
+    six ticks, 100 with these).
+    """
 
     held_ticks: int = 3
     """Ticks for which each random action of a recovery is held."""
     max_pushes: int = 3
-    """Random actions of a recovery, one after the other: one in the first recovery since the start
-    or the last stop, and one more in each that follows, up to so many."""
+    """Most random actions of a recovery. The first recovery since the start or the last stop has
+    one, each that follows has one more."""
     pause_ticks: int = 20
-    """Ticks after the start, a stop or the last push before a recovery may begin. Pushed at once
+    """Ticks after the start, a stop or the last push before a recovery may start. Pushed at once
     after a stop, 6 of 88 Ants that walk again by themselves fell and stayed down."""
     rate: float = 0.08
     """Weight of a tick in the running mean of changes."""
     first_change: float = 10.0
-    """The running mean at first, in least changes that count as movement."""
+    """Initial running mean, in least changes of a robot that moves."""
     in_command: float = 0.5
-    """Share of the last action that must have been sent, for the robot to be in the policy's
-    command: one that is stopped stands still rightly. Less is enough where what is sent comes
-    nearer to the action, as behind a limited rate."""
+    """Share of the policy's last action that must have been sent for the policy to be in command: a
+    robot that was stopped rightly stands still. Less is enough if the sent commands approach the
+    action, as under a rate limit."""
     max_change: float = 1.0
-    """Change of a reading at a tick up to which it counts: one that jumps must not look like a
-    robot that moves."""
+    """Bound of a reading's change in a tick: a reading that jumps must not look like a moving
+    robot."""
 
 
 @dataclass(frozen=True)

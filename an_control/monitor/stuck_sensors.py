@@ -1,7 +1,8 @@
 """Stuck sensors: slots that read the same to the last bit while the robot moves.
 
-A frozen signal is one, and so is one that stays at the end of its range. It says nothing, so it
-counts as missing until it reads something else. Where all slots read the same a message came twice.
+A frozen signal is stuck, and so is one that stays at the end of its range. Its reading carries no
+information, so it counts as missing until it changes. If all slots read the same, a message came
+twice.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from an_control.monitor.settings import StuckSettings
 
 
 class StuckSensors:
-    """In: a tick's readings of N slots. Out: the same with NaN where a slot is `stuck` (N,).
+    """An estimator of stuck slots, which replaces their readings by NaN.
 
-    A contact may well stay 0 or 1, and a constant what it is: these are the `values`. While one of
-    their slots reads anything else, they have moved: then a slot that reads one of the values must
-    do it for longer, and only the ticks count in which all that does move costs less than
-    `max_excess` nats above what is usual, so that it is known which channels they are.
+    Contacts may rightly stay 0 or 1, and constants at their value: these are the `values`. If one
+    of their slots reads anything else, signals have moved. Then a slot that reads one of the values
+    must do so for longer to be stuck, and only ticks count in which the moving slots cost less than
+    `max_excess` nats above the usual, so that their assignment is known.
+
+    Args:
+        count: the number N of slots.
+        values: the readings of contacts and constants that do not change.
+        max_excess: excess nats of the moving slots, below which a tick counts.
+        settings: the tuned numbers of the estimator.
     """
 
     def __init__(
@@ -37,10 +44,11 @@ class StuckSensors:
         self._ticks = np.zeros(self._count, np.int64)
         self._excess = np.zeros(self._count)
         self.stuck = np.zeros(self._count, bool)
+        """(N,) which slots are stuck."""
         self._any = False
 
     def step(self, readings: np.ndarray) -> np.ndarray:
-        """Return a tick's readings (N,) with NaN where a slot is stuck."""
+        """Return a tick's readings (N,) with NaN for stuck slots."""
         same = readings == self._last
         self._last = readings
         self._same = (same, *self._same[:2])
@@ -53,8 +61,10 @@ class StuckSensors:
 
     @property
     def repeats(self) -> bool:
-        """Whether this tick's message says what the last one said, though not for long already: a
-        robot that stands still may say so too."""
+        """Whether this tick's message repeats the last one, and has not done so for long.
+
+        The message of a robot that stands still may repeat itself for longer.
+        """
         return 0 < self._repeats <= self._settings.max_repeats
 
     @property
@@ -67,21 +77,24 @@ class StuckSensors:
         """(N,) which slots read something else than at the last tick."""
         return ~self.same
 
-    def reassigned(self, slots: np.ndarray) -> None:
-        """Start over with these slots (N,) bool: they carry other channels than estimated."""
+    def restart_counts(self, slots: np.ndarray) -> None:
+        """Restart the counts of these slots (N,) bool, which feed other channels than assumed."""
         self._ticks[slots] = 0
         self._excess[slots] = 0.0
 
-    def suspects(self, slots: np.ndarray) -> bool:
-        """Return whether one of these slots (S,) stood still for over a tick: then `judge`."""
+    def has_suspect(self, slots: np.ndarray) -> bool:
+        """Return whether one of these slots (S,) stood still for two ticks.
+
+        If so, `find_stuck` must be called.
+        """
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def judge(self, excess: np.ndarray, still: np.ndarray) -> bool:
-        """Return whether a slot is found to be stuck.
+    def find_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
+        """Return whether a slot is newly found to be stuck.
 
         Args:
-            excess: (N,) excess nats of each slot in this tick.
+            excess: (N,) the excess nats of each slot in this tick.
             still: (C,) the slots of contacts and constants.
         """
         settings = self._settings

@@ -1,4 +1,21 @@
-"""The policy core: what the agent computes, its model file, its engines. numpy, no ROS."""
+"""The policy core: model files, policies and the engines that compute them.
+
+A `Policy` turns readings by channel id into an action. `an_control.load_policy` makes one from a
+file; `read_model` and `write_model` handle the file itself, a `Model` in memory. Needs numpy, and
+numba where it is installed; imports no ROS. The plain equations are in
+`an_control.policy.reference`.
+
+Example:
+    >>> from an_control.policy import paper_sizes, read_model, write_model
+    >>> from an_control.policy.random_model import random_model
+    >>> sizes = paper_sizes(actions=2, queries=4, hidden_layers=1)
+    >>> write_model("small.safetensors", random_model(sizes))
+    >>> model = read_model("small.safetensors")
+    >>> model.kind, len(model.arrays)
+    ('attention_neuron', 11)
+    >>> model.arrays["attention.queries"].shape
+    (4, 32)
+"""
 
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy
@@ -16,8 +33,10 @@ from an_control.policy.sizes import (
     MlpSizes,
     Monitor,
     OrderedSizes,
+    RecurrenceSizes,
     Sizes,
     VisionSizes,
+    paper_sizes,
 )
 from an_control.policy.vision.vision_neuron import VisionNeuron
 
@@ -34,9 +53,11 @@ __all__ = [
     "MonitorReport",
     "OrderedSizes",
     "Policy",
+    "RecurrenceSizes",
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
+    "paper_sizes",
     "read_header",
     "read_model",
     "write_model",

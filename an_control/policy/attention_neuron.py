@@ -1,7 +1,8 @@
-"""The AttentionNeuron policy: state belongs to a channel's id, never to its place.
+"""The AttentionNeuron policy for scalar channels: maps channel ids to the engine's columns.
 
-Ids are mapped to the engine's columns here; the engines compute. A reading that is not finite is
-missing; a missing channel is left out of the sum, its state waits `keep_ticks` ticks for it.
+State belongs to a channel's id, never to its place in a call. A reading that is not finite counts
+as missing. A missing channel is left out of the attention's sum, and its state is kept for
+`keep_ticks` ticks.
 """
 
 from __future__ import annotations
@@ -12,32 +13,33 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING, ORDINARY, round_terms
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, shifter_for_sum
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
 from an_control.policy.sizes import AttentionSizes
 
 JUMP_LIMIT = 0.18
-"""Of the mean excess of the readings' jumps: over it all neurons are reset, see `reference`."""
+"""Bound of the mean excess of the readings' jumps, above which all neurons are reset (see
+`reference`)."""
 
 
-class Engine(ABC):
-    """Computes a tick; holds the neurons' state (N, .), a row for each of the policy's columns.
+class PolicyEngine(ABC):
+    """The computation of one tick, and the state of the sensory neurons.
 
-    A row holds an LSTM's outputs h (d), cells (d) and last reading, or the outputs (d) and newest
-    readings (k) of a neuron on stacked readings; with prediction attention the evidence for each
-    query; with reset on jump twice a reading's usual change. Readings are NaN before the first
-    tick.
+    The state is an array (N, S) with a row for each of the policy's columns: an LSTM's outputs h
+    (d), cells (d) and last reading, or for stacked readings the outputs (d) and the newest readings
+    (k). Prediction attention adds the evidence for each query, reset on jump adds twice a reading's
+    usual change. Readings are NaN before the first tick.
 
     Args:
-        sizes: of the policy.
-        evidence: numbers kept for prediction attention, where the policy has it.
-        dtype: of the state.
+        sizes: the policy's sizes.
+        evidence: the number of evidence values a row, used only with prediction attention.
+        dtype: the type of the state's numbers.
     """
 
     name: str
     _attention: np.ndarray
-    """(N, M) of the last tick."""
+    """The attention (N, M) of the last tick."""
     _message: np.ndarray
 
     def __init__(self, sizes: AttentionSizes, evidence: int, dtype: Any) -> None:
@@ -48,50 +50,59 @@ class Engine(ABC):
         self._evidence = slice(end, end + (evidence if sizes.prediction_attention else 0))
         self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, dtype)
         self._fresh[self._readings] = np.nan
-        self._hold(np.zeros((0, len(self._fresh)), dtype))
+        self._set_state(np.zeros((0, len(self._fresh)), dtype))
 
-    def _hold(self, state: np.ndarray) -> None:
+    def _set_state(self, state: np.ndarray) -> None:
         self._state, self._all = state, np.arange(len(state))
 
     def drop_columns(self) -> None:
-        """Drop every column; the head's memory stays."""
-        self._hold(self._state[:0])
+        """Drop all columns; the head's memory stays."""
+        self._set_state(self._state[:0])
 
     def grow(self, columns: int) -> None:
-        """Add `columns` columns at zero state."""
-        self._hold(np.concatenate([self._state, np.tile(self._fresh, (columns, 1))]))
+        """Append `columns` columns at zero state."""
+        self._set_state(np.concatenate([self._state, np.tile(self._fresh, (columns, 1))]))
 
     def keep(self, columns: np.ndarray) -> None:
-        """Keep only these columns, in this order."""
-        self._hold(self._state[columns])
+        """Keep only the columns with these indices, in this order."""
+        self._set_state(self._state[columns])
 
     def reset_columns(self, columns: np.ndarray) -> None:
-        """Set these columns to zero state."""
+        """Reset the columns with these indices to zero state."""
         self._state[columns] = self._fresh
 
     def save_state(self) -> np.ndarray:
-        """Return a copy of the neurons' state, a row for each column."""
+        """Return a copy of the neurons' state (N, S), a row for each column."""
         return self._state.copy()
 
     def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Set these columns to rows of `states`."""
+        """Set the columns with indices `columns` (K,) to the rows of `states` (K, S)."""
         self._state[columns] = states
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
-        """Return the neurons' outputs h of these columns, (N, d)."""
+        """Return the outputs h (K, d) float64 of the neurons in the columns `columns` (K,)."""
         return self._state[columns, : self._sizes.neuron].astype(np.float64)
 
     @abstractmethod
     def reset(self) -> None:
-        """Drop every column and reset what is remembered behind the message."""
+        """Drop all columns and reset the memory behind the message."""
 
     @abstractmethod
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Raise the evidence of these columns for these queries (N,) to at least `least`."""
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Raise the evidence of `columns` (K,) for `queries` (K,) to `least` nats or more.
+
+        Each column has one query.
+        """
 
     @abstractmethod
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance these columns' neurons alone on `values` (N,) after the action (A,)."""
+        """Advance the neurons of `columns` (K,) by one tick without computing an action.
+
+        Args:
+            values: readings (K,) float32.
+            columns: indices (K,) of the neurons.
+            previous: the previous action (A,).
+        """
 
     @abstractmethod
     def step(
@@ -101,21 +112,27 @@ class Engine(ABC):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick on `values` (N,) float32 of these columns (None: all, in order).
+        """Compute one tick and return the action (A,) float32.
 
-        `previous` is the previous action (A,) float32 in [-1, 1], `shift` the shifter for the
-        message's terms (see `exact_sums`). Returns the action (A,) float32.
+        Args:
+            values: readings (N,) float32.
+            columns: the columns (N,) that the readings belong to; None: all, in order.
+            previous: the previous action (A,) float32 in [-1, 1].
+            shift: the shifter by which the message's terms are rounded (see `exact_sums`).
         """
 
     @property
     def attention(self) -> np.ndarray:
-        """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
+        """The attention (M, N) of the last tick, a copy.
+
+        Without the row of softmax attention's query "none of them".
+        """
         rows = self._sizes.queries - (self._sizes.attention == "softmax")
         return self._attention[:, :rows].T.astype(np.float64)
 
     @property
     def message(self) -> np.ndarray:
-        """The last tick's message, a copy."""
+        """The attention message of the last tick, a copy."""
         return self._message.copy()
 
 
@@ -124,23 +141,27 @@ class AttentionNeuron(PreviousAction, Policy):
 
     Args:
         model: a model of kind ``attention_neuron``.
-        engine: computes the ticks; its column order is this policy's.
-        keep_ticks: how long a missing channel's state is kept; by default one second of the
-            task's steps, or 100 ticks where the model does not say its step.
+        engine: computes the ticks; its columns are in the order in which this policy first saw the
+            ids.
+        keep_ticks: ticks for which a missing channel's state is kept; None: one second of the
+            task's steps, or 100 ticks if the model does not say its step.
+
+    Raises:
+        ValueError: `keep_ticks` is negative.
     """
 
     _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
-    """The ids that were identified last, and what `_known` says of them."""
+    """The ids of the last `identify_channels`, with the result of `_find_columns` for them."""
 
-    def __init__(self, model: Model, engine: Engine, keep_ticks: int | None = None) -> None:
+    def __init__(self, model: Model, engine: PolicyEngine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
-            keep_ticks = round(1.0 / model.task["step_s"]) if "step_s" in model.task else 100
+            keep_ticks = round(1.0 / model.task.step_s) if model.task.step_s else 100
         if keep_ticks < 0:
             raise ValueError(f"keep_ticks: {keep_ticks} is negative")
         assert isinstance(model.sizes, AttentionSizes)
         self.model, self.engine = model, engine.name
         self.keep_ticks = keep_ticks
-        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self.nominal_ids: tuple[str, ...] = model.task.channels
         own = model.sizes.prediction_attention and model.sizes.queries == len(self.nominal_ids) + 1
         self._knows_queries = own  # one a nominal channel, and "none of them"
         self._engine = engine
@@ -150,20 +171,20 @@ class AttentionNeuron(PreviousAction, Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Drop every channel and zero the previous action, as at an episode's start."""
+        """Start an episode: drop all channels, zero the head's memory and previous action."""
         self._engine.reset()
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self.reset_channels()
 
     @property
     def channel_state(self) -> AttentionNeuron:
-        """The sensory neurons' state, which is this policy's own."""
+        """The policy itself, which keeps the neurons' state by channel id."""
         return self
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Start these channels' neurons from zero state; without `ids`, drop every channel.
+        """Reset the neurons of these channels to zero state; without `ids`, drop all channels.
 
-        The previous action and the head's memory stay. Ids that it does not know are left out.
+        The previous action and the head's memory stay. Unknown ids are ignored.
         """
         if ids is not None:
             columns = [self._column[name] for name in ids if name in self._column]
@@ -172,87 +193,111 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.drop_columns()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
-        self._arrange(())
+        self._map_ids(())
 
     def save_state(self) -> dict[str, np.ndarray]:
-        """Each channel's neuron state now, for `restore_state`."""
+        """Return a copy of each channel's neuron state by id, for `restore_state`."""
         states = self._engine.save_state()
         return {name: states[column] for name, column in self._column.items()}
 
     def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
-        """Let these channels' neurons continue from there; unknown ids are left out."""
+        """Set the neurons of these channels to saved states; unknown ids are ignored."""
         known = [name for name in states if name in self._column]
         if known:
             columns = np.array([self._column[name] for name in known], np.int64)
             self._engine.restore_state(columns, np.array([states[name] for name in known]))
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
-        """Let it be likely, by at least so many nats, that these ids carry the nominal `channels`
-        (N,): the evidence of prediction attention, see `reference`; without it nothing changes.
+        """Tell the attention which nominal channels these ids carry.
 
-        Unknown ids are left out.
+        Raises the evidence of prediction attention (see `reference`); does nothing for a policy
+        without it. Unknown ids are ignored.
+
+        Args:
+            ids: channel ids (N,).
+            channels: indices (N,) of the nominal channels.
+            least: nats that the evidence is raised to, at least.
         """
         if not self._knows_queries:
             return
         if self._identified is None or self._identified[0] is not ids:
-            self._identified = ids, *self._known(ids)
+            self._identified = ids, *self._find_columns(ids)
         _, places, columns = self._identified
         whole = len(places) == len(ids)
-        self._engine.identify(columns, channels if whole else channels[places], least)
+        self._engine.raise_evidence(columns, channels if whole else channels[places], least)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:
-        """Advance these channels' neurons alone on readings (N,) and the action (A,) before them.
+        """Advance the neurons of these channels by one tick without computing an action.
 
-        No action comes of it. Unknown ids are left out.
+        Unknown ids are ignored.
+
+        Args:
+            ids: channel ids (N,).
+            values: their readings (N,).
+            previous: the action (A,) before these readings.
         """
-        places, columns = self._known(ids)
+        places, columns = self._find_columns(ids)
         self._engine.advance(values[places].astype(np.float32), columns, previous)
 
-    def _known(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Of the ids that are known: their places among `ids`, and their columns."""
+    def _find_columns(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places in `ids` of the known ids, and their columns."""
         places = [place for place, name in enumerate(ids) if name in self._column]
         columns = [self._column[ids[place]] for place in places]
         return np.array(places, np.int64), np.array(columns, np.int64)
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
-        """Let neurons continue under other ids, old to new; together these are the same ids."""
+        """Move each neuron's state from an old id to a new one.
+
+        The renamed ids must together be the same ids as before.
+        """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
-        self._arrange(self._ids)
+        self._map_ids(self._ids)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            readings: the reading of each channel by id; one that is not finite counts as missing.
+        """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self._tick(values, tuple(readings))
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,), in any order.
+        """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
 
-        A tuple that stays the same object from tick to tick is the fastest. ValueError where
-        lengths differ or an id comes twice, TypeError where the values are no real numbers.
+        It is fastest if `ids` stays the same tuple object from tick to tick.
+
+        Args:
+            values: readings (N,), float32 or float64; one that is not finite counts as missing.
+            ids: their channel ids (N,), in any order.
+
+        Raises:
+            ValueError: the lengths differ, or an id occurs twice.
+            TypeError: the values are not real numbers.
         """
-        values = real_numbers(values, len(ids))
+        values = check_readings(values, len(ids))
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
 
     def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
-            values, ids, largest = _finite(values, ids)
+            values, ids, largest = _drop_missing(values, ids)
         if ids is not self._ids and ids != self._ids:
-            self._arrange(ids)
+            self._map_ids(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
-            shift = round_terms(len(ids), largest)
+            shift = shifter_for_sum(len(ids), largest)
         if self._missing is not None:
-            self._wait_for_missing()
+            self._age_missing()
         self._values[:] = values if self._place is None else values[self._place]
         self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
 
-    def _arrange(self, ids: tuple[str, ...]) -> None:
-        """Map `ids` to columns: which values go where, and which columns are missing."""
-        ids, column = distinct(ids), self._column
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
+        """Map `ids` to columns: where each value goes, and which columns are missing."""
+        ids, column = check_unique(ids), self._column
         fresh = [name for name in ids if name not in column]
         if fresh:
             first = len(column)
@@ -270,10 +315,10 @@ class AttentionNeuron(PreviousAction, Policy):
         self._columns = None if complete else columns
         self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
         self._idle[columns] = 0
-        self._ordinary_shift = round_terms(max(len(ids), 1), ORDINARY)
+        self._ordinary_shift = shifter_for_sum(max(len(ids), 1), ORDINARY)
 
-    def _wait_for_missing(self) -> None:
-        """Count the missing channels' ticks and drop the state of those that stay away."""
+    def _age_missing(self) -> None:
+        """Count the ticks of missing channels; drop those missing over `keep_ticks` ticks."""
         self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
         if late.any():
@@ -282,39 +327,44 @@ class AttentionNeuron(PreviousAction, Policy):
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
-            self._arrange(self._ids)
+            self._map_ids(self._ids)
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The ids of the last step's channels, in the order of the attention's columns."""
+        """The channel ids of the last step, in the order of the attention's columns."""
         if self._place is None:
             return self._ids
         return tuple(self._ids[i] for i in self._place)
 
     @property
     def attention(self) -> np.ndarray:
-        """The last step's attention (M, N), columns in `channel_order`."""
+        """The attention (M, N) of the last step, columns in `channel_order`."""
         return self._engine.attention
 
     @property
     def message(self) -> np.ndarray:
-        """The last step's attention message, the head's input."""
+        """The attention message of the last step, which is the head's input."""
         return self._engine.message
 
     @property
     def keys(self) -> np.ndarray:
-        """Each channel's key (N, k) after the last step, rows in `channel_order`: of its neuron's
-        output before an encoder, and this output itself with pma."""
+        """Each channel's key (N, k) after the last step, rows in `channel_order`.
+
+        It is computed from the neuron's output before an encoder; with PMA it is this output
+        itself.
+        """
         columns = np.arange(len(self._column)) if self._columns is None else self._columns
         terms = self._engine.outputs(columns)[:, None, :] * self._key  # no matrix product: its
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
 
-def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
+def _drop_missing(
+    values: np.ndarray, ids: tuple[str, ...]
+) -> tuple[np.ndarray, tuple[str, ...], float]:
     """Return the readings that count as present, their ids, and the largest magnitude."""
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():
-        values, ids = values[present], distinct(ids)
+        values, ids = values[present], check_unique(ids)
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)
     return values, ids, max(ORDINARY, float(np.abs(values).max(initial=0.0)))

@@ -1,9 +1,9 @@
 """Sums that do not depend on their order, so that permuting the channels cannot change a bit.
 
 A float64 holds 53 bits. Numbers that are all multiples of one power of two (a grid), and whose sum
-has no more bits than that above it, add up without rounding, in whatever order, blocking or fused
+needs no more than 53 bits above it, add up without rounding, whatever order, blocking or fused
 operation a library chooses (the pre-rounding of Demmel & Nguyen 2013, "Fast Reproducible
-Floating-Point Summation"). What is rounded to the grid beforehand is each number on its own.
+Floating-Point Summation"). Each number is first rounded to the grid on its own.
 """
 
 from __future__ import annotations
@@ -17,29 +17,37 @@ OUTPUT_BITS = 24
 """Neuron outputs, all within [-1, 1], are rounded to multiples of 2**-OUTPUT_BITS."""
 
 ORDINARY = 1024.0
-"""Readings up to here share one grid, so that an ordinary tick need not look for the largest."""
+"""Readings up to this magnitude share one grid, so that an ordinary tick need not look for the
+largest."""
 
 MAX_READING = 1e18
-"""A reading beyond this counts as not finite, so that float32 arithmetic cannot overflow."""
+"""A reading beyond this magnitude counts as not finite, so that float32 arithmetic cannot
+overflow."""
 
 
 Grid = TypeVar("Grid", np.float64, np.ndarray)
 
 
 def shifter(grid: Grid) -> Grid:
-    """Return the number that, added and taken away, rounds a much smaller one to the `grid`."""
+    """Return the number that, added and subtracted, rounds smaller ones to the `grid`.
+
+    Args:
+        grid: a power of two, or an array of them.
+    """
     return 1.5 * 2.0**52 * grid
 
 
 ROUND_OUTPUT = shifter(np.float64(2.0**-OUTPUT_BITS))
 ROUND_MASS = shifter(np.float64(2.0**-30))
-"""For attention weights, all within [0, 1], of up to 2**22 channels."""
+"""The shifter for attention weights, all within [0, 1], of up to 2**22 channels."""
 
 
-def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`weights` (R, d) on grids so fine that their product with neuron outputs (d, N) is exact.
+def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round `weights` (R, d) so that their product with neuron outputs (d, N) is exact.
 
-    Each row has its own grid, as fine as 53 bits allow. Also returns the shifters (R, 1) to them.
+    Returns:
+        The rounded weights (R, d), each row on its own grid, as fine as 53 bits allow; and the
+        shifters (R, 1) of these grids.
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]
@@ -47,7 +55,7 @@ def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
-def round_terms(channels: int, largest: float) -> np.float64:
-    """Return the shifter for `channels` terms of at most `largest`, whose sum is then exact."""
+def shifter_for_sum(channels: int, largest: float) -> np.float64:
+    """Return the shifter that makes the sum of `channels` terms of at most `largest` exact."""
     bits_above = math.frexp(largest * channels)[1] + 1
     return shifter(np.float64(2.0 ** (bits_above - 52)))

@@ -1,4 +1,4 @@
-"""A plain network on the nominal channels in their order: the baseline that rewiring breaks."""
+"""An MLP policy on the nominal channels in their order: the baseline that rewiring breaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread
 
@@ -17,26 +17,31 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
 def head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
-    """Return the layers of the head in a model's arrays."""
+    """Return the first `layers` layers of the head in a model's arrays."""
     return tuple(
         (arrays[f"head.{layer}.weight"], arrays[f"head.{layer}.bias"]) for layer in range(layers)
     )
 
 
 class Head:
-    """The small network from the message to the action: linear layers with `activation` between
-    them and `output` at the end; `layers` are float64."""
+    """The network from the message to the action: linear layers with an activation between them.
+
+    Args:
+        layers: weights and biases, float64.
+        activation: ``tanh`` or ``relu``, between the layers.
+        output: ``tanh`` or ``clip``, after the last layer.
+    """
 
     def __init__(self, layers: Layers, activation: str, output: str) -> None:
         self._activation = activation
         self._output = output
-        # Each layer's room ends in a one, whose weight in the next layer is the bias.
+        # Each layer's buffer ends in a one, whose weight in the next layer is the bias.
         self._weights = [np.column_stack([weight, bias]) for weight, bias in layers]
         self._rooms = [np.ones(len(bias) + 1) for _, bias in layers]
         self._entering = np.ones(self._weights[0].shape[1])
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32 in [-1, 1] for `x` (in,) float64."""
+        """Return the action (A,) float32 in [-1, 1] for the input `x` (in,) float64."""
         entering = self._entering
         entering[:-1] = x
         last = len(self._weights) - 1
@@ -54,10 +59,13 @@ class Head:
 
 
 class MlpPolicy(PreviousAction, Policy):
-    """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
+    """A policy with the calls of `AttentionNeuron`, for a network that needs its inputs in order.
 
-    Readings by id are put into the nominal order; without nominal ids the order in which they are
-    given is taken. One that is missing reads as it did last, and as zero until it has come.
+    Readings by id are put into the nominal order. A model without nominal ids takes them in the
+    order of the call. A missing channel keeps its last reading, and reads 0 before its first one.
+
+    Args:
+        model: a model of kind ``mlp``.
     """
 
     engine = "numpy"
@@ -66,7 +74,7 @@ class MlpPolicy(PreviousAction, Policy):
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, MlpSizes)
         self.model = model
-        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self.nominal_ids: tuple[str, ...] = model.task.channels
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
         layers = head_layers(arrays, len(model.sizes.head) + 1)
         self._head = Head(layers, model.sizes.activation, model.sizes.output)
@@ -79,17 +87,31 @@ class MlpPolicy(PreviousAction, Policy):
         self._newest = np.zeros(self._sizes.channels)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            readings: the reading of each channel by id; one that is not finite counts as missing.
+        """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
 
     @one_blas_thread
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
-        values = real_numbers(values, len(ids)).astype(np.float64)
+        """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            values: readings (N,); one that is not finite counts as missing.
+            ids: their channel ids (N,).
+
+        Raises:
+            ValueError: the lengths differ, an id occurs twice, or a model without nominal ids gets
+                another number of readings than it has inputs.
+            TypeError: the values are not real numbers.
+        """
+        values = check_readings(values, len(ids)).astype(np.float64)
         ids = tuple(ids)
         if ids != self.nominal_ids:
-            given = dict(zip(distinct(ids), values, strict=True))
+            given = dict(zip(check_unique(ids), values, strict=True))
             values = np.array([given.get(name, np.nan) for name in self.nominal_ids or ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")

@@ -1,9 +1,9 @@
-"""The AttentionNeuron's arithmetic compiled with numba, float32 neurons, channels along axis 0.
+"""The AttentionNeuron's arithmetic compiled with numba: float32 neurons, channels along axis 0.
 
-A channel is worked through on its own by the same instructions wherever it stands (the compiler
+Each channel is computed on its own by the same instructions wherever it stands (the compiler
 vectorises over gates and queries, never over channels), and the sums over channels are exact (see
-`exact_sums`); without fast-math flags nothing is fused or reordered. So here too a channel's place
-cannot change a bit.
+`exact_sums`). Without fast-math flags nothing is fused or reordered. So a channel's place cannot
+change a bit.
 """
 
 # mypy: allow-untyped-defs
@@ -12,27 +12,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT, Engine
+from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import Form, aligned, pack, pack_memory
+from an_control.policy.packed_weights import KernelOptions, copy_aligned, pack_memory, pack_weights
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 USUAL = F32(0.1)
-"""The share of a tick's change in what is usual; see `reference`."""
+"""Weight of the newest tick in a reading's usual change; see `reference`."""
 MAX_ERROR = F32(1e30)
-"""Of the scaled square of an error: one that overflows would leave NaN in the evidence for good."""
+"""Bound of the scaled square of an error; an overflow would leave NaN in the evidence for good."""
 VECTOR = 8
-"""Queries are padded to a multiple of this, for the compiler to vectorise over them."""
+"""Queries are padded to a multiple of this number, so that the compiler can vectorise over them."""
 NO_SCORE = F32(-1e30)
-"""A softmax makes it zero."""
+"""The score of a padded query, which softmax turns into zero."""
 
 
 @njit(inline="always", error_model="numpy")
 def tanh(x):
-    """Rational approximation of tanh, odd 13 over even 6, to 3e-7 (as in Eigen's fast tanh)."""
+    """Return the hyperbolic tangent to 3e-7: odd 13 over even 6, as Eigen's fast tanh."""
     limit = F32(7.90531110763549805)
     x = limit if x > limit else x
     x = -limit if x < -limit else x
@@ -51,7 +51,10 @@ def tanh(x):
 
 @njit(inline="always", error_model="numpy")
 def exp(x):
-    """exp for x <= 0, to 2e-7: (1 + polynomial on [0, ln 2]) times a power of two."""
+    """Return the exponential of x <= 0 to 2e-7.
+
+    That is (1 + polynomial on [0, ln 2]) times a power of two.
+    """
     low = F32(-87.0)
     x = low if x < low else x
     n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
@@ -68,16 +71,21 @@ def exp(x):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_lstm(values, columns, drive, hidden, state):
-    """Advance LSTM neurons. Columns of `state` (., 2d + 1): outputs h, cells c, last reading.
+    """Advance LSTM neurons by one tick, in place.
 
-    Rows of `drive`: what all channels share, the weights of each input.
+    Args:
+        values: readings (N,).
+        columns: the neurons' rows (N,) in `state`.
+        drive: rows (1 + F, 4d): the sum that all channels share, then the weights of each input.
+        hidden: weights (d, 4d) of the neurons' own outputs.
+        state: rows (., 2d + 1): outputs h, cells c, last reading.
     """
     gates = drive.shape[1]
     d = gates // 4
     # Arrays made here cannot overlap, which the compiler must know to vectorise.
     z, c = (np.empty(gates, F32), np.empty(gates, F32)), np.empty(d, F32)
-    # Two channels at a time, so that each weight is loaded once for both; where the last one is
-    # alone, it is its own companion, of whom nothing is kept.
+    # Two channels at a time, so that each weight is loaded once for both. If the last channel is
+    # alone it is computed twice, and the second result is dropped.
     for first in range(0, values.shape[0], 2):
         count = min(2, values.shape[0] - first)
         for i in range(2):
@@ -109,7 +117,14 @@ def advance_lstm(values, columns, drive, hidden, state):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_stack(values, columns, drive, state):
-    """Advance neurons on stacked readings. Columns of `state` (., d + k): outputs h, readings."""
+    """Advance neurons on stacked readings by one tick, in place.
+
+    Args:
+        values: readings (N,).
+        columns: the neurons' rows (N,) in `state`.
+        drive: rows (1 + k, d): the sum that all channels share, then the weights of each input.
+        state: rows (., d + k): outputs h, the newest readings.
+    """
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
     for n in range(values.shape[0]):
@@ -132,9 +147,9 @@ def advance_stack(values, columns, drive, state):
 
 @njit(inline="always", error_model="numpy")
 def reset_on_jump(values, columns, state, known):
-    """Reset every neuron where most readings jump; see `reference`.
+    """Reset all neurons if most readings jump; see `reference`.
 
-    `known` says where a neuron's readings begin in its state, and how many there are.
+    `known` is the index of the readings in a neuron's state, and their number.
     """
     last, usual = known[0], state.shape[1] - 1
     excess = 0.0
@@ -152,7 +167,7 @@ def reset_on_jump(values, columns, state, known):
 
 @njit(inline="always", error_model="numpy")
 def add_product(out, rows, x):
-    """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
+    """Compute ``out += x @ rows``; eight rows at a time keep `out` in registers."""
     count, width = rows.shape
     whole = count - count % 8
     for k in range(0, whole, 8):
@@ -174,9 +189,9 @@ def add_product(out, rows, x):
 
 @njit(inline="always", error_model="numpy")
 def add_sparse_product(out, rows, x):
-    """``out += x @ rows``, to the bits of `add_product`, without the rows for which x is 0.
+    """Compute ``out += x @ rows`` to the bits of `add_product`, skipping the rows for which x is 0.
 
-    Most units of a relu layer are 0 at a time, and adding their nothing changes no bit.
+    At any time most units of a relu layer are 0, and adding zeros changes no bit.
     """
     width, count = rows.shape[1], 0
     active = np.empty(len(x), np.int64)
@@ -205,7 +220,7 @@ def add_sparse_product(out, rows, x):
 
 @njit(inline="always", error_model="numpy")
 def add_two_products(out, other, rows, x, y):
-    """``out += x @ rows`` and ``other += y @ rows``, each in `add_product`'s order."""
+    """Compute ``out += x @ rows`` and ``other += y @ rows``, each in the order of `add_product`."""
     count, width = rows.shape
     whole = count - count % 4
     for k in range(0, whole, 4):
@@ -222,8 +237,8 @@ def add_two_products(out, other, rows, x, y):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def expect(memory, previous, memory_rows, expecting_rows):
-    """Advance the head's memory (see `reference`) and return what it expects."""
+def expect_readings(memory, previous, memory_rows, expecting_rows):
+    """Advance the head's memory (see `reference`) and return the readings that it expects."""
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
     entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
@@ -245,7 +260,7 @@ def expect(memory, previous, memory_rows, expecting_rows):
 
 @njit(inline="always", error_model="numpy")
 def update_memory(memory, units, sums, mass, expected, outlier_weight):
-    """Correct what was expected by the sums over channels, and remember what is seen."""
+    """Correct the expected readings by the sums over channels, and remember the result."""
     routed = (len(memory) - units) // 2
     for q in range(routed):
         share = min(mass[q], 1.0)
@@ -255,8 +270,11 @@ def update_memory(memory, units, sums, mass, expected, outlier_weight):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def act(message, head, widths, relu, clip):
-    """Return the action. `head` holds for each layer the bias (out,), then weights (in, out)."""
+def compute_action(message, head, widths, relu, clip):
+    """Return the action (A,) for a message.
+
+    `head` holds for each layer the bias (out,), then the weights (in, out).
+    """
     x, at = message, 0
     for layer in range(len(widths)):
         width = widths[layer]
@@ -283,9 +301,11 @@ def act(message, head, widths, relu, clip):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def softmax(scores):
-    """In place, row by row; a step for all rows at a time, so that none waits for its own last.
+    """Replace scores (rows, queries) by their softmax, row by row, in place.
 
-    Eight queries side by side first: the compiler keeps the order it is given.
+    Each step is done for all rows before the next one, so that no row waits for its own last
+    result. Eight queries are reduced side by side first, as the compiler keeps the order it is
+    given.
     """
     rows, queries = scores.shape
     part, scale = np.empty(VECTOR, F32), np.empty(rows, F32)
@@ -319,7 +339,7 @@ def softmax(scores):
 
 @njit(inline="always", error_model="numpy")
 def update_evidence(prediction, value, expected, evidence, score):
-    """Bring one channel's evidence up to date, and add it to its score."""
+    """Update one channel's evidence, and add it to the channel's score, in place."""
     for q in range(len(expected)):
         error = value - expected[q]
         error = error * error * prediction[0, q]
@@ -330,8 +350,12 @@ def update_evidence(prediction, value, expected, evidence, score):
         score[q] += new
 
 
-class NumbaEngine(Engine):
-    """Holds the neurons' state by column and computes one tick; compiled when made."""
+class NumbaEngine(PolicyEngine):
+    """The compiled engine; compiles its code when it is made.
+
+    Args:
+        model: a model whose sizes compile (see `AttentionSizes.compiles`).
+    """
 
     name = "numba"
 
@@ -340,20 +364,20 @@ class NumbaEngine(Engine):
         sizes = model.sizes
         self._width = sizes.queries + -sizes.queries % VECTOR
         super().__init__(sizes, self._width, F32)
-        packed = pack(sizes, model.arrays)
+        packed = pack_weights(sizes, model.arrays)
         score_rows = np.pad(packed.score_rows, ((0, 0), (0, self._width - sizes.queries)))
         if sizes.attention == "softmax":
             score_rows[0, sizes.queries :] = NO_SCORE
         memory = np.zeros((0, 0), F32), np.zeros((0, 0), F32)
         if sizes.memory:
             memory = pack_memory(model.arrays, self._width)
-        # What enters the head behind a memory is float32, and float64 would gain nothing there.
+        # The head's input behind a memory is float32; float64 would gain nothing there.
         head_type = F32 if sizes.memory else np.float64
         self._weights = (
-            aligned(packed.gate_rows, F32),
-            aligned(score_rows, F32),
+            copy_aligned(packed.gate_rows, F32),
+            copy_aligned(score_rows, F32),
             *memory,
-            aligned(packed.head, head_type),
+            copy_aligned(packed.head, head_type),
             packed.widths,
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
@@ -363,28 +387,32 @@ class NumbaEngine(Engine):
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Compile before the first tick, for the two ways in which columns are given."""
+        """Compile now, for both ways in which columns are given."""
         self.grow(2)
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
         self.advance(np.zeros(2, F32), np.array([1, 0]), previous)
-        self.identify(np.array([], np.int64), np.array([], np.int64), 0.0)
+        self.raise_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
     def reset(self) -> None:
+        """Drop all columns and reset the memory behind the message."""
         self._memory[:] = 0.0
         self.drop_columns()
 
     def drop_columns(self) -> None:
+        """Drop all columns; the head's memory stays."""
         super().drop_columns()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        _raise_to(self._state, columns, self._evidence.start, queries, F32(least))
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Raise the evidence of columns for queries, see `PolicyEngine.raise_evidence`."""
+        _raise_evidence(self._state, columns, self._evidence.start, queries, F32(least))
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+        """Advance neurons without computing an action, see `PolicyEngine.advance`."""
         gate_rows, *_, form = self._weights
         _advance(values, columns, previous, self._state, gate_rows, form)
 
@@ -395,6 +423,7 @@ class NumbaEngine(Engine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
+        """Compute one tick and return the action, see `PolicyEngine.step`."""
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
         return _tick(
@@ -411,8 +440,8 @@ class NumbaEngine(Engine):
 
 
 @njit(inline="always", error_model="numpy")
-def _drive(form, previous, gate_rows):
-    """Rows (1 + F, U): what all channels share, the weights of each of their inputs."""
+def _input_weights(form, previous, gate_rows):
+    """Return rows (1 + F, U): the sum that all channels share, then the weights of each input."""
     inputs, actions = form.inputs, len(previous)
     drive = gate_rows[: 1 + inputs].copy()
     add_product(drive[0], gate_rows[1 + inputs : 1 + inputs + actions], previous)
@@ -425,7 +454,7 @@ def _drive(form, previous, gate_rows):
 
 @njit(inline="always", error_model="numpy")
 def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
-    """Compute the attention (N, M) of every channel, squared where the head has a memory."""
+    """Compute the attention (N, M) of all channels, in place; squared if the head has a memory."""
     score_bias, score_w = score_rows[0], score_rows[1:]
     queries = len(score_bias)
     scores = np.empty(queries, F32), np.empty(queries, F32)
@@ -457,7 +486,7 @@ def _attend(form, values, columns, state, score_rows, expecting_rows, expected, 
 
 @njit(inline="always", error_model="numpy")
 def _sum_message(values, attention, shift):
-    """For each query the sums over channels of attention times reading, and of attention."""
+    """Return for each query the sum over channels of attention times reading, and of attention."""
     queries = attention.shape[1]
     sums, mass = np.zeros(queries), np.zeros(queries)
     for n in range(values.shape[0]):
@@ -489,7 +518,7 @@ def _close_message(form, channels, sums, mass, message):
 
 @njit(inline="always", error_model="numpy")
 def _advance_neurons(form, values, columns, previous, gate_rows, state):
-    drive = _drive(form, previous, gate_rows)
+    drive = _input_weights(form, previous, gate_rows)
     if form.recurrent:
         first = 1 + form.inputs + len(previous)
         advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
@@ -498,8 +527,8 @@ def _advance_neurons(form, values, columns, previous, gate_rows, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _raise_to(state, columns, first, queries, least):
-    """Let state[column, first + query] be `least` or more, for pairs of columns and queries."""
+def _raise_evidence(state, columns, first, queries, least):
+    """Raise state[column, first + query] to `least` or more, for pairs of columns and queries."""
     for i in range(len(columns)):
         place = first + queries[i]
         state[columns[i], place] = max(state[columns[i], place], least)
@@ -507,8 +536,8 @@ def _raise_to(state, columns, first, queries, least):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance(values, columns, previous, state, gate_rows, plain_form):
-    """Advance some neurons alone; as `_tick`."""
-    _advance_neurons(Form(*plain_form), values, columns, previous, gate_rows, state)
+    """Advance neurons without computing an action; arguments as in `_tick`."""
+    _advance_neurons(KernelOptions(*plain_form), values, columns, previous, gate_rows, state)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -529,20 +558,20 @@ def _tick(
     widths,
     plain_form,
 ):
-    """Compute one tick; the weights are those of `packed_weights`.
+    """Compute one tick and return the action (A,); the weights are those of `packed_weights`.
 
-    Columns of `state`: those of the neurons; with prediction attention, the evidence for each
-    query; with reset on jump, twice a reading's usual change. `memory`: shares (n,)
-    and readings (n,) that were seen last, units (H,).
+    Rows of `state`: the neuron's own state; with prediction attention, the evidence for each query;
+    with reset on jump, twice a reading's usual change. `memory`: shares (n,) and readings (n,) that
+    were seen last, units (H,).
     """
-    form = Form(*plain_form)
+    form = KernelOptions(*plain_form)
     inputs, d = form.inputs, score_rows.shape[0] - 1
     if form.reset_on_jump:
         reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
     _advance_neurons(form, values, columns, previous, gate_rows, state)
     expected = score_rows[0]  # without a memory nothing is expected, and this is not read
     if form.memory:
-        expected = expect(memory, previous, memory_rows, expecting_rows)
+        expected = expect_readings(memory, previous, memory_rows, expecting_rows)
     _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention)
     sums, mass = _sum_message(values, attention, shift)
     _close_message(form, len(values), sums, mass, message)
@@ -550,5 +579,5 @@ def _tick(
         weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
         update_memory(memory, form.memory, sums, mass, expected, weight)
         known = memory[len(message) // 2 :].astype(head.dtype)
-        return act(known, head, widths, form.relu, form.clip)
-    return act(message.astype(head.dtype), head, widths, form.relu, form.clip)
+        return compute_action(known, head, widths, form.relu, form.clip)
+    return compute_action(message.astype(head.dtype), head, widths, form.relu, form.clip)

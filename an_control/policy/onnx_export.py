@@ -35,10 +35,10 @@ def export_onnx(model: Model) -> bytes:
         import onnx
     except ImportError:
         raise ValueError(INSTALL) from None
-    channels, sizes = model.task.get("channels", []), model.sizes
+    channels, sizes = model.task.channels, model.sizes
     if not channels:
         raise ValueError("names no channels, so their order is not known (task.channels)")
-    for name in (*channels, *model.task.get("actuators", ())):
+    for name in (*channels, *model.task.actuators):
         if "," in name:
             raise ValueError(f"{name!r}: metadata are separated by commas, so no name may have one")
     graph = Graph(onnx)
@@ -55,9 +55,9 @@ def export_onnx(model: Model) -> bytes:
     numbered = [f"action.{number}" for number in range(sizes.actions)]
     metadata = {
         "observation_names": ",".join(observations),
-        "joint_names": ",".join(model.task.get("actuators") or numbered),
-        "task": str(model.task.get("name", "")),
-        "step_s": str(model.task.get("step_s", "")),
+        "joint_names": ",".join(model.task.actuators or numbered),
+        "task": model.task.name,
+        "step_s": str(model.task.step_s or ""),
     }
     return graph.content({key: text for key, text in metadata.items() if text})
 

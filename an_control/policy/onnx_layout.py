@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from an_control.policy.sizes import MAX_SIZE
-from an_control.wiring.checked_yaml import Entry, Missing, Shown, WiringError, read_yaml
+from an_control.wiring.checked_yaml import Description, Entry, MissingItem, WiringError, read_yaml
 
 FORMAT = 1
 AXES = ("x", "y", "z")
@@ -168,7 +168,7 @@ def read_layout(given: Given, yaml_file: str | None) -> Layout:
     )
     _check_ids(layout, where)
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
-        raise WiringError(str(yaml_file), "", Missing("'step_s'"), "step_s, for term: phase")
+        raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
     if layout.width != given.inputs:
         parts = " + ".join(f"{one.width} {_title(one)}" for one in terms)
         ticks = f", times {history.length} ticks of history" if history.length > 1 else ""
@@ -340,7 +340,7 @@ def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
     fields = entry.fields((), ("channels", "term", *options))
     if ("channels" in fields) == ("term" in fields):
         raise WiringError(
-            entry.file, entry.key, Shown(str(sorted(fields))), "either channels or term"
+            entry.file, entry.key, Description(str(sorted(fields))), "either channels or term"
         )
     kind, ids, bases = "channels", (), ()  # type: str, tuple[str, ...], tuple[float, ...]
     if "channels" in fields:
@@ -359,7 +359,10 @@ def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
             kind = "channels"
     if (kind == PHASE) != ("period_s" in fields):
         raise WiringError(
-            entry.file, entry.key, Missing("'period_s'"), "period_s with term: phase, nowhere else"
+            entry.file,
+            entry.key,
+            MissingItem("'period_s'"),
+            "period_s with term: phase, nowhere else",
         )
     period = 1.0
     if kind == PHASE:
@@ -429,7 +432,7 @@ def _names(entry: Entry) -> tuple[str, ...]:
         raise entry.error(_NAMES)
     if len(set(names)) != len(names):
         twice = next(one for one in names if names.count(one) > 1)
-        raise WiringError(entry.file, entry.key, Shown(f"{twice!r} twice"), _NAMES)
+        raise WiringError(entry.file, entry.key, Description(f"{twice!r} twice"), _NAMES)
     return tuple(names)
 
 

@@ -17,7 +17,7 @@ from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
 from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
-from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
 
 F32 = np.float32
 
@@ -206,9 +206,9 @@ class OnnxPolicy(PreviousAction, Policy):
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
-        values = real_numbers(values, len(ids)).astype(np.float64)
+        values = check_readings(values, len(ids)).astype(np.float64)
         if ids is not self.nominal_ids and tuple(ids) != self.nominal_ids:
-            given = dict(zip(distinct(ids), values.tolist(), strict=True))
+            given = dict(zip(check_unique(ids), values.tolist(), strict=True))
             values = np.array([given.get(name, math.nan) for name in self.nominal_ids])
         if not np.vdot(values, values) < MAX_READING:
             values = np.where(np.abs(values) <= MAX_READING, values, self._newest)

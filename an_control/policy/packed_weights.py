@@ -1,9 +1,9 @@
-"""An AttentionNeuron's arrays as compiled code takes them.
+"""The arrays of an AttentionNeuron laid out for compiled code.
 
-Two foldings, both exact in mathematics: a logistic function is written as ``(tanh(x / 2) + 1) / 2``
-with the half in the weights, and an LSTM's three logistic gates come first, so that one tanh serves
-all four gates; and queries times keys become one matrix on the neuron's output. The sums are made
-in float64 and rounded once.
+Two rewritings, both exact in mathematics, save work. A logistic function becomes ``(tanh(x / 2) +
+1) / 2`` with the half in the weights, and an LSTM's three logistic gates come first, so that one
+tanh serves all four gates. Queries times keys become one matrix on the neuron's output. Both are
+computed in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from an_control.policy.sizes import AttentionSizes
 
 F32 = np.float32
 LINE = 64
-"""Bytes that a processor loads at once."""
+"""Size of a processor's cache line in bytes."""
 MAX_LOG = 20.0
-"""Bound of a factor's logarithm; keeps its products with readings finite."""
+"""Upper bound of a factor's logarithm; keeps products with readings finite."""
 
 
-def aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return a C-ordered copy that begins where a processor's line does, so that no load crosses
-    one."""
+def copy_aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return a C-ordered copy that starts at a processor's cache line.
+
+    So no vector load crosses two lines.
+    """
     room = np.empty(array.size * np.dtype(dtype).itemsize + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
     copy = room[begin : begin + array.size * np.dtype(dtype).itemsize].view(dtype)
@@ -33,13 +35,14 @@ def aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
     return copy
 
 
-class Form(NamedTuple):
-    """What compiled code has to know of a policy beside its weights."""
+class KernelOptions(NamedTuple):
+    """The options of a policy that compiled code branches on."""
 
     inputs: int = 1
-    """A channel's inputs."""
+    """The number of inputs that a neuron takes from its channel."""
     recurrent: int = 0
-    """How many rows take the neuron's own outputs: d of an LSTM, 0 of stacked readings."""
+    """The number of weight rows for the neuron's own outputs: d for an LSTM, 0 for stacked
+    readings."""
     products: bool = False
     softmax: bool = False
     relu: bool = False
@@ -51,24 +54,23 @@ class Form(NamedTuple):
     reset_on_jump: bool = False
 
 
-class Packed(NamedTuple):
-    """A policy's weights; U is 4d for LSTM neurons (gates input, forget, output, candidate), d for
-    stacked readings.
+class PackedWeights(NamedTuple):
+    """The weights of a policy; U is 4d for LSTM neurons (input, forget, output, candidate), else d.
 
-    Every array but `widths` may have a first axis more, for several policies of the same sizes.
+    All arrays but `widths` may have one more first axis, for several policies of the same sizes.
     """
 
     gate_rows: np.ndarray
-    """Rows (., U) float32: bias, inputs, actions, outputs h, products."""
+    """Rows (R, U) float32: bias, inputs, actions, outputs h, products."""
     score_rows: np.ndarray
-    """Rows (., M) float32: bias, outputs h."""
+    """Rows (1 + d, M) float32: bias, outputs h."""
     head: np.ndarray
-    """For each layer the bias (out,), then weights (in, out), float64."""
+    """For each layer the bias (out,), then the weights (in, out), flat, float64."""
     widths: np.ndarray
-    form: Form
+    form: KernelOptions
 
-    def some(self, policies: slice) -> Packed:
-        """Return these of several policies."""
+    def select(self, policies: slice) -> PackedWeights:
+        """Return the weights of some of several policies."""
         return self._replace(
             gate_rows=self.gate_rows[policies],
             score_rows=self.score_rows[policies],
@@ -76,13 +78,13 @@ class Packed(NamedTuple):
         )
 
 
-def pack(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Packed:
-    """Lay out a model's arrays, or those of several models with a first axis more."""
-    array = _wide(arrays)
-    units = _as_they_are if sizes.stack else _gates
+def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> PackedWeights:
+    """Lay out the arrays of a model, or of several models stacked along one more first axis."""
+    array = _as_float64(arrays)
+    units = _unchanged if sizes.stack else _reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
-        np.ascontiguousarray(_turned(units(array[name], 2)))
+        np.ascontiguousarray(_transpose(units(array[name], 2)))
         for name in ("neuron.input", "neuron.action", "neuron.hidden")
         if name in array
     ]
@@ -91,7 +93,7 @@ def pack(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Packed:
         gate_rows.append(products.reshape(*bias.shape[:-2], -1, bias.shape[-1]))
     queries, key = array["attention.queries"], array["attention.key"]
     scores_bias = (queries @ array["attention.key_bias"][..., None])[..., 0]
-    form = Form(
+    form = KernelOptions(
         inputs=sizes.features,
         recurrent=0 if sizes.stack else sizes.neuron,
         products=sizes.products,
@@ -103,33 +105,40 @@ def pack(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Packed:
         prediction_attention=sizes.prediction_attention,
         reset_on_jump=sizes.reset_on_jump,
     )
-    return Packed(
+    return PackedWeights(
         np.ascontiguousarray(np.concatenate(gate_rows, -2), F32),
-        np.ascontiguousarray(_rows(scores_bias, queries @ key), F32),
+        np.ascontiguousarray(_stack_bias_weight(scores_bias, queries @ key), F32),
         *pack_head(array, len(sizes.head) + 1),
         form,
     )
 
 
 def pack_head(array: Mapping[str, np.ndarray], layers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the layers of the head in one array, and their widths."""
+    """Return all layers of the head in one flat array, and their widths (layers,)."""
     rows = [
-        _rows(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"]) for layer in range(layers)
+        _stack_bias_weight(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"])
+        for layer in range(layers)
     ]
     flat = [one.reshape(*one.shape[:-2], -1) for one in rows]
     return np.concatenate(flat, -1), np.array([one.shape[-1] for one in rows])
 
 
 def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lay out the arrays of the head's memory in rows of float32.
+    """Lay out the arrays of the head's memory for compiled code.
 
-    Rows of its gates (., 3H): bias, shares and readings seen last (2n), units (H), previous action,
-    the new values' bias inside the reset. Rows of queries (., `width`), which is at least n: bias
-    of what is expected, the same inputs, outlier weight, prediction attention.
+    Args:
+        arrays: a model's arrays.
+        width: the number of columns of the second result, at least n.
+
+    Returns:
+        The gates' rows (R, 3H) float32: bias, shares and readings seen last (2n), units (H),
+        previous action, the bias of the new values inside the reset gate. And the queries' rows (Q,
+        width) float32: bias of the expected reading, the same inputs, outlier weight, prediction
+        attention.
     """
-    array = _wide(arrays)
+    array = _as_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
-    half = halves(units)
+    half = gate_factors(units)
     seen, previous = np.split((array["memory.input"] * half[:, None]).T, [2 * n])
     hidden = (array["memory.hidden"] * half[:, None]).T
     bias = (array["memory.bias"] * half)[None]
@@ -146,32 +155,32 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
         prediction[3] = 0.5 * np.tanh(0.5 * prediction[3]) + 0.5
         expected.append(prediction)
     spread = np.pad(np.concatenate(expected), ((0, 0), (0, width - n)))
-    return aligned(np.concatenate(rows), F32), aligned(spread, F32)
+    return copy_aligned(np.concatenate(rows), F32), copy_aligned(spread, F32)
 
 
-def halves(units: int) -> np.ndarray:
-    """Return the factors (3H,) of GRU units' sums with which a gate is (tanh + 1) / 2."""
+def gate_factors(units: int) -> np.ndarray:
+    """Return the factors (3H,) on GRU sums that make a logistic gate (tanh + 1) / 2."""
     return np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
 
 
-def _wide(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _as_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
-def _gates(rows: np.ndarray, axes: int) -> np.ndarray:
-    """Fold and reorder an LSTM's rows (4d), the first of the last `axes` axes."""
+def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
+    """Halve and reorder an LSTM's rows (4d), along the first of the last `axes` axes."""
     first, new, output = np.split(rows, [rows.shape[-axes] // 2, 3 * rows.shape[-axes] // 4], -axes)
     return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
 
 
-def _as_they_are(rows: np.ndarray, axes: int) -> np.ndarray:
+def _unchanged(rows: np.ndarray, axes: int) -> np.ndarray:
     return rows
 
 
-def _rows(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the bias (..., out) before the weights (..., out, in): (..., 1 + in, out)."""
-    return np.concatenate([bias[..., None, :], _turned(weight)], -2)
+def _stack_bias_weight(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return an array (..., 1 + in, out): the bias (..., out), then the weights, transposed."""
+    return np.concatenate([bias[..., None, :], _transpose(weight)], -2)
 
 
-def _turned(weight: np.ndarray) -> np.ndarray:
+def _transpose(weight: np.ndarray) -> np.ndarray:
     return weight.swapaxes(-2, -1)

@@ -1,9 +1,9 @@
-"""Define what every policy is to those who run it: readings by channel id in, an action out.
+"""The interface of all policies: readings by channel id in, an action out.
 
-The classes that implement `Policy` inherit from it, and with that the defaults for what only some
-of them have. Ask the policy, never its type: ``policy.channel_state`` is None where it keeps
-nothing by channel. What several policies share stands here as well: the checks of readings and
-ids, the previous action, and the policy around another one, which passes on what it does not do.
+Classes that implement `Policy` inherit from it, and get defaults for what only some policies have.
+Callers ask the policy, never its type: ``policy.channel_state`` is None for a policy that keeps no
+state by channel. Code that several policies share is here too: the checks of readings and ids, the
+previous action, and the base class of a policy around another one.
 """
 
 from __future__ import annotations
@@ -20,133 +20,172 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """A policy with N channels, A actions and, where it has attention, M queries."""
+    """A policy with N channels, A actions and, if it has attention, M queries."""
 
     model: Model
+    """The model that the policy was made from."""
     nominal_ids: tuple[str, ...]
-    """The task's channels in the environment's order; empty where the model does not say."""
+    """The ids of the task's channels in the environment's order; empty if the model does not
+    say."""
     engine: str
-    """What computes: ``numpy`` or ``numba``."""
+    """The engine that computes the policy: ``numpy`` or ``numba``."""
     previous_action: np.ndarray
-    """The previous action (A,) in [-1, 1]; set it where something else was sent."""
+    """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
     reading_shape: tuple[int, ...] = ()
-    """The shape of one channel's reading: () is a number, (stack, patch, patch) uint8 a patch."""
+    """The shape of one channel's reading: () for a number, (stack, patch, patch) for a uint8
+    patch."""
     permutation_invariant: bool = True
-    """Whether it may get its channels in any order, and signals under any ids."""
+    """Whether the channels may come in any order, and signals under any ids."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Start an episode: nothing is kept of the last one."""
+        """Start an episode: forget everything about the last one."""
 
     @abstractmethod
     def step(self, readings: Mapping[str, Any]) -> np.ndarray:
-        """One tick on ``{channel id: reading}``; returns the action (A,) float32 in [-1, 1]."""
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            readings: the reading of each channel by id, a number or a patch of `reading_shape`.
+        """
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N, *reading_shape) of the channels `ids` (N,), in any order.
+        """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
 
-        ValueError where shapes differ or an id comes twice, TypeError for a wrong type of values.
+        Args:
+            values: readings (N, *reading_shape).
+            ids: their channel ids (N,), in any order.
+
+        Raises:
+            ValueError: the shapes differ, or an id occurs twice.
+            TypeError: the values have a wrong type.
         """
 
     def prepare(self) -> None:
-        """Do what the next tick needs and no reading decides; for after the command.
+        """Do work for the next tick that depends on no reading; call it after the command was sent.
 
-        Changes no action.
+        It changes no action.
         """
         return
 
     def ignore_next_tick(self) -> None:
-        """No action in [-1, 1] stands for what was sent: the next tick is no evidence of moves."""
+        """Exclude the next tick from the monitor's evidence.
+
+        Call it if no action in [-1, 1] stands for the command that was sent.
+        """
         return
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The ids of the last step's channels, in the order of the attention's columns."""
+        """The channel ids of the last step, in the order of the attention's columns."""
         return self.nominal_ids
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The last step's attention (M, N), columns in `channel_order`."""
+        """The attention (M, N) of the last step, columns in `channel_order`, or None."""
         return None
 
     @property
     def keys(self) -> np.ndarray | None:
-        """Each channel's key (N, k) after the last step, rows in `channel_order`."""
+        """The keys (N, k) of the channels after the last step, rows in `channel_order`, or None."""
         return None
 
     @property
     def messages(self) -> np.ndarray | None:
-        """What each patch gives to the message (N, m) of the last step, rows in `channel_order`."""
+        """The contributions (N, m) of image patches to the last step's message, or None.
+
+        Rows are in `channel_order`.
+        """
         return None
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """What the policy keeps by channel id; None where it keeps nothing."""
+        """The state that the policy keeps by channel id; None if it keeps none."""
         return None
 
     @property
     def recoveries(self) -> int:
-        """How often the robot stood still and was pushed since the last reset."""
+        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
         return 0
 
     @property
     def monitor_report(self) -> MonitorReport | None:
-        """What the identity monitor found by now; None where none watches."""
+        """The present findings of the identity monitor; None without a monitor."""
         return None
 
 
 class ChannelState(Protocol):
-    """The state that a policy keeps by channel id, for who moves signals between channels.
+    """The state that a policy keeps by channel id, for code that moves signals between channels.
 
-    Ids that the policy does not know are left out everywhere.
+    All methods ignore ids that the policy does not know.
     """
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Start these channels from zero state, or drop all; nothing else is reset."""
+        """Reset these channels to zero state, or drop all channels; nothing else is reset."""
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
-        """Keep each state under another id, old to new; together these are the same ids."""
+        """Move each state from an old id to a new one.
+
+        The renamed ids must together be the same ids as before.
+        """
 
     def save_state(self) -> dict[str, np.ndarray]:
-        """A copy of each channel's state, for `restore_state`."""
+        """Return a copy of each channel's state by id, for `restore_state`."""
 
     def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
-        """Let these channels continue from saved states."""
+        """Set the state of these channels to saved states."""
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
-        """Let it be likely, by at least so many nats, that these ids carry the nominal `channels`
-        (N,). Nothing where the neurons keep no such evidence."""
+        """Tell the policy which nominal channels these ids carry.
+
+        Does nothing if the policy keeps no evidence of that.
+
+        Args:
+            ids: channel ids (N,).
+            channels: indices (N,) of the nominal channels.
+            least: nats that the evidence is raised to, at least.
+        """
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:
-        """A tick of these channels' state alone, on readings (N,) and the action (A,) before it."""
+        """Advance the state of these channels by one tick without computing an action.
+
+        Args:
+            ids: channel ids (N,).
+            values: their readings (N,).
+            previous: the action (A,) before these readings.
+        """
 
 
 class MonitorReport(NamedTuple):
-    """What the identity monitor found by now."""
+    """The present findings of the identity monitor."""
 
     setting: Monitor
     lost: bool
-    """Whether no assignment of slots to channels is known to be right."""
+    """Whether no assignment of input slots to channels is known to be right."""
     moved: dict[str, str]
-    """The channel whose signal each slot is believed to carry, where it is not its own."""
+    """By input slot the channel whose signal it is estimated to carry, if that is not its own."""
     rewires: int
-    """How often signals were found to have moved, or to have been confused."""
+    """The number of detected moves and corrections of the assignment since the last reset."""
     surprise: float
-    """Nats a tick, lately, above what is usual."""
+    """The excess negative log-likelihood of the readings in nats a tick, as a running mean."""
     late_ticks: int
-    """By how many ticks the readings are late, as far as is known; the policy then gets what is
-    predicted for now."""
+    """The estimated delay of the readings in ticks; if it is over 0 the policy gets predicted
+    readings."""
     misfit: str
-    """How the robot differs from the one that the model knows, so that no further signal is moved;
-    empty while it seems to fit."""
+    """How the robot differs from the model's, so that the monitor moves no signal; "" if it
+    fits."""
 
 
-def real_numbers(values: np.ndarray, count: int) -> np.ndarray:
-    """The readings (count,) of so many ids, float32 or float64; ValueError for another shape,
-    TypeError where they are no real numbers."""
+def check_readings(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the readings as an array (count,), float32 or float64.
+
+    Raises:
+        ValueError: the shape is not (count,).
+        TypeError: the values are not real numbers.
+    """
     values = np.asarray(values)
     if values.dtype.char not in "fd":
         values = values.astype(np.float64, casting="same_kind")
@@ -155,8 +194,8 @@ def real_numbers(values: np.ndarray, count: int) -> np.ndarray:
     return values
 
 
-def distinct(ids: Sequence[str]) -> tuple[str, ...]:
-    """These ids; ValueError where one comes twice."""
+def check_unique(ids: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids as a tuple; raise ValueError if one occurs twice."""
     ids = tuple(ids)
     if len(set(ids)) != len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
@@ -165,15 +204,18 @@ def distinct(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 class PreviousAction:
-    """A policy's `previous_action`, checked when somebody sets it."""
+    """A mixin with the property `previous_action`, which is checked when it is set."""
 
     _previous: np.ndarray
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1], a copy; set it where something else was sent.
+        """The previous action (A,) in [-1, 1], a copy.
 
-        ValueError for another shape or a value outside [-1, 1].
+        Set it if another action was sent to the robot.
+
+        Raises:
+            ValueError: an action of another shape, or with a value outside [-1, 1], is set.
         """
         return self._previous.copy()
 
@@ -188,7 +230,11 @@ class PreviousAction:
 
 
 class WrappingPolicy(Policy):
-    """The same calls as `policy`, which acts on numbers."""
+    """A policy for scalar channels around another one, to which it passes on all calls by default.
+
+    Args:
+        policy: the inner policy.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -196,29 +242,32 @@ class WrappingPolicy(Policy):
         self.permutation_invariant = policy.permutation_invariant
 
     def reset(self) -> None:
-        """Start an episode: nothing is kept of the last one."""
+        """Start an episode: forget everything about the last one."""
         self.policy.reset()
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        """Compute one tick from readings by channel id and return the action (A,) float32."""
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        """Compute one tick from `values` (N,) of the channels `ids` (N,).
+
+        Raises what the inner policy raises.
+        """
 
     def prepare(self) -> None:
-        """Work ahead for the next tick, see `Policy`."""
+        """Do work for the next tick that depends on no reading; see `Policy.prepare`."""
         self.policy.prepare()
 
     def ignore_next_tick(self) -> None:
-        """See `Policy`."""
+        """Exclude the next tick as evidence of rewiring; see `Policy.ignore_next_tick`."""
         self.policy.ignore_next_tick()
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it where something else was sent."""
+        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
         return self.policy.previous_action
 
     @previous_action.setter
@@ -227,25 +276,28 @@ class WrappingPolicy(Policy):
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The ids of the last step's channels; those of signals where a monitor matches them."""
+        """The channel ids of the last step, in the order of the attention's columns.
+
+        With a monitor set to "match" these are the ids of the signals.
+        """
         return self.policy.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The policy's attention (M, N), columns in `channel_order`; None where it has none."""
+        """The inner policy's attention (M, N), columns in `channel_order`; None if it has none."""
         return self.policy.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The policy's keys (N, k), rows in `channel_order`; None where it has none."""
+        """The inner policy's keys (N, k), rows in `channel_order`; None if it has none."""
         return self.policy.keys
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The policy's own."""
+        """The inner policy's state by channel id; None if it keeps none."""
         return self.policy.channel_state
 
     @property
     def recoveries(self) -> int:
-        """How often the robot stood still and was pushed since the last reset."""
+        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
         return self.policy.recoveries

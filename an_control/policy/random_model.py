@@ -1,23 +1,27 @@
-"""Models with random weights: what learning starts from, what tests and benchmarks measure."""
+"""Models with random weights, as a start for learning and for tests and benchmarks."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import Sizes, kind_of
+from an_control.policy.task import Task
 
 
-def random_model(
-    sizes: Sizes, seed: int = 0, gain: float = 1.0, task: dict[str, Any] | None = None
-) -> Model:
-    """Make a model with weights uniform within ``gain / sqrt(fan-in)``, as PyTorch starts layers.
+def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None) -> Model:
+    """Make a model with random weights; the same arguments give the same model.
 
-    The fixed queries, which no input feeds, are uniform within `gain`, a layer norm's weights
-    around 1. The same arguments give the same model.
+    Weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch initialises layers. The fixed
+    queries, which no input feeds, are uniform within `gain`; a layer norm's weights lie around 1.
+
+    Args:
+        sizes: the sizes of the model, which imply its kind.
+        seed: decides the weights.
+        gain: the factor on all weights; 0 makes every action 0.
+        task: the description of the task to store in the model.
     """
     rng = np.random.default_rng(seed)
     arrays = {}
@@ -26,4 +30,6 @@ def random_model(
         limit = gain / math.sqrt(fan_in)
         array = rng.uniform(-limit, limit, shape) + name.endswith("norm.weight")
         arrays[name] = array.astype(np.float32)
-    return Model(kind_of(sizes), sizes, arrays, task or {}, {"by": "random_model", "seed": seed})
+    return Model(
+        kind_of(sizes), sizes, arrays, task or Task(), {"by": "random_model", "seed": seed}
+    )

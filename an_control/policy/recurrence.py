@@ -1,11 +1,11 @@
-"""The memory behind a policy's message, equation by equation in plain numpy, a tick at a time.
+"""Recurrent layers between a policy's message and its head, in plain numpy, a tick at a time.
 
 An LSTM (Hochreiter & Schmidhuber 1997), a GRU (Cho et al. 2014), or a transformer of Parisotto et
-al. 2019, "Stabilizing Transformers for Reinforcement Learning": the plain one, its identity map
-reordering (TrXL-I) and its gates (GTrXL), with the attention of Dai et al. 2019, "Transformer-XL".
-A transformer's layers keep what entered them in the ticks of their window, and nothing more.
+al. 2019, "Stabilizing Transformers for Reinforcement Learning": the plain one, the one with
+identity map reordering (TrXL-I) and the gated one (GTrXL), with the attention of Dai et al. 2019,
+"Transformer-XL". The layers of a transformer keep their inputs of the last `window` ticks.
 
-U units, n ticks in the window so far.
+U is the number of units, n the number of ticks in the window so far.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ def logistic(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
 
 
-def lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an LSTM's outputs and cells (..., U) from its gates' sums (..., 4U) in the order
-    input, forget, candidate, output, and its cells before."""
+def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute an LSTM's step.
+
+    Args:
+        sums: the gates' sums (..., 4U) in the order input, forget, candidate, output.
+        cells: the cells (..., U) before the step.
+
+    Returns:
+        The outputs (..., U) and the cells (..., U) after the step.
+    """
     units = cells.shape[-1]
     enter, forget, candidate, leave = (
         sums[..., gate * units : (gate + 1) * units] for gate in range(4)
@@ -34,10 +41,18 @@ def lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logistic(leave) * np.tanh(cells), cells
 
 
-def gru(
+def gru_step(
     weight: Mapping[str, np.ndarray], name: str, inputs: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
-    """Return the units (U,) of the GRU `name` after a tick; gates reset, update, new."""
+    """Return the units (U,) of the GRU `name` after a step.
+
+    Args:
+        weight: arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
+            used, with rows in the order of the gates reset, update, new.
+        name: the prefix of these arrays' names.
+        inputs: the inputs (inputs,).
+        units: the units (U,) before the step.
+    """
     entering = weight[f"{name}.input"] @ inputs + weight[f"{name}.bias"]
     x_reset, x_update, x_new = entering.reshape(3, -1)
     h_reset, h_update, h_new = (weight[f"{name}.hidden"] @ units).reshape(3, -1)
@@ -47,11 +62,11 @@ def gru(
 
 
 class Recurrence:
-    """Remembers from tick to tick.
+    """The recurrent layers of a policy, with their state.
 
     Args:
-        sizes: of the memory.
-        arrays: a model's, of which it takes those named "recurrence.*".
+        sizes: the sizes of the layers.
+        arrays: a model's arrays; those named ``recurrence.*`` are used.
     """
 
     def __init__(self, sizes: RecurrenceSizes, arrays: Mapping[str, np.ndarray]) -> None:
@@ -65,21 +80,21 @@ class Recurrence:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: nothing is remembered."""
+        """Start an episode with zero state."""
         sizes = self._sizes
         self._output = self._cells = np.zeros(sizes.units)
         self._states = [np.zeros((0, sizes.units)) for _ in range(sizes.layers)]
-        """What entered each layer (n, U), the oldest first."""
+        """The inputs (n, U) of each layer in the window, the oldest first."""
 
     def step(self, x: np.ndarray) -> np.ndarray:
-        """Return the output (U,) float64 for the inputs `x`."""
+        """Compute one tick and return the output (U,) float64 for the inputs `x` (inputs,)."""
         weight = self._weight
         if self._sizes.kind == "gru":
-            self._output = gru(weight, "recurrence", x, self._output)
+            self._output = gru_step(weight, "recurrence", x, self._output)
             return self._output
         if self._sizes.kind == "lstm":
             sums = weight["recurrence.input"] @ x + weight["recurrence.hidden"] @ self._output
-            self._output, self._cells = lstm(sums + weight["recurrence.bias"], self._cells)
+            self._output, self._cells = lstm_step(sums + weight["recurrence.bias"], self._cells)
             return self._output
         x = weight["recurrence.input.weight"] @ x + weight["recurrence.input.bias"]
         for layer, states in enumerate(self._states):
@@ -88,24 +103,30 @@ class Recurrence:
         return x
 
     def _layer(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Return a layer's output (U,): attention over `states`, and a position-wise network."""
+        """Return the output (U,) of a transformer's layer for its inputs `states` (n, U).
+
+        The layer is attention followed by a position-wise network.
+        """
         if self._sizes.kind == "trxl":  # norms after the sums
             x = self._norm(f"{name}.attention", states[-1] + self._attend(name, states))
             return self._norm(f"{name}.network", x + self._network(name, x))
         y = self._attend(name, self._norm(f"{name}.attention", states))
-        x = self.add(f"{name}.attention", states[-1], np.maximum(y, 0.0))
+        x = self.add_residual(f"{name}.attention", states[-1], np.maximum(y, 0.0))
         y = self._network(name, self._norm(f"{name}.network", x))
-        return self.add(f"{name}.network", x, np.maximum(y, 0.0))
+        return self.add_residual(f"{name}.network", x, np.maximum(y, 0.0))
 
     def _attend(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Return what the newest of the states (n, U) hears of them all, itself among them."""
+        """Return what the newest of the states (n, U) gets by attending to all of them (U,)."""
         heads, width = self._sizes.heads, self._sizes.units // self._sizes.heads
 
-        def by_head(part: str, rows: np.ndarray) -> np.ndarray:
+        def split_heads(part: str, rows: np.ndarray) -> np.ndarray:
             return (rows @ self._weight[f"{name}.{part}"].T).reshape(-1, heads, width)
 
-        query, keys = by_head("query", states[-1:]), by_head("key", states)
-        values, ages = by_head("value", states), by_head("relative", self._ages[-len(states) :])
+        query, keys = split_heads("query", states[-1:]), split_heads("key", states)
+        values, ages = (
+            split_heads("value", states),
+            split_heads("relative", self._ages[-len(states) :]),
+        )
         scores = ((query + self._weight[f"{name}.content_bias"]) * keys).sum(axis=2)
         scores += ((query + self._weight[f"{name}.position_bias"]) * ages).sum(axis=2)
         shares = np.exp((scores - scores.max(axis=0)) / np.sqrt(width))
@@ -124,8 +145,8 @@ class Recurrence:
         weight = self._weight
         return layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
-    def add(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the residual sum x + y (U,), or the GRU gate g(x, y) in its place."""
+    def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the residual sum x + y (U,), or for ``gtrxl`` the GRU gate g(x, y)."""
         if self._sizes.kind == "trxl-i":
             return x + y
         units = len(x)

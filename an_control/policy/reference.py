@@ -1,34 +1,34 @@
 """The AttentionNeuron in plain numpy, equation by equation: read this first.
 
 Tang & Ha 2021, "The Sensory Neuron as a Transformer: Permutation-Invariant Neural Networks for
-Reinforcement Learning", equations 1 and 2, for scalar channels, and what our models add to it; a
-model file's sizes say which of these a policy has. `vision` holds the form for image patches
-(section 3.3). The compiled engine is tested against this one, which computes where numba is not
+Reinforcement Learning", equations 1 and 2, for scalar channels, with the additions of this project;
+the sizes in a model file say which of them a policy has. `vision` has the form for image patches
+(section 3.3). The compiled engine is tested against this one. This engine runs if numba is not
 installed, and for the parts that are not compiled: `set_transformer` and `recurrence`.
 
-N channels, A actions, M queries, d units of a neuron, k the width of a key; n = M - 1 queries that
-stand for channels under softmax attention, H units of the head's memory.
+Shapes: N channels, A actions, M queries, d units of a neuron, k the width of a key, n = M - 1
+queries that stand for channels under softmax attention, H units of the head's memory.
 
-No bit depends on the order of the channels: all is elementwise over them (float32, as the authors
-computed), or an exact sum (float64, see `exact_sums`), or sorts them first.
+No bit depends on the order of the channels. Every step is elementwise over them (float32, as the
+authors computed), or an exact sum (float64, see `exact_sums`), or sorts them first.
 
-Reset on jump. A neuron that keeps what it knew of another channel takes its new one for the old
-one, or for none, for a long time; one that is reset knows nothing, but says so. A single neuron
-cannot tell a jump of its reading from a foot that touches the ground; all of them together can.
-With each channel's change d since the last tick (at most 1), and u, what is usual for it:
+Reset on jump. If a neuron's channel suddenly carries another signal, its state points to the wrong
+query for many ticks; a neuron at zero state points to none. A single neuron cannot distinguish such
+a jump of its reading from a foot that touches the ground, but all neurons together can. Let d be
+each channel's change since the last tick (at most 1), and u its usual change:
 
     reset      if the mean over channels of max(d - 2 u, 0) is over `JUMP_LIMIT`
     u          = 0.9 u + 0.1 d
 
-The usual change keeps a channel that always jumps, such as noise, out of it. On the Ant, no tick of
-a walk or a stumble with up to 10 channels of noise beside the 28 comes near the limit (after the
-first 20), and every reshuffle of all channels is over it.
+The usual change excludes channels that always jump, such as noise. On the Ant, no tick of a walk or
+a stumble with up to 10 channels of noise beside the 28 comes near the limit (after the first 20
+ticks), and every reshuffle of all channels exceeds it.
 
-The head's memory. A GRU remembers what was seen and done. From it, and from the last tick, comes
-the reading that the head expects at each query. Squared attention routes the readings, so that a
-neuron that does not know its channel yet has little weight; the more of a query's mass is missing,
-the more what was expected counts. With attention w (softmax over the queries q for each channel n)
-and readings o:
+The head's memory. A GRU remembers earlier readings and actions. From its state and the last tick
+the head computes the reading that it expects at each query. Squared attention routes the readings,
+so that a neuron that has not identified its channel yet has little weight; the less attention a
+query gets, the more the expected reading counts. With attention w (softmax over the queries q for
+each channel n) and readings o:
 
     h       = GRU([x, m, a], h)                x, m: seen at the last tick, a: the last action
     mu      = expectation([h, x, m, a])        linear
@@ -38,26 +38,26 @@ and readings o:
     m, x    = t s, mu + t r
     action  = head([x, h])
 
-Prediction attention: which query expected a reading tells, too, which channel it is. The scores of
-the queries get evidence, which fades, before their softmax:
+Prediction attention. A reading's channel is also recognised by the query that expected it. Before
+the softmax, fading evidence is added to the scores of the queries:
 
     e       = k e + g - v u / (1 + u)          u = b (o - mu)^2 for each channel and query
 
-After an unannounced reshuffle, the neurons still point to the wrong queries for some ticks. What
-they say then is mostly far from what is expected: outlier weighting keeps it out of head and
-memory.
+Outlier weighting. After an unannounced reshuffle the neurons point to the wrong queries for some
+ticks. The readings that arrive there are mostly far from the expected ones, so a low weight keeps
+them out of head and memory.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.attention_neuron import JUMP_LIMIT, Engine
-from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, exact_weights
+from an_control.policy.attention_neuron import JUMP_LIMIT, PolicyEngine
+from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights
 from an_control.policy.mlp import Head, head_layers
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import MAX_LOG
-from an_control.policy.recurrence import Recurrence, gru, logistic, lstm
+from an_control.policy.recurrence import Recurrence, gru_step, logistic, lstm_step
 from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.blas import one_blas_thread
@@ -65,8 +65,12 @@ from an_control.system.blas import one_blas_thread
 F32 = np.float32
 
 
-class Reference(Engine):
-    """One tick at a time on the readings of columns."""
+class Reference(PolicyEngine):
+    """The engine in plain numpy, which computes every kind of AttentionNeuron for scalar channels.
+
+    Args:
+        model: a model of kind ``attention_neuron``.
+    """
 
     name = "numpy"
 
@@ -76,12 +80,12 @@ class Reference(Engine):
         super().__init__(sizes, sizes.queries - 1, F32)
         self.weight = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         if not sizes.stack:
-            self._hidden = exact_weights(self.weight["neuron.hidden"])[0].T
+            self._hidden = round_weights(self.weight["neuron.hidden"])[0].T
         queries, bias = np.zeros((0, sizes.neuron)), np.zeros(0)
         if sizes.attention != "pma":  # the file holds Q W_q / sqrt(k) (M, k), W_k (k, d)
             queries = self.weight["attention.queries"] @ self.weight["attention.key"]
             bias = self.weight["attention.queries"] @ self.weight["attention.key_bias"]
-        self._queries, self._queries_bias = exact_weights(queries)[0].T, bias.astype(F32)
+        self._queries, self._queries_bias = round_weights(queries)[0].T, bias.astype(F32)
         self._set = SetTransformer(sizes, self.weight, queries, bias) if sizes.compares else None
         self._recurrence = None
         if sizes.recurrence is not None:
@@ -92,6 +96,7 @@ class Reference(Engine):
         self.reset()
 
     def reset(self) -> None:
+        """Drop all columns and reset the memory behind the message."""
         self.units = np.zeros(self._sizes.memory)
         self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
         if self._recurrence is not None:
@@ -99,6 +104,7 @@ class Reference(Engine):
         self.drop_columns()
 
     def drop_columns(self) -> None:
+        """Drop all columns; the head's memory stays."""
         super().drop_columns()
         self._attention = np.zeros((0, self._sizes.queries))
         self._message = np.zeros(self._sizes.message)
@@ -111,6 +117,7 @@ class Reference(Engine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
+        """Compute one tick and return the action, see `PolicyEngine.step`."""
         previous = previous.astype(np.float64)
         columns = self._all if columns is None else columns
         if self._sizes.reset_on_jump:
@@ -133,35 +140,44 @@ class Reference(Engine):
 
     @one_blas_thread
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+        """Advance neurons without computing an action, see `PolicyEngine.advance`."""
         self._advance_neurons(values, columns, previous.astype(np.float64))
 
     def _advance_neurons(
         self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
     ) -> np.ndarray:
-        """Return the outputs (N, d): equation 1, the rows of K, f_k(o_t[i], a_{t-1})."""
+        """Advance the neurons and return their outputs (N, d).
+
+        Equation 1 of the paper: the rows of K, f_k(o_t[i], a_{t-1}).
+        """
         d, state = self._sizes.neuron, self._state[columns]
         readings = state[:, self._readings]
         if self._sizes.stack:  # a layer of tanh units on the newest readings, the newest first
             before = np.where(np.isnan(readings[:, :1]), values[:, None], readings)[:, :-1]
             readings = np.column_stack([values, before])
-            outputs = np.tanh(self._drive(readings, previous))
+            outputs = np.tanh(self._sum_inputs(readings, previous))
         else:  # an LSTM
             change = values - readings[:, 0]
             inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
             recurrent = state[:, :d].astype(np.float64) @ self._hidden
-            gates = self._drive(inputs[:, : self._sizes.features], previous, recurrent)
-            outputs, state[:, d : 2 * d] = lstm(gates, state[:, d : 2 * d])
+            gates = self._sum_inputs(inputs[:, : self._sizes.features], previous, recurrent)
+            outputs, state[:, d : 2 * d] = lstm_step(gates, state[:, d : 2 * d])
             readings = values[:, None]
         outputs = (outputs + ROUND_OUTPUT) - ROUND_OUTPUT
         state[:, :d], state[:, self._readings] = outputs, readings
         self._state[columns] = state
         return outputs
 
-    def _drive(
+    def _sum_inputs(
         self, inputs: np.ndarray, previous: np.ndarray, recurrent: np.ndarray | float = 0.0
     ) -> np.ndarray:
-        """Return the sums (N, U) of what enters the neurons: the inputs (N, F), the previous
-        action, what is `recurrent` (N, U), and the bias."""
+        """Return the neurons' input sums (N, U) float32.
+
+        Args:
+            inputs: the inputs (N, F) of each channel.
+            previous: the previous action (A,).
+            recurrent: the sums (N, U) from the neurons' own outputs.
+        """
         weight = self.weight["neuron.input"]
         if self._sizes.products:
             weight = weight + self.weight["neuron.products"] @ previous
@@ -172,10 +188,11 @@ class Reference(Engine):
         return drive
 
     def _attend(self, outputs: np.ndarray, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the attention (N, M): equation 2, W = tanh([Q W_q] [K W_k]^T / sqrt(k)).
+        """Return the attention (N, M).
 
-        Or a softmax over the queries, the last of which stands for none of the channels; squared
-        where the head has a memory.
+        Equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)), or a softmax over the
+        queries, the last of which stands for none of the channels; squared if the head has a
+        memory.
         """
         if self._set is not None:
             scores = self._set.scores(outputs).T.astype(F32, order="C")
@@ -190,9 +207,10 @@ class Reference(Engine):
         return shares**2 if self._sizes.memory else shares
 
     def _sum_readings(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
-        """Return the message: tanh(W V), equation 2 in the tanh of the authors' code; V: readings.
+        """Return the message, (M,) or under softmax attention (2n,).
 
-        Under softmax attention (2n,): the sums W V, and the attention of each query less 1.
+        Equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings. Under
+        softmax attention the sums W V, then the attention of each query minus 1.
         """
         normalise = self._sizes.normalise
         attention = self._attention.astype(np.float64)
@@ -205,7 +223,10 @@ class Reference(Engine):
         return np.concatenate([total, mass - 1.0])
 
     def _reset_on_jump(self, values: np.ndarray, columns: np.ndarray) -> None:
-        """Reset every neuron where most readings jump; the last column is twice the usual jump."""
+        """Reset all neurons if most readings jump.
+
+        The last column of the state is twice the usual change.
+        """
         change = np.abs(values - self._state[columns, self._readings.start])
         jump = np.where(np.isnan(change), 0.0, np.minimum(change, 1.0))
         usual = self._state[columns, -1]
@@ -217,7 +238,7 @@ class Reference(Engine):
     def _expect(self, previous: np.ndarray) -> None:
         """Advance the memory's units (H,), and compute the readings (n,) that it expects now."""
         lately = np.concatenate([self.seen, self.share, previous])
-        self.units = gru(self.weight, "memory", lately, self.units)
+        self.units = gru_step(self.weight, "memory", lately, self.units)
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
 
@@ -231,7 +252,7 @@ class Reference(Engine):
         return np.asarray(evidence)
 
     def _correct_expected(self) -> np.ndarray:
-        """Return the head's input (n + H,): what was expected, corrected by what is read."""
+        """Return the head's input (n + H,): expected readings, corrected by the present ones."""
         total, mass = self._message.reshape(2, -1)
         mass = mass + 1.0
         share = np.minimum(mass, 1.0)
@@ -243,11 +264,12 @@ class Reference(Engine):
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])
 
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Raise the evidence of columns for queries, see `PolicyEngine.raise_evidence`."""
         places = columns, self._evidence.start + queries
         self._state[places] = np.maximum(self._state[places], least)
 
 
 def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
-    """Return the sum over the first axis of terms rounded by `shift`: exact in any order."""
+    """Return the sum over the first axis of terms rounded by `shift`, exact in any order."""
     return np.asarray(((terms + shift) - shift).sum(axis=0))

@@ -1,8 +1,8 @@
-"""The Set Transformer's parts between and over the channels (Lee et al. 2019), in numpy float64.
+"""The Set Transformer's attention blocks over the channels (Lee et al. 2019), in numpy float64.
 
-An encoder lets the neurons' outputs attend to each other before they are asked which channel they
-are; pooling by multihead attention (PMA) takes the place of attention and sum. The channels are
-worked on in an order that their outputs alone decide, so that the result has the same bits in
+An encoder lets the neurons' outputs attend to each other before they are compared with the queries.
+Pooling by multihead attention (PMA) replaces the paper's attention and sum. The channels are
+processed in an order that their outputs alone decide, so that the result has the same bits in
 whatever order they come.
 """
 
@@ -16,11 +16,17 @@ import numpy as np
 from an_control.policy.sizes import PartSizes
 
 NORM_EPSILON = 1e-5
-"""Added to a variance; in image patches to that of pixels scaled to [0, 1]."""
+"""Added to a variance; for image patches to the variance of pixels scaled to [0, 1]."""
 
 
-class Block:
-    """Multihead attention block, MAB(X, Y) (section 3.1, equations 6 and 7), of width d."""
+class SetTransformerBlock:
+    """A multihead attention block of width d, MAB(X, Y) (section 3.1, equations 6 and 7).
+
+    Args:
+        arrays: a model's arrays, float64.
+        name: the prefix of the block's arrays.
+        heads: the number of heads, which divides d.
+    """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str, heads: int) -> None:
         query, key, value, output, forward = (
@@ -38,11 +44,11 @@ class Block:
         ]
 
     def __call__(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """(m, d) from `x` (m, d), which attend to `y` (n, d); n may be 0."""
+        """Return the output (m, d) of `x` (m, d), which attends to `y` (n, d); n may be 0."""
         return self.attend(x, y)[0]
 
     def attend(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same, and the attention (m, n), the mean over the heads."""
+        """Return the output (m, d), and the attention (m, n) as the mean over the heads."""
         heads, each = self._heads, self._width // self._heads
         query = (x @ self._query).reshape(-1, heads, each).transpose(1, 0, 2)
         key_value = (y @ self._key_value).reshape(-1, 2, heads, each)
@@ -55,25 +61,29 @@ class Block:
 
 
 class SelfAttention:
-    """Set attention block, SAB(X) = MAB(X, X) (equation 8): its cost grows with N^2."""
+    """A set attention block, SAB(X) = MAB(X, X) (equation 8): its cost grows with N^2."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
-        self._block = Block(arrays, "encoder", heads)
+        self._block = SetTransformerBlock(arrays, "encoder", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the encoded rows (N, d) of `x` (N, d)."""
         return self._block(x, x)
 
 
 class InducedSelfAttention:
-    """Induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (equations 9 and 10), by way of m
-    inducing points: its cost grows with m N."""
+    """An induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (equations 9 and 10).
+
+    I are m inducing points, so its cost grows with m N.
+    """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
         self._points = arrays["encoder.inducing"]
-        self._gather = Block(arrays, "encoder.gather", heads)
-        self._spread = Block(arrays, "encoder.spread", heads)
+        self._gather = SetTransformerBlock(arrays, "encoder.gather", heads)
+        self._spread = SetTransformerBlock(arrays, "encoder.spread", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the encoded rows (N, d) of `x` (N, d)."""
         return self._spread(x, self._gather(self._points, x))
 
 
@@ -84,30 +94,33 @@ ENCODERS: dict[str, type[SelfAttention | InducedSelfAttention]] = {
 
 
 class Pooling:
-    """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (equation 11), S the seeds (M, d)."""
+    """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (equation 11).
+
+    S are the seeds (M, d).
+    """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
         self._seeds = arrays["pooling.seeds"]
         self._input = arrays["pooling.input.weight"].T.copy()
         self._input_bias = arrays["pooling.input.bias"]
-        self._block = Block(arrays, "pooling", heads)
+        self._block = SetTransformerBlock(arrays, "pooling", heads)
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what is pooled (M, d), and the attention (M, N)."""
+        """Return the pooled rows (M, d), and the attention (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
         return self._block.attend(self._seeds, rows)
 
 
 @dataclass(frozen=True)
-class Order:
+class ChannelOrder:
     """An order of N channels that their outputs alone decide, and the way back."""
 
     sorted: np.ndarray  # (N,) the channels, in this order
     places: np.ndarray  # (N,) each channel's place; the first one's for those with equal outputs
 
     @classmethod
-    def of(cls, outputs: np.ndarray) -> Order:
-        """Of the neurons' outputs (N, d)."""
+    def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
+        """Return the order that the neurons' outputs (N, d) decide."""
         ordered = np.lexsort(outputs.T[::-1])
         rows = outputs[ordered]
         first = np.arange(len(rows))
@@ -118,13 +131,13 @@ class Order:
 
 
 class SetTransformer:
-    """What is made of all channels together: scores of each against the queries, or a message.
+    """The encoder and the pooling of a policy, over all its channels.
 
     Args:
-        sizes: with an encoder, attention "pma", or both.
-        arrays: those of encoder and pooling, by their names in a model file.
-        queries: (M, d), from an encoded output to its scores; not used with pma.
-        bias: (M,), of the scores.
+        sizes: sizes with an encoder, attention ``pma``, or both.
+        arrays: a model's arrays, of which those of encoder and pooling are used.
+        queries: the matrix (M, d) from an encoded output to its scores; not used with ``pma``.
+        bias: the bias (M,) of the scores.
     """
 
     def __init__(
@@ -141,7 +154,7 @@ class SetTransformer:
         self._queries, self._bias = queries, bias[:, None]
 
     def scores(self, outputs: np.ndarray) -> np.ndarray:
-        """(M, N) of the neurons' outputs (N, d)."""
+        """Return the scores (M, N) of the neurons' outputs (N, d)."""
         order, encoded = self._encoded(outputs)
         raw = self._queries @ encoded.T + self._bias
         return np.asarray(raw[:, order.places])
@@ -153,14 +166,14 @@ class SetTransformer:
         pooled, attention = self._pooling(encoded)
         return pooled, attention[:, order.places]
 
-    def _encoded(self, outputs: np.ndarray) -> tuple[Order, np.ndarray]:
-        order = Order.of(outputs)
+    def _encoded(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+        order = ChannelOrder.from_outputs(outputs)
         rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    """Over the last axis, which may be empty."""
+    """Return the softmax over the last axis, which may be empty."""
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
     return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
 
@@ -173,8 +186,11 @@ def layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nda
 
 
 def positional_table(rows: int, columns: int) -> np.ndarray:
-    """Return the fixed sinusoidal queries (section 3.2 of the AttentionNeuron paper), a table
-    (rows, columns) of sines and cosines of ``i / 10000^(2 (j // 2) / columns)``."""
+    """Return the fixed sinusoidal queries (rows, columns).
+
+    The entries are sines and cosines of ``i / 10000^(2 (j // 2) / columns)`` (section 3.2 of the
+    AttentionNeuron paper).
+    """
     i, j = np.arange(rows)[:, None], np.arange(columns)[None]
     angle = i / 10000.0 ** (2 * (j // 2) / columns)
     return np.where(j % 2 == 0, np.sin(angle), np.cos(angle))

@@ -1,4 +1,4 @@
-"""What a policy is made of: the sizes in a model file's header and the arrays they imply.
+"""The sizes of a policy in a model file's header, and the arrays that they imply.
 
 Sizes come from untrusted files, so every number is bounded before a shape is built from it.
 """
@@ -6,7 +6,7 @@ Sizes come from untrusted files, so every number is bounded before a shape is bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from reprlib import repr as short
@@ -16,7 +16,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 MAX_SIZE = 65_536
 MAX_LAYERS = 16
-"""Hidden layers of a network."""
+"""The largest number of hidden layers of a network."""
 
 
 def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
@@ -47,23 +47,37 @@ Encoder = Literal["none", "isab", "sab"]
 
 
 class PartSizes(Protocol):
-    """What a policy's sizes say of these parts."""
+    """The sizes that describe attention, encoder and heads, of scalar channels or patches."""
 
     @property
-    def attention(self) -> str: ...
+    def attention(self) -> str:
+        """The kind of attention."""
+
     @property
-    def encoder(self) -> Encoder: ...
+    def encoder(self) -> Encoder:
+        """The kind of encoder."""
+
     @property
-    def inducing(self) -> int: ...
+    def inducing(self) -> int:
+        """The number of an ISAB encoder's inducing points."""
+
     @property
-    def heads(self) -> int: ...
+    def heads(self) -> int:
+        """The number of heads of encoder and PMA."""
+
     @property
-    def compares(self) -> bool: ...
+    def compares(self) -> bool:
+        """Whether channels are compared with each other: with an encoder or PMA."""
 
 
 def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
-    """Raise ValueError where the numbers do not fit each other or the blocks' `width`, which
-    `divided` names."""
+    """Raise ValueError if the numbers do not fit each other or the blocks' `width`.
+
+    Args:
+        sizes: the sizes to check.
+        width: the width of the attention blocks, which the heads must divide.
+        divided: a format for the error's text that describes the width, with ``{}`` for it.
+    """
     if (sizes.inducing > 0) != (sizes.encoder == "isab"):
         raise ValueError(
             f"sizes.inducing: {sizes.inducing}, encoder {sizes.encoder} "
@@ -78,7 +92,7 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
 
 
 def block_shapes(name: str, width: int) -> Shapes:
-    """Return the shapes of a multihead attention block: attention, row-wise layer, two norms."""
+    """Return the shapes of a multihead attention block: attention, row-wise layer, norms."""
     square, row = (width, width), (width,)
     return {
         f"{name}.query": square,
@@ -108,7 +122,7 @@ def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
 
 
 def pooling_shapes(seeds: int, width: int) -> Shapes:
-    """Return the shapes of pooling by multihead attention, with its row-wise layer before."""
+    """Return the shapes of pooling by multihead attention, its row-wise layer included."""
     return {
         "pooling.seeds": (seeds, width),
         "pooling.input.weight": (width, width),
@@ -119,22 +133,25 @@ def pooling_shapes(seeds: int, width: int) -> Shapes:
 
 Kind = Literal["lstm", "gru", "trxl", "trxl-i", "gtrxl"]
 MAX_WINDOW = 4_096
-"""Ticks; what is kept of them takes memory that no array of the file stands for."""
+"""In ticks; bounds the memory that they take, which no array of the file stands for."""
 MOST = {"layers": MAX_LAYERS, "window": MAX_WINDOW}
 GATES = {"lstm": 4, "gru": 3}
-"""Rows of the arrays for each unit; the gates are i, f, g, o and reset, update, new."""
+"""Rows of the arrays for each unit, in the order of the gates: i, f, g, o and reset, update,
+new."""
 
 
 @dataclass(frozen=True)
 class RecurrenceSizes:
-    """A memory from (inputs,) to (units,) at every tick.
+    """The sizes of recurrent layers from (inputs,) to (units,), one step a tick.
 
-    kind    ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
+    Attributes:
+        kind: ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
             of Parisotto et al. 2019: ``trxl``, ``trxl-i`` (norms moved to the submodules' inputs),
-            ``gtrxl`` (and GRU gates in place of sums)
-    layers  of a transformer
-    heads   of its attention
-    window  ticks that a layer sees, the present one included
+            ``gtrxl`` (and GRU gates in place of sums).
+        units: the width of the output.
+        layers: layers of a transformer.
+        heads: heads of a transformer's attention.
+        window: ticks that a transformer's layer sees, the present one included.
     """
 
     kind: Kind
@@ -144,7 +161,7 @@ class RecurrenceSizes:
     window: int = 1
 
     def shapes(self, inputs: int) -> Shapes:
-        """Return the arrays' shapes; weights are (out, in)."""
+        """Return the arrays' shapes for this number of inputs; weights are (out, in)."""
         units = self.units
         if self.kind in GATES:
             rows = GATES[self.kind] * units
@@ -176,7 +193,7 @@ class RecurrenceSizes:
         return shapes
 
     def check(self) -> None:
-        """Raise ValueError where the numbers do not fit each other."""
+        """Raise ValueError if the numbers do not fit each other."""
         if self.kind in GATES:
             for key in ("layers", "heads", "window"):
                 value = getattr(self, key)
@@ -190,8 +207,12 @@ class RecurrenceSizes:
             )
 
     @classmethod
-    def read(cls, header: Any) -> RecurrenceSizes:
-        """Read a model file's header; ValueError names key, value and what is allowed."""
+    def from_header(cls, header: Any) -> RecurrenceSizes:
+        """Return the sizes in a model file's header.
+
+        Raises:
+            ValueError: a value is not allowed; names key, value and what is allowed.
+        """
         if not isinstance(header, Mapping):
             raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
         known = [field.name for field in fields(cls)]
@@ -219,32 +240,34 @@ class RecurrenceSizes:
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """The AttentionNeuron (Tang & Ha 2021, sections 3.1-3.2) for scalar channels.
+    """The sizes of an AttentionNeuron for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
-    A neuron is an LSTM of `neuron` units; or, where `stack` is over 0, a layer of `neuron` tanh
-    units that sees the `stack` newest readings of its channel and has no other state. `inputs` are
-    a reading and, where asked for, its change since the last tick.
+    A neuron is an LSTM of `neuron` units. If `stack` is over 0 it is instead a layer of `neuron`
+    tanh units on the `stack` newest readings of its channel, without other state. The names in
+    `inputs` are ``value``, a reading, and optionally ``change``, its change since the last tick.
 
-    Not in the paper (`an_control.policy.reference` has the equations):
+    Not in the paper are (`an_control.policy.reference` has the equations):
 
-    products              the neuron also sees its inputs times the previous action
-    attention             the paper's ``tanh``; for each channel a ``softmax`` over the queries,
-                          whose last query stands for "none of them"; or ``pma``, in which each
-                          query attends to the neurons' outputs and nothing is multiplied by
-                          readings
-    encoder               lets the neurons' outputs attend to each other first: to all (``sab``), or
-                          by way of `inducing` points (``isab``); `heads` of the encoder and of pma
-    memory                GRU units (0: none) by which the head behind softmax attention imputes
-                          missing channels
-    outlier_weighting     the head weighs a reading less the farther it is from the expected one
-    prediction_attention  the attention also asks which query expected a channel's reading
-    reset_on_jump         all neurons are reset where most readings jump at once
-    recurrence            a memory behind the message, whose output enters the head
-    normalise             the nominal number of channels, so that added ones make the message no
-                          larger; 0 leaves the sums as they are. Sums behind tanh attention are
-                          multiplied by it over the number present, which changes no bit while
-                          these are as many; those behind softmax attention are divided by their
-                          attention where that is over 1.
+    Attributes:
+        products: the neuron also gets its inputs times the previous action.
+        attention: the paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
+            query stands for "none of them"; or ``pma``, in which each query attends to the neurons'
+            outputs and nothing is multiplied by readings.
+        encoder: lets the neurons' outputs attend to each other first: to all (``sab``), or by way
+            of `inducing` points (``isab``).
+        inducing: the number of inducing points.
+        heads: heads of encoder and PMA.
+        memory: GRU units (0: none) by which the head behind softmax attention imputes missing
+            channels.
+        outlier_weighting: the head gives a reading less weight the farther it is from the expected
+            one.
+        prediction_attention: the attention also asks which query expected a channel's reading.
+        reset_on_jump: all neurons are reset if most readings jump at once.
+        recurrence: recurrent layers between the message and the head.
+        normalise: the nominal number of channels, so that added ones do not make the message
+            larger; 0: sums stay as they are. Sums behind tanh attention are multiplied by it over
+            the number present, which changes no bit while both are equal; those behind softmax
+            attention are divided by their attention if that is over 1.
     """
 
     actions: int
@@ -270,32 +293,33 @@ class AttentionSizes:
 
     @property
     def compiles(self) -> bool:
-        """Whether compiled code knows all of its parts."""
+        """Whether the compiled engine can compute all parts of the policy."""
         return not self.compares and self.recurrence is None
 
     @property
     def compiles_in_rollouts(self) -> bool:
-        """Whether the compiled rollouts, which play many episodes at once, know them too."""
+        """Whether the compiled rollouts can compute the policy; they play many episodes at once."""
         return self.compiles and not self.memory and not self.reset_on_jump
 
     @property
     def compares(self) -> bool:
-        """Whether channels are compared with each other: an encoder or pma."""
+        """Whether channels are compared with each other: with an encoder or PMA."""
         return self.encoder != "none" or self.attention == "pma"
 
     @property
     def features(self) -> int:
-        """The number of inputs that a neuron has of its channel."""
+        """The number of inputs that a neuron gets from its channel."""
         return self.stack or len(self.inputs)
 
     @property
     def message(self) -> int:
-        """Length of the attention message, which is the head's input where it has no memory."""
+        """The length of the attention message."""
         if self.attention == "pma":
             return self.queries * self.neuron
         return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
 
     def shapes(self) -> Shapes:
+        """Return the shapes of the model's arrays by name; weights are (out, in)."""
         units, features = self.neuron if self.stack else 4 * self.neuron, self.features
         recurrent = {} if self.stack else {"neuron.hidden": (units, self.neuron)}
         shapes: Shapes = {
@@ -332,7 +356,7 @@ class AttentionSizes:
         return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
-        """Raise ValueError where the numbers do not fit each other."""
+        """Raise ValueError if the numbers do not fit each other."""
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
         if self.normalise and self.attention == "pma":
@@ -370,8 +394,11 @@ def paper_sizes(
     heads: int = 1,
     recurrence: RecurrenceSizes | None = None,
 ) -> AttentionSizes:
-    """Return the paper's form for continuous control: raw readings, tanh attention, even head; with
-    further parts where they are asked for."""
+    """Return the paper's sizes for continuous control, with optional further parts.
+
+    That is raw readings, tanh attention, and `hidden_layers` head layers as wide as there are
+    queries. The arguments are fields of `AttentionSizes`.
+    """
     return AttentionSizes(
         actions=actions,
         neuron=neuron,
@@ -390,7 +417,7 @@ def paper_sizes(
 
 @dataclass(frozen=True)
 class MlpSizes:
-    """An MLP on the nominal channels in their order: the baseline that rewiring breaks."""
+    """The sizes of an MLP on the nominal channels in order, the baseline that rewiring breaks."""
 
     compiles_in_rollouts: ClassVar[bool] = True
     channels: int
@@ -400,6 +427,7 @@ class MlpSizes:
     output: Literal["tanh", "clip"] = "tanh"
 
     def shapes(self) -> Shapes:
+        """Return the shapes of the model's arrays by name; weights are (out, in)."""
         return head_shapes(self.channels, self.head, self.actions)
 
 
@@ -417,24 +445,25 @@ class ForeignSizes:
 
 
 MAX_GRID = 64
-"""A grid's queries are compared with each other, and it is in no array: 64**4 is enough."""
+"""A grid's queries are compared with each other, and no array stands for that: 64**4 is the
+limit."""
 MAX_TABLE = 2**20
-"""The positional table of `grid`**2 rows and `positions` columns is in no array either."""
+"""Bound of the positional table's `grid`**2 rows times `positions` columns, in no array either."""
 
 
 @dataclass(frozen=True)
 class VisionSizes(ABC):
-    """The AttentionNeuron for image patches (Tang & Ha 2021, section 3.3, table 1).
+    """The sizes of an AttentionNeuron for image patches (Tang & Ha 2021, section 3.3, table 1).
 
-    A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key comes
-    from the differences between the frames and the previous action, its value from each frame's
-    patch, layer-normed. The `grid` x `grid` queries come from a fixed positional table of
+    A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key is
+    computed from the differences between the frames and the previous action, its value from each
+    frame's layer-normed patch. The `grid` x `grid` queries come from a fixed positional table of
     `positions` columns. `norm_weights` gives both layer norms weights of their own.
 
-    Not in the paper, but in the Set Transformer (Lee et al. 2019): an `encoder` lets the patches'
-    keys attend to each other first, to all (``sab``) or by way of `inducing` points (``isab``).
-    With ``pma`` attention key and value are one, their sum, and learned seeds, one for each place
-    of the grid, attend to it; there are no positions. `heads` of the encoder and of pma.
+    From the Set Transformer (Lee et al. 2019), not the paper: an `encoder` lets the patches' keys
+    attend to each other first, to all (``sab``) or by way of `inducing` points (``isab``). With
+    ``pma`` attention, key and value are one, their sum, and learned seeds, one for each place of
+    the grid, attend to it; there are no positions. Encoder and PMA have `heads` heads.
     """
 
     actions: int
@@ -451,15 +480,19 @@ class VisionSizes(ABC):
 
     @property
     def queries(self) -> int:
+        """The number of queries."""
         return self.grid**2
 
     @property
     def compares(self) -> bool:
-        """Whether patches are compared with each other: an encoder or pma."""
+        """Whether patches are compared with each other: with an encoder or PMA."""
         return self.encoder != "none" or self.attention == "pma"
 
     def shapes(self) -> Shapes:
-        """Return the arrays' shapes; pixels are in the order (frame, row, column), oldest first."""
+        """Return the shapes of the model's arrays by name.
+
+        Pixels are in the order (frame, row, column), the oldest frame first.
+        """
         pixels, message = self.patch**2, self.message
         pma = self.attention == "pma"
         shapes: Shapes = {
@@ -486,7 +519,7 @@ class VisionSizes(ABC):
         """Return the shapes of the arrays behind the message."""
 
     def check(self) -> None:
-        """Raise ValueError where the numbers do not fit each other."""
+        """Raise ValueError if the numbers do not fit each other."""
         if self.grid > MAX_GRID:
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
         if self.queries * self.positions > MAX_TABLE:
@@ -502,9 +535,9 @@ class VisionSizes(ABC):
 
 @dataclass(frozen=True)
 class TopPatchesSizes(VisionSizes):
-    """With the head of CarRacing: where the `top` rows of the message lie goes into an LSTM.
+    """The sizes of the CarRacing policy: an LSTM gets the places of the message's `top` rows.
 
-    The rows are chosen by a self-attention of width `self_attention`; `hidden` LSTM units.
+    A self-attention of width `self_attention` chooses the rows; the LSTM has `hidden` units.
     """
 
     self_attention: int
@@ -512,6 +545,7 @@ class TopPatchesSizes(VisionSizes):
     hidden: int
 
     def head_shapes(self) -> Shapes:
+        """Return the shapes of the arrays behind the message."""
         hidden, actions = self.hidden, self.actions
         return {
             "self_attention.query": (self.self_attention, self.message),
@@ -530,6 +564,7 @@ class TopPatchesSizes(VisionSizes):
         }
 
     def check(self) -> None:
+        """Raise ValueError if the numbers do not fit each other."""
         super().check()
         if self.top > self.queries:
             raise ValueError(f"sizes.top: {self.top} of {self.queries} queries")
@@ -547,18 +582,18 @@ CAR_RACING_SIZES = TopPatchesSizes(
     top=10,
     hidden=16,
 )
-"""Those of the AttentionNeuron authors' CarRacing policy."""
+"""The sizes of the AttentionNeuron authors' CarRacing policy."""
 
 
 @dataclass(frozen=True)
 class ConvolutionSizes(VisionSizes):
-    """With the head of PuzzlePong: the message as an image, convolved; the best of `actions`.
+    """The sizes of the PuzzlePong policy: convolutions on the message, then one of A actions.
 
-    Two convolutions to `filters` planes (4 x 4 by steps of 2, 3 x 3), a layer of `hidden` units.
-    `first_action` counts as the previous one at an episode's start. Where `choice` is False, the
-    action is not one of several, but the tanh of the head's numbers, zeros at the start. `memory`
-    GRU units (0: none, as in the paper) between both layers remember what no patch shows: they see
-    the layer of `hidden` units and the previous action, and the last layer sees both.
+    Two convolutions to `filters` planes (4 x 4 by steps of 2, then 3 x 3), and a layer of `hidden`
+    units. `first_action` counts as the previous action at an episode's start. If `choice` is False,
+    the action is the tanh of the head's numbers instead of one of several, and starts as zeros.
+    `memory` GRU units (0: none, as in the paper) between both layers remember what no patch shows:
+    they get the layer of `hidden` units and the previous action, and the last layer gets both.
     """
 
     filters: int
@@ -569,16 +604,17 @@ class ConvolutionSizes(VisionSizes):
 
     @property
     def start(self) -> list[float]:
-        """What counts as the previous action at an episode's start."""
+        """The action that counts as the previous one at an episode's start, (A,)."""
         return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
     @property
     def planes(self) -> tuple[int, int]:
-        """Rows (and columns) of both convolutions' outputs."""
+        """The number of rows (and of columns) of both convolutions' outputs."""
         first = (self.grid - 4) // 2 + 1
         return first, first - 2
 
     def head_shapes(self) -> Shapes:
+        """Return the shapes of the arrays behind the message."""
         filters = self.filters
         inputs = filters * self.planes[1] ** 2
         shapes: Shapes = {
@@ -593,6 +629,7 @@ class ConvolutionSizes(VisionSizes):
         return shapes | {"head.1.weight": (self.actions, self.hidden + self.memory)}
 
     def check(self) -> None:
+        """Raise ValueError if the numbers do not fit each other."""
         super().check()
         if self.grid < 8:
             raise ValueError(f"sizes.grid: {self.grid}, the convolutions need at least 8")
@@ -612,7 +649,7 @@ PONG_SIZES = ConvolutionSizes(
     hidden=512,
     first_action=3,
 )
-"""Those of the AttentionNeuron authors' PuzzlePong policy."""
+"""The sizes of the AttentionNeuron authors' PuzzlePong policy."""
 
 
 MAY_BE_ZERO = {
@@ -645,12 +682,16 @@ KINDS: dict[str, type[Sizes]] = {
 
 
 def kind_of(sizes: Sizes) -> str:
-    """Return the kind of model that has sizes of this class."""
+    """Return the kind of model, as in a model file, that has sizes of this class."""
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
-def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
-    """Return the sizes in a header; ValueError names key, value and what is allowed."""
+def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
+    """Return the sizes in a model file's header.
+
+    Raises:
+        ValueError: a value is not allowed; names key, value and what is allowed.
+    """
     if kind not in KINDS:
         raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
     cls = KINDS[kind]
@@ -660,7 +701,7 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
             raise ValueError(f"sizes.{key[:80]}: unknown, allowed are {', '.join(sorted(known))}")
     recurrence = {}
     if header.get("recurrence") is not None:
-        recurrence["recurrence"] = RecurrenceSizes.read(header["recurrence"])
+        recurrence["recurrence"] = RecurrenceSizes.from_header(header["recurrence"])
     try:
         sizes = cls(**{**header, **recurrence})
     except TypeError as error:
@@ -694,25 +735,26 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
 
 Monitor = Literal["off", "reset", "match"]
 WINDOW = 12
-"""Ticks of a slot that the identity classifier sees, at most."""
+"""The largest number of a slot's ticks that the identity classifier gets."""
 MAX_NUMBER = 1e6
-"""Of each number that a validation stores."""
+"""The largest value of a number in a validation."""
 MIN_FOUND = 0.5
-"""Share of the signals that moved in the validation that a monitor must find."""
+"""The share of the moved signals that a monitor must find in its validation."""
 OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
-"""What a file may lack, and its value there."""
+"""Keys that a file may lack, and their values then."""
 
 
 @dataclass(frozen=True)
 class MonitorValidation:
-    """What a monitor was measured to do in episodes that it had not seen, and what is usual there.
+    """The measured behaviour of a monitor in episodes that it was not trained on.
 
-    max_excess        nats a tick above the usual up to which readings count as explained
-    min_gain          nats by which another assignment must explain the readings better
-    slow              channels that repeat their readings as those of slow sensors do
-    ticks             so many were played on robots whose signals stayed where they are wired
-    false_moves_hour  moves an hour that the monitor invented in these
-    found             share of the signals that moved in further ticks that the monitor found
+    Attributes:
+        max_excess: nats a tick above the usual up to which readings count as explained.
+        min_gain: nats by which another assignment must explain the readings better.
+        slow: channels that repeat their readings as those of slow sensors do.
+        ticks: ticks played on robots whose signals stayed where they are wired.
+        false_moves_hour: moves an hour that the monitor wrongly reported in these.
+        found: share of the moved signals that the monitor found, in further ticks.
     """
 
     max_excess: float
@@ -724,7 +766,7 @@ class MonitorValidation:
 
     @property
     def passed(self) -> bool:
-        """Whether the monitor invents no move and finds enough of the real ones."""
+        """Whether the monitor reports no wrong move and finds enough of the real ones."""
         return not self.false_moves_hour and self.found >= MIN_FOUND
 
     def __str__(self) -> str:
@@ -735,8 +777,12 @@ class MonitorValidation:
         )
 
     @classmethod
-    def read(cls, header: Any) -> MonitorValidation:
-        """Return that of a model file's header; ValueError names key, value and what is allowed."""
+    def from_header(cls, header: Any) -> MonitorValidation:
+        """Return the validation in a model file's header.
+
+        Raises:
+            ValueError: a value is not allowed; names key, value and what is allowed.
+        """
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted(header) != sorted(known):
             raise ValueError(
@@ -754,14 +800,16 @@ class MonitorValidation:
 
 @dataclass(frozen=True)
 class ForwardSizes:
-    """The networks' sizes, and what the monitor does where nobody asks for something else.
+    """The sizes of the monitor's networks, and what the monitor does by default.
 
-    hidden      layers of the network that predicts
-    identity    units in the two layers of the identity classifier
-    binary      ids of the channels that read 0 or 1
-    monitor     the default of a monitor that passed its validation
-    imputation  units in the two layers of the network that imputes missing channels; 0: none does
-    validation  what the monitor was measured to do; None where it was not measured
+    Attributes:
+        hidden: units in each hidden layer of the network that predicts.
+        identity: units in each of the two layers of the identity classifier.
+        binary: ids of the channels that read 0 or 1.
+        monitor: the default setting of a monitor that passed its validation.
+        imputation: units in each of the two layers of the network that imputes missing channels; 0:
+            there is none.
+        validation: the monitor's measured behaviour; None if it was not measured.
     """
 
     hidden: list[int]
@@ -773,12 +821,12 @@ class ForwardSizes:
 
     @property
     def default(self) -> Monitor:
-        """What the monitor does where nobody asks for something else: nothing if it failed."""
+        """The monitor's setting if the user asks for none: "off" if it failed its validation."""
         return "off" if self.why_off else self.monitor
 
     @property
     def why_off(self) -> str:
-        """Why a monitor that should watch starts as "off", and what to do, or "" if it does not."""
+        """Why a monitor that should watch is off by default, and the remedy; "" if it is not."""
         validation = self.validation
         if self.monitor == "off" or validation is None or validation.passed:
             return ""
@@ -788,7 +836,7 @@ class ForwardSizes:
         )
 
     def shapes(self, channels: int, actions: int) -> Shapes:
-        """Return the arrays' shapes; a usual step and cost a channel, two units."""
+        """Return the arrays' shapes for these numbers of channels and actions."""
         common = WINDOW * (actions + 1)
         imputation: Shapes = {}
         if self.imputation:
@@ -809,8 +857,12 @@ class ForwardSizes:
         }
 
     @classmethod
-    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
-        """Read a model file's header; ValueError names key, value and what is allowed."""
+    def from_header(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
+        """Return the sizes in a model file's header.
+
+        Raises:
+            ValueError: a value is not allowed; names key, value and what is allowed.
+        """
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):
             raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
@@ -832,5 +884,5 @@ class ForwardSizes:
             allowed = ", ".join(get_args(Monitor))
             raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
         if validation is not None:
-            validation = MonitorValidation.read(validation)
+            validation = MonitorValidation.from_header(validation)
         return cls(hidden, identity, binary, monitor, imputation, validation)

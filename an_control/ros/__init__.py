@@ -1,3 +1,3 @@
-"""The only place that imports rclpy: the policy node and what it is made of."""
+"""The policy node and its parts: the only folder of the package that imports rclpy."""
 
 import an_control.system.threads  # noqa: F401

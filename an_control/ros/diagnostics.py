@@ -1,10 +1,11 @@
-"""What is said of a running loop: on /diagnostics once a second, in the log at each change.
+"""Diagnostics of a running loop once a second, and log lines when something changes.
 
-Levels live on /diagnostics, the worst first to see. The log has one line for each change and
-nothing twice. Before its first message a source is not lost: one line says what is waited for after
-WAIT_S, and a warning names what has not come after START_S, at the start and where a rewiring adds
-a source. What changes again and again is logged LINES times in WINDOW_S, and then counted; a source
-that is lost FLAPS times in it gets one line that says why.
+/diagnostics shows states, and a status names the most serious problem first. The log has one line
+for each change and repeats nothing. A source that has never sent a message is not reported as lost:
+one line names the awaited sources after WAIT_S, and a warning names a source that has not come
+after START_S, at the start and when a rewiring adds a source. A subject that changes repeatedly is
+logged LINES times in WINDOW_S, and then its changes are only counted; a source that is lost FLAPS
+times within WINDOW_S gets one line that says why.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from rclpy.node import Node
 
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
-from an_control.control.wiring_fit import listed, unread_sources
+from an_control.control.wiring_fit import join_names, unread_sources
 from an_control.ros.graph import (
-    elsewhere,
-    of_type,
-    owner,
-    same_name_count,
-    unheard_commands,
-    wrong_types,
+    count_nodes_of_same_name,
+    describe_similar_topic,
+    describe_unheard_commands,
+    describe_wrong_types,
+    owner_name,
+    select_type,
 )
-from an_control.ros.inputs import Inputs, wrong_clock, wrong_rate
+from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.wiring import Notice, Readings, SourceStatus
 
@@ -40,20 +41,25 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
 SETTLING_REPORTS = 5
-"""Reports after configuring in which what the graph lacks is not logged: a node that misses DDS's
-first announcements hears the next ones after 3 s."""
+"""Reports after configuring in which errors of the graph are not logged yet.
+
+A node that misses DDS's first announcements hears the next ones after 3 s."""
 SHOWN = 8
-"""Absent channels that a status names."""
+"""Maximum number of missing channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
 RATE_REPORTS = 3
-"""Reports, one a second, over which a source's rate is measured."""
+"""Number of reports, one a second, over which a source's rate is measured."""
 
 
 class TickTimes:
-    """How long the newest ticks took, how many missed their deadline, and the readings' age.
+    """Durations, missed deadlines and ages of readings of the newest ticks.
 
-    A tick misses it that takes longer than `step_s`, or, where ticks are `paced` by the clock,
-    that comes over half a step late.
+    A tick misses its deadline if it takes longer than a period, or, if ticks are paced by the
+    clock, if it starts over half a period late.
+
+    Args:
+        step_s: Control period.
+        paced: Whether ticks are paced by the clock.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -66,9 +72,12 @@ class TickTimes:
         self.missed = 0
 
     def add(self, begin_s: float, end_s: float, age_s: float) -> None:
-        """A tick began and ended, on one clock; its command went out on readings of that age.
+        """Record a tick that began and ended at these times, with the age of its readings.
 
-        NaN where there were no readings.
+        Args:
+            begin_s: Start of the tick, on the clock of `end_s`.
+            end_s: End of the tick.
+            age_s: Age of its readings when the command was sent; NaN if there were no readings.
         """
         self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
         self._ages_s[self.count % KEPT_TICKS] = age_s
@@ -77,27 +86,33 @@ class TickTimes:
             self.missed += 1
         self._last_s = begin_s
 
-    def resume(self) -> None:
-        """Nothing was due before the next tick."""
+    def skip_gap(self) -> None:
+        """Count no missed deadline for the time before the next tick."""
         self._last_s = np.inf
 
     def percentile_us(self, share: float) -> float:
-        """The duration that `share` percent of the newest ticks stayed below, in microseconds."""
+        """Return a percentile (`share` percent) of the newest ticks' durations, in microseconds."""
         return _percentile(self._durations_s[: self.count], share) * 1e6
 
     def age_ms(self, share: float) -> float:
-        """The age that the readings of `share` percent of the newest commands stayed below."""
+        """Return a percentile (`share` percent) of the newest readings' ages, in milliseconds."""
         ages_s = self._ages_s[: self.count]
         return _percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
 
 
-class Report:
-    """Makes the statuses of one loop; rates are those of the last RATE_REPORTS reports.
+class DiagnosticsReport:
+    """A maker of the diagnostic statuses of one loop.
+
+    Rates are measured over the last RATE_REPORTS reports.
 
     Args:
-        node: owns publishers and subscriptions; its graph is looked at.
-        controller, ticks, watchdog, inputs, output: what is reported.
-        real_time: whether sources should send at the control rate, by this machine's clock.
+        node: Owns publishers and subscriptions; its graph is examined.
+        controller: Is reported on, as are `ticks`, `watchdog`, `inputs` and `output`.
+        ticks: Times of the newest ticks.
+        watchdog: The loop's watchdog.
+        inputs: The loop's subscriptions.
+        output: The loop's command publishers.
+        real_time: Whether sources should send at the control rate, by this machine's clock.
     """
 
     def __init__(
@@ -115,31 +130,33 @@ class Report:
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
         self._found: dict[tuple[str, str], tuple[bytes, str]] = {}
-        """What others do wrong, by part and kind: level and text, in which figures may change."""
+        """Level and text of each problem in this report, by part and kind of problem."""
         self._problems: set[tuple[str, str]] = set()
-        """The same of the last report, without texts; and what of it was logged."""
+        """Part and kind of each problem in the last report."""
         self._logged: set[tuple[str, str]] = set()
+        """Part and kind of each problem that has been logged."""
         self._counts: dict[str, deque[tuple[int, int]]] = {}
-        """Of each source the time and the number of messages of the newest reports."""
+        """Time and number of messages of each source at the newest reports."""
         self._reports = 0
 
-    def make(self, active: bool, now_ns: int) -> DiagnosticArray:
-        """All statuses, without a stamp."""
+    def make_message(self, active: bool, now_ns: int) -> DiagnosticArray:
+        """Return all statuses in a message without a stamp."""
         self._found = {}
         sources = self._controller.table.status(now_ns)
         statuses = [
-            self._policy(active),
-            self._gate(),
-            *self._monitor(),
-            self._watch(active),
-            self._estop(),
-            self._wiring(sources),
-            *(self._source(source, now_ns) for source in sources),
+            self._policy_status(active),
+            self._gate_status(),
+            *self._monitor_statuses(),
+            self._watchdog_status(active),
+            self._estop_status(),
+            self._wiring_status(sources),
+            *(self._source_status(source, now_ns) for source in sources),
         ]
         self._log_problems()
         return DiagnosticArray(status=statuses)
 
-    def _policy(self, active: bool) -> DiagnosticStatus:
+    def _policy_status(self, active: bool) -> DiagnosticStatus:
+        """Return the status of the policy and its ticks."""
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
         if active and self._output.shadow:
@@ -161,20 +178,23 @@ class Report:
             values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
             values[f"tick {name} [us]"] = f"{ticks.percentile_us(share):.1f}"
-        return self._status("policy", level, text, values)
+        return self._make_status("policy", level, text, values)
 
-    def _gate(self) -> DiagnosticStatus:
+    def _gate_status(self) -> DiagnosticStatus:
+        """Return the status of the safety gate."""
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
-        return self._status("gate", level, "commands that the gate changed", values)
+        return self._make_status("gate", level, "commands that the gate changed", values)
 
-    def _monitor(self) -> list[DiagnosticStatus]:
-        """What the identity monitor found, where there is one."""
+    def _monitor_statuses(self) -> list[DiagnosticStatus]:
+        """Return the status of the identity monitor, if there is one."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             warning = self._controller.monitor_warning()
-            return [self._status("monitor", WARN, warning, {"setting": "off"})] if warning else []
+            return (
+                [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
+            )
         level, text = OK, "all signals are where they are wired"
         if report.misfit:
             level, text = WARN, f"does not fit: {report.misfit}; no further signal is moved"
@@ -189,9 +209,10 @@ class Report:
             "readings late [ticks]": report.late_ticks,
         }
         carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
-        return [self._status("monitor", level, text, values | carries)]
+        return [self._make_status("monitor", level, text, values | carries)]
 
-    def _watch(self, active: bool) -> DiagnosticStatus:
+    def _watchdog_status(self, active: bool) -> DiagnosticStatus:
+        """Return the status of the watchdog."""
         watchdog = self._watchdog
         level, text = OK, "commands go out" if active else "inactive"
         if active and self._output.shadow:
@@ -201,7 +222,7 @@ class Report:
         elif watchdog.tripped:
             level, text = ERROR, "no command in time: safe command"
         elif active and not watchdog.begun:
-            level, text = WARN, f"no command since the activation: {self._why_none()}"
+            level, text = WARN, f"no command since the activation: {self._why_no_command()}"
             self._found["watchdog", text] = ERROR, text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
@@ -209,38 +230,41 @@ class Report:
             "longest time without a command [s]": f"{watchdog.longest_s:.3f}",
             "safe commands": watchdog.sent,
         }
-        return self._status("watchdog", level, text, values)
+        return self._make_status("watchdog", level, text, values)
 
-    def _why_none(self) -> str:
-        """Return why no command has gone out yet, and what to do."""
+    def _why_no_command(self) -> str:
+        """Return why no command has been sent yet, and what to do."""
         if self._controller.safe_reason:
             return self._controller.safe_reason
         if self._node.get_parameter("use_sim_time").value:
             return "no tick has been made; is /clock published? (parameter use_sim_time)"
         return "no tick has been made: the executor is busy, or the machine is"
 
-    def _estop(self) -> DiagnosticStatus:
+    def _estop_status(self) -> DiagnosticStatus:
+        """Return the status of the e-stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
-        deaf = wrong_types(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
+        deaf = describe_wrong_types(
+            self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic
+        )
         if deaf:
             deaf = f"publisher of {deaf}"
             self._found["e-stop", deaf] = ERROR, deaf
         text = reason or deaf
-        return self._status("e-stop", ERROR if text else OK, text or "clear", {})
+        return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
-    def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
-        """All of the wiring; two who command one robot, or have one name, are an error."""
+    def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
+        """Return the wiring's status; a second commander or node of one name is an error."""
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._commanding(message.topic, message.type)
+            one, wrong, unheard = self._check_commanders(message.topic, message.type)
             commanding = max(commanding, one)
             errors += wrong
             warnings += unheard
-        name, named = node.get_fully_qualified_name(), same_name_count(node)
+        name, named = node.get_fully_qualified_name(), count_nodes_of_same_name(node)
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
-        complete = sum(_complete(source) for source in sources)
+        complete = sum(_is_complete(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
             text = "; ".join(errors + warnings)
@@ -248,49 +272,57 @@ class Report:
         level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
         topics = ", ".join(wiring.command.topics)
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
-        return self._status("wiring", level, text, values)
+        return self._make_status("wiring", level, text, values)
 
-    def _commanding(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
-        """How many publishers command on a topic; errors, and warnings of who cannot be heard."""
+    def _check_commanders(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
+        """Return the number of publishers that command a topic, errors, and warnings.
+
+        Warnings name who uses another type or another quality of service.
+        """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
         subscriptions = [
-            one for one in self._node.get_subscriptions_info_by_topic(topic) if owner(one) != name
+            one
+            for one in self._node.get_subscriptions_info_by_topic(topic)
+            if owner_name(one) != name
         ]
-        commanding, errors, warnings = len(of_type(publishers, type_)), [], []
+        commanding, errors, warnings = len(select_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
-            who = ", ".join(sorted(owner(one) for one in of_type(publishers, type_)))
+            who = ", ".join(sorted(owner_name(one) for one in select_type(publishers, type_)))
             errors.append(
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
                 " parameter shadow"
             )
-        if other := wrong_types(publishers, type_, topic):
+        if other := describe_wrong_types(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
-        if other := wrong_types(subscriptions, type_, topic):
+        if other := describe_wrong_types(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
         if not self._output.shadow:
-            warnings += filter(None, [unheard_commands(subscriptions, topic, type_, COMMAND_QOS)])
+            warnings += filter(
+                None, [describe_unheard_commands(subscriptions, topic, type_, COMMAND_QOS)]
+            )
         return commanding, errors, warnings
 
-    def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
+    def _source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
+        """Return the status of one source."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
-        publishers = len(of_type(infos, config.type))
-        rates_hz = self._rates_hz(source, now_ns)
+        publishers = len(select_type(infos, config.type))
+        rates_hz = self._measure_rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
             text = "no fresh message"
             if self._real_time:
                 text = self._controller.table.why_late(source.name, now_ns)
             if not publishers:
-                text = f"no publisher{elsewhere(self._node, topic, config.type)}"
+                text = f"no publisher{describe_similar_topic(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}
-        if other := wrong_types(infos, config.type, topic):
+        if other := describe_wrong_types(infos, config.type, topic):
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            wrong = self._wrong(source, rates_hz if publishers == 1 else [])
+            wrong = self._find_problems(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
             if unread := unread_sources(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
@@ -309,11 +341,11 @@ class Report:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _complete(source) and not (other or wrong) else WARN
-        return self._status(part, level, text, values)
+        level = OK if _is_complete(source) and not (other or wrong) else WARN
+        return self._make_status(part, level, text, values)
 
-    def _rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
-        """Return how often a source sent between its newest reports; [] at the first one."""
+    def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
+        """Return the rates of a source between its newest reports; [] at the first report."""
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
             counts.clear()  # the clock was set back, or the source is another one
@@ -323,27 +355,31 @@ class Report:
             for (then_ns, before), (at_ns, messages) in pairwise(counts)
         ]
 
-    def _wrong(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
-        """Return what is wrong with a source although its messages come, by kind.
+    def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
+        """Return the problems of a source although its messages come, by kind of problem.
 
-        rates_hz: of its one publisher.
+        Args:
+            source: State of the source.
+            rates_hz: Newest rates, if the source has one publisher, else [].
         """
-        rivals = self._inputs.rivals(source.name)
+        rivals = self._inputs.describe_rivals(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
         if wrong or not self._real_time:
             return wrong
         config = self._controller.wiring.source(source.name)
         if len(rates_hz) == RATE_REPORTS and min(rates_hz) > 0.0:
-            wrong["rate"] = wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
+            wrong["rate"] = describe_wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
         if source.fresh and source.stamp_ns is not None and source.age_s is not None:
             now_s = self._node.get_clock().now().nanoseconds / 1e9
-            wrong["clock"] = wrong_clock(config, source.stamp_ns / 1e9 - (now_s - source.age_s))
+            wrong["clock"] = describe_wrong_clock(
+                config, source.stamp_ns / 1e9 - (now_s - source.age_s)
+            )
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
-        """Log what was there a report ago too, since the graph takes a while to settle; once.
+        """Log each problem once, if the last report had it too, as the graph needs time to settle.
 
-        What is gone for one report only is not logged again.
+        A problem that is absent from one report only is not logged again.
         """
         self._reports += 1
         for key, (level, text) in self._found.items():
@@ -358,9 +394,10 @@ class Report:
         self._logged &= self._found.keys() | self._problems
         self._problems = set(self._found)
 
-    def _status(
+    def _make_status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]
     ) -> DiagnosticStatus:
+        """Return a diagnostic status of a part of this node."""
         return DiagnosticStatus(
             name=f"{self._node.get_fully_qualified_name()}: {part}",
             level=level,
@@ -371,41 +408,45 @@ class Report:
 
 
 def _percentile(values: np.ndarray, share: float) -> float:
+    """Return a percentile of values; 0 if there are none."""
     return float(np.percentile(values, share)) if len(values) else 0.0
 
 
-def _complete(source: SourceStatus) -> bool:
+def _is_complete(source: SourceStatus) -> bool:
+    """Return whether a source is fresh, readable, and has all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
 
 WAIT_S, START_S = 1.0, 5.0
-"""How long the first messages of the sources may take before the log says that they are waited for,
-and that they are missing: a node that misses DDS's first announcements hears the next ones after
-3 s."""
+"""Time without a source's first message until the log says that it waits, and that it is missing.
+
+A node that misses DDS's first announcements hears the next ones after 3 s."""
 FLAPS = 3
+"""Losses of a source within WINDOW_S after which one line says why, in place of one for each."""
 LINES, WINDOW_S = 6, 10.0
+"""Maximum number of lines of one subject within a time."""
 NAMES = "names of channels"
-"""The subject of lines about channels that are not the model's."""
+"""The subject of log lines about channels that the model does not know."""
 MONITOR = "monitor"
-"""The subject of lines about signals that the monitor moved."""
+"""The subject of log lines about signals that the monitor moved."""
 
 
 class Throttle:
-    """Lets LINES lines of each subject through in WINDOW_S, and counts the others."""
+    """A limit of LINES log lines of each subject within WINDOW_S, which counts the others."""
 
     def __init__(self) -> None:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
-    def lets(self, subject: str, now_s: float) -> bool:
-        """Whether a line of the subject may be logged now."""
+    def allow(self, subject: str, now_s: float) -> bool:
+        """Return whether a line of the subject may be logged now, and count it."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
-    def ended(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """The subjects whose window has ended, and how many of their lines were left out."""
+    def take_ended(self, now_s: float) -> Iterator[tuple[str, int]]:
+        """Yield each subject whose window has ended, with its number of suppressed lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -413,11 +454,11 @@ class Throttle:
 
 
 class EventLog:
-    """Tells what changed since the last tick.
+    """A log of what changed since the last tick.
 
     Args:
-        logger: of the node.
-        controller: whose sources and commands are reported.
+        logger: The node's logger.
+        controller: Its sources and commands are reported.
     """
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:
@@ -425,57 +466,56 @@ class EventLog:
         self._named: tuple[object, ...] = (None, None, None)
         self._noted: tuple[str, ...] = ()
         self._moved: dict[str, str] = {}
-        """The channel whose signal each slot carries, where it is not its own; as it was logged."""
+        """Signal that each input slot carries, for moved signals only, as logged last."""
         self._misfit = False
-        self.begin(0.0)
+        self.reset(0.0)
         self._log_names(0.0)
 
-    def begin(self, now_s: float) -> None:
-        """The loop starts to act now, on the steady clock."""
-        self._controller.table.notice_anew()
+    def reset(self, now_s: float) -> None:
+        """Reset the log when the loop starts to act, at a time of the steady clock."""
+        self._controller.table.reset_notices()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}
-        """Sources without a message yet, with when they began to be waited for."""
+        """Time since when each source without a message is awaited, and its notice."""
         self._said_waiting: frozenset[str] = frozenset()
         self._losses: dict[str, deque[tuple[float, int]]] = {}
-        """When each source was lost, and how many messages it had sent by then."""
+        """Times of each source's last losses, with the number of its messages by then."""
         self._flapping_until_s: dict[str, float] = {}
         self._acted = False
         self._logged_cause = ""
-        """The cause of the safe command that was logged last; empty once the policy acts."""
+        """Cause of the safe command that was logged last; "" while the policy acts."""
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what a tick changed."""
-        for subject, count in self._throttle.ended(now_s):
+        for subject, count in self._throttle.take_ended(now_s):
             if count:
-                self._log_left_out(subject, count)
+                self._log_suppressed(subject, count)
         self._log_names(now_s)
-        for notice in self._controller.table.notices():
+        for notice in self._controller.table.take_notices():
             self._log_source(notice, now_s)
         if self._waiting:
             self._log_waiting(now_s)
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
-                if self._throttle.lets("", now_s):
+                if self._throttle.allow("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
         elif not self._acted or self._logged_cause:
-            if self._throttle.lets("", now_s):
+            if self._throttle.allow("", now_s):
                 self._log_acting(readings, shadow)
             self._acted, self._logged_cause = True, ""
         self._log_monitor(now_s)
 
     def _log_monitor(self, now_s: float) -> None:
-        """Log each move that the monitor made, and that the robot does not fit its model, or does
-        again."""
+        """Log each move of a signal by the monitor, and that its model does not fit the robot."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             return
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
-            if self._misfit and self._throttle.lets(MONITOR, now_s):
+            if self._misfit and self._throttle.allow(MONITOR, now_s):
                 self._logger.warning(
                     f"the monitor's model does not fit this robot: {report.misfit}; no further"
                     " signal is moved"
@@ -489,15 +529,15 @@ class EventLog:
             if moved.get(slot) != self._moved.get(slot)
         }
         self._moved = moved
-        if self._throttle.lets(MONITOR, now_s):
-            where = listed(
+        if self._throttle.allow(MONITOR, now_s):
+            where = join_names(
                 f"{signal} is read where {'it' if signal == slot else slot} is wired"
                 for slot, signal in changed.items()
             )
             self._logger.info(f"the monitor moved {len(changed)} signals: {where}")
 
     def _log_names(self, now_s: float) -> None:
-        """How the names of wiring and model differ, where one of them is another than before."""
+        """Log differences between the channel ids of wiring and model, when either has changed."""
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
@@ -506,16 +546,17 @@ class EventLog:
         self._named = named
         self._noted = controller.notes()
         for note in self._noted:
-            if note not in before and self._throttle.lets(NAMES, now_s):
+            if note not in before and self._throttle.allow(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
+        """Log a notice of a source, unless it is awaited, flapping or throttled."""
         name = notice.source
         if notice.kind == "lost" and notice.never and not notice.channels:
             self._waiting[name] = now_s, notice
         elif notice.kind == "recovered" and not notice.channels and name in self._waiting:
             del self._waiting[name]
-        elif self._flaps(notice, now_s) or not self._throttle.lets(name, now_s):
+        elif self._is_flapping(notice, now_s) or not self._throttle.allow(name, now_s):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))
@@ -523,7 +564,7 @@ class EventLog:
             self._logger.info(str(notice))
 
     def _log_waiting(self, now_s: float) -> None:
-        """Log what is waited for, and warn of what has been waited for too long."""
+        """Log which sources are awaited, and warn of each that has been awaited for too long."""
         late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
         if late - self._said_waiting:
             self._logger.info(f"waiting for {', '.join(sorted(late))}")
@@ -533,8 +574,8 @@ class EventLog:
                 self._logger.warning(str(notice))
                 del self._waiting[name]
 
-    def _flaps(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source is lost again and again; log that once, instead of its losses."""
+    def _is_flapping(self, notice: Notice, now_s: float) -> bool:
+        """Return whether a source is lost repeatedly; log that once, in place of its losses."""
         name = notice.source
         if notice.channels:
             return False
@@ -543,7 +584,7 @@ class EventLog:
         if notice.kind != "lost":
             return False
         losses = self._losses.setdefault(name, deque(maxlen=FLAPS))
-        losses.append((now_s, self._messages(name)))
+        losses.append((now_s, self._count_messages(name)))
         (then_s, before), (_, messages) = losses[0], losses[-1]
         if len(losses) < FLAPS or not 0.0 < now_s - then_s < WINDOW_S:
             return False
@@ -556,18 +597,20 @@ class EventLog:
         )
         return True
 
-    def _messages(self, source: str) -> int:
+    def _count_messages(self, source: str) -> int:
+        """Return the number of messages that a source has sent."""
         statuses = self._controller.table.status(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 
     def _log_acting(self, readings: Readings, shadow: bool) -> None:
+        """Log that the policy acts, with present channels and rate."""
         present = f"{len(readings.ids)} of {readings.expected} channels"
         rate = f"{1.0 / self._controller.step_s:.1f} Hz"
         how = "proposing (shadow)" if shadow else "acting"
         self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
 
-    def _log_left_out(self, subject: str, count: int) -> None:
-        """How often a subject changed besides what was logged, and how it is now."""
+    def _log_suppressed(self, subject: str, count: int) -> None:
+        """Log the number of changes of a subject that were not logged, and its present state."""
         if subject == NAMES:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")
             return

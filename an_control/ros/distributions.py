@@ -50,17 +50,17 @@ __all__ = [
     "MessageInfo",
     "SteadyLifecycleNode",
     "TopicEndpointInfo",
-    "create_patient_service",
+    "create_deferred_service",
     "distribution_name",
     "events_executor",
-    "tells_senders",
+    "has_publisher_ids",
 ]
 
 
 class SteadyLifecycleNode(LifecycleNode):
     """A LifecycleNode that refuses a transition which its state does not have.
 
-    Jazzy's raises in its executor, so that the request of any client would end the node.
+    Jazzy's raises in its executor, so that a request of any client could end the node.
     """
 
     def _LifecycleNodeMixin__change_state(self, transition_id: int) -> TransitionCallbackReturn:
@@ -74,7 +74,7 @@ class SteadyLifecycleNode(LifecycleNode):
 
 
 def events_executor(context: Context) -> Executor | None:
-    """Return rclpy's events executor, to be driven by `spin_once`; None where rclpy lacks it."""
+    """Return rclpy's events executor, to be driven by `spin_once`, or None if rclpy lacks it."""
     try:
         from rclpy.experimental.events_executor import EventsExecutor
     except ImportError:
@@ -82,16 +82,21 @@ def events_executor(context: Context) -> Executor | None:
     return EventsExecutor(context=context)
 
 
-def create_patient_service(
+def create_deferred_service(
     node: Node, type_: Any, name: str, callback: Callable[[Any, Any], Any | Future[Any]]
 ) -> None:
-    """Create a service that may reply later: its callback returns a response or a Future of one.
+    """Create a service that may reply later.
 
-    Node and service are run by the events executor.
+    Args:
+        node: Owns the service; it must be run by the events executor.
+        type_: Service type.
+        name: Name of the service.
+        callback: Takes request and response, and returns the response or a Future of it.
     """
     if _awaits_services():
 
         async def replied(request: Any, response: Any) -> Any:
+            """Return the callback's response, waiting for it if it is a Future."""
             reply = callback(request, response)
             return await reply if isinstance(reply, Future) else reply
 
@@ -101,6 +106,7 @@ def create_patient_service(
     send = service.send_response
 
     def send_when_done(reply: Any, header: Any) -> None:
+        """Send the response, when it is done if it is a Future."""
         if isinstance(reply, Future):
             reply.add_done_callback(lambda future: send(future.result(), header))
         else:
@@ -115,8 +121,8 @@ def distribution_name() -> str:
     return names.get(next(iter(rclpy_version()), 0), "unknown")
 
 
-def tells_senders() -> bool:
-    """Return whether a callback is told who published its message."""
+def has_publisher_ids() -> bool:
+    """Return whether rclpy tells callbacks who published their message."""
     return rclpy_version() >= (9, 1, 1)
 
 

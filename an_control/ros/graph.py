@@ -1,12 +1,11 @@
-"""Nodes of ours, and who else is there: publishers and subscriptions of a topic, nodes of one name.
+"""Nodes that handle no middleware events, and questions to the ROS graph about other nodes.
 
-Each look at the graph costs some 0.1 ms: it is for diagnostics, not for ticks.
+Each question to the graph costs some 0.1 ms: ask for diagnostics, not in ticks.
 
 A `QuietNode` handles no events of the middleware. By default rclpy asks of each publisher and
-subscription for incompatible types and quality of service, to log them. Where the middleware's
-threads report one while the events executor adds or removes it, the process can crash
-(ros2/rclpy#1644) or stand still (ros2/rmw_fastrtps#890). What does not match is said by the
-diagnostics instead.
+subscription for incompatible types and quality of service, to log them. If the middleware's threads
+report one while the events executor adds or removes it, the process can crash (ros2/rclpy#1644) or
+stand still (ros2/rmw_fastrtps#890). The diagnostics report incompatible partners instead.
 """
 
 from __future__ import annotations
@@ -28,29 +27,32 @@ from rclpy.subscription import Subscription
 from an_control.ros.distributions import TopicEndpointInfo
 from an_control.ros.shared_memory import without_shared_memory
 
-_OF_PUBLISHERS = PublisherEventCallbacks(use_default_callbacks=False)
-_OF_SUBSCRIPTIONS = SubscriptionEventCallbacks(use_default_callbacks=False)
+_NO_PUBLISHER_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)
+_NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
 
 
 class QuietNode(Node):
-    """A node that handles no events; nor does what rclpy itself creates on it."""
+    """A node whose publishers and subscriptions, including rclpy's own, handle no events."""
 
     def create_publisher(self, *args: Any, **options: Any) -> Publisher:
-        """As of any node; `event_callbacks` are none unless given."""
-        options["event_callbacks"] = options.get("event_callbacks") or _OF_PUBLISHERS
+        """Create a publisher as Node does, but without event callbacks unless they are given."""
+        options["event_callbacks"] = options.get("event_callbacks") or _NO_PUBLISHER_EVENTS
         return super().create_publisher(*args, **options)
 
     def create_subscription(self, *args: Any, **options: Any) -> Subscription:
-        """As of any node; `event_callbacks` are none unless given."""
-        options["event_callbacks"] = options.get("event_callbacks") or _OF_SUBSCRIPTIONS
+        """Create a subscription as Node does, but without event callbacks unless they are given."""
+        options["event_callbacks"] = options.get("event_callbacks") or _NO_SUBSCRIPTION_EVENTS
         return super().create_subscription(*args, **options)
 
 
 UNKNOWN = "a node whose name is not known yet"
+"""Name of the owner of a topic whose node has not been discovered yet."""
+"""Name of the owner of a topic whose node has not been discovered yet."""
+"""Name of the owner of a topic whose node has not been discovered yet."""
 
 
-def owner(info: TopicEndpointInfo) -> str:
-    """The full name of the node that a publisher or subscription belongs to, or UNKNOWN.
+def owner_name(info: TopicEndpointInfo) -> str:
+    """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
 
     A participant's topics can be discovered before its nodes.
     """
@@ -59,30 +61,30 @@ def owner(info: TopicEndpointInfo) -> str:
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 
-def of_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
-    """Those of the message type."""
+def select_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
+    """Return the publishers or subscriptions of this message type."""
     return [one for one in infos if one.topic_type == type_]
 
 
-def wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
-    """In words, those of other types than `type_`; empty where there are none."""
+def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
+    """Return the types in `infos` that differ from `type_`, as text for a log line, or ""."""
     others = sorted(
-        {f"{one.topic_type} ({owner(one)})" for one in infos if one.topic_type != type_}
+        {f"{one.topic_type} ({owner_name(one)})" for one in infos if one.topic_type != type_}
     )
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
 
-def unheard_commands(
+def describe_unheard_commands(
     subscriptions: Sequence[TopicEndpointInfo], topic: str, type_: str, qos: QoSProfile
 ) -> str:
-    """Return who cannot hear commands that are sent with `qos`, why, and what to do; or ""."""
-    listeners = of_type(subscriptions, type_)
+    """Return which nodes cannot receive commands sent with `qos`, why, and what to do, or ""."""
+    listeners = select_type(subscriptions, type_)
     deaf = []
     for one in listeners:
         compatible, reason = qos_check_compatible(qos, one.qos_profile)
         if compatible == QoSCompatibility.ERROR:
             why = reason.replace("ERROR: ", "").strip(";").replace(";", ", ")
-            deaf.append(f"{owner(one)} asks for another quality of service ({why})")
+            deaf.append(f"{owner_name(one)} asks for another quality of service ({why})")
     if not listeners:
         return f"nobody hears commands on {topic}: there is no subscription"
     if not deaf:
@@ -91,15 +93,20 @@ def unheard_commands(
     return f"{who} commands on {topic}: {', '.join(deaf)}: let it subscribe with the default one"
 
 
-def same_name_count(node: Node) -> int:
-    """How many nodes have this node's full name, itself among them."""
+def count_nodes_of_same_name(node: Node) -> int:
+    """Return the number of nodes with this node's full name, including itself."""
     own = (node.get_name(), node.get_namespace())
     return node.get_node_names_and_namespaces().count(own)
 
 
-def elsewhere(node: Node, topic: str, type_: str) -> str:
-    """Return where messages of a type are published while nobody publishes `topic`, as text
-    after "no publisher"; or ""."""
+def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
+    """Return another topic that is published with this type, as text after "no publisher", or "".
+
+    Args:
+        node: Its graph is examined.
+        topic: The topic without a publisher.
+        type_: Message type of the topic.
+    """
     name = node.resolve_topic_name(topic)
     others = [
         other
@@ -111,18 +118,20 @@ def elsewhere(node: Node, topic: str, type_: str) -> str:
 
 
 DISCOVERY_S = 10.0
-"""How long others may take to be found: a node that misses DDS's first announcements, as on a busy
-machine, hears the next ones after 3 s."""
+"""Time allowed for the discovery of other nodes.
+
+A node that misses DDS's first announcements, as on a busy machine, hears the next ones after 3 s.
+"""
 
 
 @contextmanager
 def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
-    """A node, with rclpy from here to the end of the block; Ctrl-C is left to the caller.
+    """Initialise rclpy and yield a node; both end with the block. Ctrl-C is left to the caller.
 
-    It joins with as little as it can, for the sake of the nodes that act: by UDP, without services
-    and without a topic for its log.
+    For the sake of the nodes that act, it joins by UDP, without services and without a log topic.
 
-    Raises ValueError where ROS takes no such name, also for one that is used in the block.
+    Raises:
+        ValueError: If ROS allows no such name, of the node or of anything in the block.
     """
     try:
         with without_shared_memory():

@@ -1,19 +1,20 @@
-"""Subscriptions: callbacks only store the newest message of each source in the channel table.
+"""Subscriptions of the sources: callbacks only store the newest messages in the channel table.
 
-A subscription takes the publishers' quality of service over, as far as it is known, and is made
-again when that has changed; the old one goes when the new one has heard its first message, so none
-is lost. What a publisher has latched is fetched by a subscription of its own where others on its
-topic are volatile. A timer looks for changes, since the events executor crashes where a
-subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs on the
-executor's thread.
+A subscription has the quality of service of the topic's publishers, as far as it is known, and is
+replaced when that changes; the old one is destroyed when the new one has received its first
+message, so that no message is lost. Latched messages are fetched by a separate subscription if
+other publishers of the topic are volatile. A timer looks for changes, since the events executor
+crashes if a subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs
+on the executor's thread.
 
-A reading's age counts from when it was published (`Arrivals`). A process that was stopped, or kept
-from running, finds what came meanwhile in its queues, and by its own clock all that is new. So the
-publisher's clock is asked: a message that took longer than the quickest lately did is that much
-older. Clocks that differ by a constant therefore do not matter, and each publisher has its own.
+The age of a reading counts from when it was published (`Arrivals`). A process that was stopped, or
+kept from running, finds the messages that came meanwhile in its queues, and by its own clock all of
+them are new. So the publisher's clock is used: a message that took longer than the fastest one
+lately is that much older. A constant difference of clocks has no effect, and each publisher is
+treated separately.
 
-Diagnostics, the log and `an-control check --live` say alike what is wrong with a source although
-its messages come: what was seen, what was expected, and what to do.
+Diagnostics, the log and `an-control check --live` describe problems of a source whose messages come
+in the same words: what was observed, what was expected, and what to do.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
-from an_control.ros.graph import owner
-from an_control.ros.senders import Senders
+from an_control.ros.graph import owner_name
+from an_control.ros.senders import TopicSenders
 from an_control.wiring import (
     ChannelTable,
     SourceConfig,
@@ -42,24 +43,29 @@ from an_control.wiring import (
 )
 
 RATE_RATIO = 1.25
-"""How many times slower or faster than it should a source may send before it is told."""
+"""Factor by which a source's rate may differ from what it should be before it is reported."""
 NEWS_S = 1.0
-"""Sources whose messages may be older than this send when there is news, and not at a rate."""
+"""A source whose max_age_s is above this sends only when there is news, not at a rate."""
 CLOCK_S = 1.0
-"""By how much stamps may differ from the time at which their messages come."""
+"""Maximum difference between the stamp and the arrival of a message before it is reported."""
 SHOWN = 8
-"""Channels that one sentence names."""
+"""Maximum number of channels that one message names."""
 
 
 def sends_at_a_rate(config: SourceConfig) -> bool:
-    """Return whether a source sends again and again, and not only when there is news."""
+    """Return whether a source sends periodically, and not only when there is news."""
     return 0.0 < config.max_age_s <= NEWS_S
 
 
-def wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
-    """Return what to say of a source that sends at another rate than it should, else "".
+def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
+    """Return a warning about a source that sends at another rate than expected, else "".
 
-    Each of `rates_hz` must be wrong, so that nothing is said of one that starts or changes.
+    A source that starts or changes its rate is not reported.
+
+    Args:
+        config: The source.
+        rates_hz: Newest measured rates; the source is reported only if all of them are wrong.
+        control_hz: Control rate.
     """
     wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
     if not sends_at_a_rate(config):
@@ -81,10 +87,10 @@ def wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: floa
     )
 
 
-def wrong_clock(config: SourceConfig, ahead_s: float) -> str:
-    """Return what to say of stamps that are ahead of the time at which they come, else "".
+def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
+    """Return a warning about stamps that are ahead of or behind the arrival of messages, else "".
 
-    What is latched comes long after its stamp.
+    Stamps of latched messages may be behind by any time.
     """
     if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not sends_at_a_rate(config)):
         return ""
@@ -95,22 +101,22 @@ def wrong_clock(config: SourceConfig, ahead_s: float) -> str:
     )
 
 
-def rival_senders(one: str, other: str, channels: Sequence[str]) -> str:
-    """Return what to say of two nodes that send the same channels."""
+def describe_rivals(one: str, other: str, channels: Sequence[str]) -> str:
+    """Return a warning about two nodes that send the same channels."""
     shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
     who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
     return f"{who} {shown}: stop one of them, or give it a topic of its own"
 
 
 MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 10
-"""For so long, and for so many messages, at least, the quickest message is remembered."""
+"""Minimum time and number of messages for which the fastest message is remembered."""
 MAX_PUBLISHERS = 100
 GAP_PERIODS = 2
 NEVER_NS = 1 << 62
 
 
-class Lateness:
-    """How much later than the quickest one the messages of one publisher arrive."""
+class MessageDelay:
+    """The delay of one publisher's messages, relative to its fastest message."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
@@ -118,7 +124,7 @@ class Lateness:
         self._least_ns = self._before_ns = 0
 
     def __call__(self, published_ns: int, now_ns: int) -> int:
-        """Of a message (ns); both times are of clocks that need not agree."""
+        """Return the delay in ns of a message; the two clocks may differ by a constant."""
         delay_ns = now_ns - published_ns
         self._count += 1
         if self._began_ns is None:
@@ -131,71 +137,72 @@ class Lateness:
 
 
 class Arrivals:
-    """When messages arrived, less what they were late.
+    """Arrival times of messages, corrected by their delay.
 
-    Where the executor does not say when a message was published, what arrives within a period
-    after a gap between ticks counts as from the gap's beginning.
+    If the executor does not tell when a message was published, messages that arrive within a period
+    after a gap between ticks count as if they came at the start of the gap.
 
     Args:
-        period_ns: of the control rate.
+        period_ns: Control period.
     """
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
-        self._lateness: dict[bytes, Lateness] = {}
+        self._lateness: dict[bytes, MessageDelay] = {}
         self._alive_ns: int | None = None
         self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
 
-    def ticked(self, now_ns: int) -> None:
-        """A tick was made."""
+    def record_tick(self, now_ns: int) -> None:
+        """Record the time of a tick."""
         last_ns, self._alive_ns = self._alive_ns, now_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
-    def of(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
-        """When a message arrived that is heard now; `info` is what rclpy says of it."""
+    def corrected_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
+        """Return the corrected arrival of a message with this MessageInfo, received now."""
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
             if publisher not in self._lateness:
                 if len(self._lateness) >= MAX_PUBLISHERS:
                     self._lateness.clear()
-                self._lateness[publisher] = Lateness()
-            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_ns())
+                self._lateness[publisher] = MessageDelay()
+            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_clock_ns())
         last_ns = self._alive_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             return last_ns
         return self._gap_ns if now_ns <= self._gap_end_ns + self._period_ns else now_ns
 
 
-def wall_ns() -> int:
-    """The clock that publishers stamp by."""
+def wall_clock_ns() -> int:
+    """Return the time of the clock by which publishers stamp their messages."""
     return time.time_ns()
 
 
 WATCH_S = 0.2
 FETCH_LOOKS = 10
-"""For so many looks the subscription stays that fetches what was latched."""
+"""Number of looks at the graph for which the subscription to latched messages is kept."""
 PARTS_DEPTH = 10
-"""Messages that may wait of a topic that has several publishers, or whose publishers may each send
-some of the named elements."""
-Stored = Callable[[str, int | None], None]
+"""Queue depth of a topic that has several publishers or whose messages name their elements."""
+OnStored = Callable[[str, int | None], None]
+"""A function that is called with the source and the stamp of each stored message."""
 
 
 class Inputs:
-    """Feeds every source of a table from its topic; sources may share one.
+    """The subscriptions that feed every source of a table; sources may share a topic.
 
     Args:
-        node: owns the subscriptions.
-        table: where messages go.
-        now_ns: reads the clock by which messages age.
-        stored: called after each message with the source and the message's stamp.
-        depth: messages of a topic that may wait for the executor; more where several publishers
-            may each send a part.
-        arrivals: tells when a message arrived that had to wait; None: when it is heard.
-        informed: whether the executor says who sent a message and when, which the events executor
-            does not: it must not be asked.
+        node: Owns the subscriptions.
+        table: Stores the messages.
+        now_ns: Returns the time of the clock by which messages age.
+        stored: Called after each message with the source and the message's stamp.
+        depth: Queue depth of a topic; more if several publishers may each send a part.
+        arrivals: Corrects the arrival of messages that had to wait; None: not corrected.
+        informed: Whether the executor tells who sent a message and when. The events executor does
+            not,
+            and must not be asked.
 
-    Raises ValueError naming the source for a topic that this node uses with another type.
+    Raises:
+        ValueError: If this node uses a topic with another type; names the source.
     """
 
     def __init__(
@@ -203,7 +210,7 @@ class Inputs:
         node: Node,
         table: ChannelTable,
         now_ns: Callable[[], int],
-        stored: Stored,
+        stored: OnStored,
         depth: int,
         arrivals: Arrivals | None = None,
         *,
@@ -216,23 +223,27 @@ class Inputs:
         self._depth = depth
         self._arrivals, self._informed = arrivals, informed
         self.topics: dict[str, str] = {}
-        """The topic of each source."""
+        """Topic of each source."""
         self._readers: dict[str, tuple[str, ...]] = {}
         self._newest: dict[str, tuple[Any, int | None, int]] = {}
         self._unread: set[str] = set()
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
         self._publishers: dict[str, list[TopicEndpointInfo]] = {}
-        """The publishers of each topic, as of the last look."""
-        self._senders: dict[str, Senders] = {}
-        """Who sends on each topic that has several publishers."""
+        """Publishers of each topic, as of the last look at the graph."""
+        self._senders: dict[str, TopicSenders] = {}
+        """Senders of the messages of each topic that has several publishers."""
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
-        """By topic what fetches latched messages, and the looks that it stays."""
+        """Subscription to latched messages of a topic, and the number of looks until it ends."""
         self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
 
     def check(self, table: ChannelTable) -> None:
-        """WiringError for a topic that is known to carry another type than its source reads."""
+        """Check that no source moves to a topic that is known to carry another type.
+
+        Raises:
+            WiringError: If one does.
+        """
         moved = [s for s in table.wiring.sources if self.topics.get(s.name) != s.topic]
         carried = dict(self._node.get_topic_names_and_types()) if moved else {}
         for source in moved:
@@ -243,19 +254,22 @@ class Inputs:
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
     def rewire(self, table: ChannelTable) -> set[str]:
-        """Feed this table from now on or, with a ValueError, keep the old one.
+        """Feed this table from now on, and return the sources that read another topic than before.
 
-        Returns the sources that read another topic than before. What nobody reads any more stays
-        subscribed for WATCH_S: a source that soon comes back to it misses no message.
+        A topic that no source reads any more stays subscribed for WATCH_S, so that a source that
+        soon returns to it misses no message.
+
+        Raises:
+            ValueError: If a topic cannot be subscribed; then the old table is kept.
         """
         topics = {source.name: source.topic for source in table.wiring.sources}
         before = tuple(self._subscriptions)
         try:
             for source, topic in topics.items():
-                self._open(source, topic, table.message_classes[source])
+                self._ensure_subscribed(source, topic, table.message_classes[source])
         except ValueError:
             for topic in self._subscriptions.keys() - before:
-                self._drop(topic)
+                self._unsubscribe(topic)
             raise
         moved = {source for source in topics if topics[source] != self.topics.get(source)}
         self._table = table
@@ -268,41 +282,46 @@ class Inputs:
         self._unread.difference_update(topics.values())
         return moved
 
-    def deliver(self, sources: Iterable[str], awaited: Callable[[int | None], bool]) -> None:
-        """Give these sources what came before they read their topic, where its stamp is awaited."""
+    def deliver_earlier(
+        self, sources: Iterable[str], awaited: Callable[[int | None], bool]
+    ) -> None:
+        """Store messages that came before these sources read their topic, if still awaited."""
         for source in sources:
             newest = self._newest.get(self.topics[source])
             if newest is not None and awaited(newest[1]):
                 self._table.store(source, *newest)
                 self._stored(source, newest[1])
 
-    def rivals(self, source: str) -> list[str]:
-        """Return what to say of each pair of nodes that send the same channels of a source.
+    def describe_rivals(self, source: str) -> list[str]:
+        """Return a warning for each pair of nodes that send the same channels of a source.
 
-        Empty where the executor does not say who sent a message.
+        Empty if the executor does not tell who sent a message.
         """
         topic = self.topics[source]
         if topic not in self._senders:
             return []
-        nodes = {bytes(one.endpoint_gid): owner(one) for one in self._publishers.get(topic, ())}
+        nodes = {
+            bytes(one.endpoint_gid): owner_name(one) for one in self._publishers.get(topic, ())
+        }
         return [
-            rival_senders(nodes[pair.first], nodes[pair.second], channels)
-            for pair in self._senders[topic].rivals(self._now_ns())
+            describe_rivals(nodes[pair.first], nodes[pair.second], channels)
+            for pair in self._senders[topic].find_rivals(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
-            and (channels := self._table.ids_named(source, pair.names))
+            and (channels := self._table.ids_with_names(source, pair.names))
         ]
 
     def close(self) -> None:
-        """Drop all subscriptions."""
+        """Destroy all subscriptions."""
         self._node.destroy_timer(self._watch)
         for topic in tuple(self._subscriptions):
-            self._drop(topic)
+            self._unsubscribe(topic)
 
-    def _open(self, source: str, topic: str, cls: Any) -> None:
+    def _ensure_subscribed(self, source: str, topic: str, cls: Any) -> None:
+        """Subscribe to a source's topic, unless it is subscribed already."""
         try:
             held = self._subscriptions.get(topic)
             if held and held[-1].msg_type is not cls and topic not in self._readers:
-                self._drop(topic)
+                self._unsubscribe(topic)
             if topic not in self._subscriptions:
                 self._subscribe(topic, cls)
             elif (type_ := self._subscriptions[topic][-1].msg_type) is not cls:
@@ -311,24 +330,26 @@ class Inputs:
             raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
 
     def _subscribe(self, topic: str, cls: Any) -> None:
-        """Subscribe; while a topic is subscribed already, both are until the new one hears."""
-        qos = publishers_qos(self._node, topic, self._depth_of(topic, cls))
+        """Subscribe to a topic; an older subscription stays until the new one hears a message."""
+        qos = find_publishers_qos(self._node, topic, self._depth_of(topic, cls))
         stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
 
         def store(message: Any, info: MessageInfo | None) -> None:
+            """Store a message in the table of each source that reads the topic."""
             if info is not None and topic in self._senders and names_of is not None:
                 publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
-                self._senders[topic].note(publisher, names_of(message), self._now_ns())
+                self._senders[topic].record(publisher, names_of(message), self._now_ns())
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
-            arrival_ns = now_ns if arrivals is None else arrivals.of(info, now_ns)
+            arrival_ns = now_ns if arrivals is None else arrivals.corrected_ns(info, now_ns)
             self._newest[topic] = message, stamp_ns, arrival_ns
             for source in self._readers.get(topic, ()):
                 self._table.store(source, message, stamp_ns, arrival_ns)
                 self._stored(source, stamp_ns)
 
         def store_uninformed(message: Any) -> None:
+            """Store a message without MessageInfo."""
             store(message, None)
 
         callback = store if self._informed else store_uninformed
@@ -341,34 +362,35 @@ class Inputs:
     def _follow_publishers(self) -> None:
         """Subscribe again where the publishers' quality of service has changed.
 
-        And let go of what nobody has read since the last look.
+        Topics that no source has read since the last look are dropped.
         """
         unread = self._subscriptions.keys() - self._readers.keys()
         for topic in unread & self._unread:
-            self._drop(topic)
+            self._unsubscribe(topic)
         self._unread = unread
         for topic, mine in self._subscriptions.items():
             cls = mine[-1].msg_type
-            before, infos = self._publishers.get(topic, []), publishers_of(self._node, topic)
+            before, infos = self._publishers.get(topic, []), find_publishers(self._node, topic)
             self._publishers[topic] = infos
             if len(infos) > 1:
-                self._senders.setdefault(topic, Senders())
+                self._senders.setdefault(topic, TopicSenders())
             else:
                 self._senders.pop(topic, None)
-            if offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
+            if strongest_offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
                 self._subscribe(topic, cls)
-            self._fetch(topic, mine[-1], before, infos)
+            self._fetch_latched(topic, mine[-1], before, infos)
 
-    def _fetch(
+    def _fetch_latched(
         self,
         topic: str,
         mine: Subscription[Any],
         before: Iterable[TopicEndpointInfo],
         infos: Iterable[TopicEndpointInfo],
     ) -> None:
-        """Fetch what new publishers have latched, where the topic's subscription is volatile.
+        """Subscribe to latched messages of new publishers if the topic's subscription is volatile.
 
-        A volatile subscription hears every publisher, but not what was sent before it was there.
+        A volatile subscription receives from every publisher, but only messages sent after it was
+        made.
         """
         known = {bytes(one.endpoint_gid) for one in before}
         new = [one for one in infos if is_latched(one) and bytes(one.endpoint_gid) not in known]
@@ -390,7 +412,7 @@ class Inputs:
             self._node.destroy_subscription(fetcher)
 
     def _store_latched(self, topic: str, message: Any) -> None:
-        """Store what was latched, where nothing newer has come."""
+        """Store a latched message, unless a newer one has come."""
         stamp_ns, now_ns = stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)
         if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):
@@ -401,10 +423,12 @@ class Inputs:
             self._stored(source, stamp_ns)
 
     def _depth_of(self, topic: str, cls: Any) -> int:
+        """Return the queue depth of a topic."""
         several = topic in self._senders or lists_names(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
-    def _drop(self, topic: str) -> None:
+    def _unsubscribe(self, topic: str) -> None:
+        """Destroy the subscriptions of a topic."""
         self._newest.pop(topic, None)
         self._publishers.pop(topic, None)
         self._senders.pop(topic, None)
@@ -415,25 +439,25 @@ class Inputs:
             self._node.destroy_subscription(subscription)
 
 
-def publishers_of(node: Node, topic: str) -> list[TopicEndpointInfo]:
+def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
     """Return the publishers of a topic."""
     return list(node.get_publishers_info_by_topic(topic))
 
 
 def is_latched(one: TopicEndpointInfo | Subscription[Any]) -> bool:
-    """Return whether a publisher keeps messages for later subscriptions, or one asks for these."""
+    """Return whether a publisher keeps its messages, or a subscription asks for kept ones."""
     return bool(one.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
-def publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
+def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
     """Return the strongest profile that every present publisher of `topic` offers."""
-    return offered_qos(publishers_of(node, topic), depth)
+    return strongest_offered_qos(find_publishers(node, topic), depth)
 
 
-def offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
+def strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
     """Return the strongest profile that all these publishers offer.
 
-    Reliable and volatile, the ROS default, while there is none.
+    Without publishers it is the ROS default, reliable and volatile.
     """
     offered = [info.qos_profile for info in infos]
     qos = QoSProfile(depth=depth)

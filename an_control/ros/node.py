@@ -1,11 +1,12 @@
 """The policy node: lifecycle, parameters and services around a `Loop`.
 
-The safe command is the last on the wire after deactivation, an error, shutdown or Ctrl-C, so the
-executable handles signals itself: rclpy's own handler would close the context before it is sent.
+The safe command is the last one on the wire after deactivation, an error, shutdown or Ctrl-C. So
+the executable handles signals itself: rclpy's own handler would close the context before the
+command is sent.
 
-A new model is swapped in while the controller runs (`Swap`). What the file's size and header say is
-checked on the executor's thread, between two ticks. Reading and building the rest can take seconds,
-so that happens on a thread of its own.
+A new model is swapped in while the controller runs (`ModelSwap`). Its size and header are checked
+on the executor's thread, between two ticks. Reading and building the rest can take seconds, and
+happens on a thread of its own.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from std_srvs.srv import Trigger
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
 from an_control.control.wiring_fit import rate_refusal
-from an_control.load import EngineName, dry_run, make_policy, monitor_of
-from an_control.monitor.recovery import recovery_of
+from an_control.load import EngineName, dry_run, make_policy, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
-from an_control.ros.graph import QuietNode, elsewhere
-from an_control.ros.loop import Loop, get_ready
+from an_control.ros.graph import QuietNode, describe_similar_topic
+from an_control.ros.loop import Loop, prepare_first_ticks
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.settings import Settings
 from an_control.system.compilation import told_compilation
@@ -50,16 +51,19 @@ from an_control.system.priority import collect_new_garbage, freeze_garbage, take
 from an_control.wiring import ChannelTable, load_wiring
 
 QUICK_HEADER = 2**16
-"""Bytes of a header that are parsed in less than 2 ms; a longer one is not looked at at once."""
+"""Maximum length of a header that is checked at once, as it is parsed in less than 2 ms."""
 
 
-class Swap:
-    """Swaps the policy of one controller.
+class ModelSwap:
+    """A background thread that builds new models and lets them replace a controller's policy.
 
     Args:
-        check_rate: refuse a model that was trained at another rate.
-        recovery: as that of `load_policy`.
-        failed: called from another thread with the reason why an accepted model could not act.
+        controller: Its policy is replaced.
+        engine: As for `load_policy`.
+        monitor: As for `load_policy`.
+        failed: Called from another thread with the reason why an accepted model could not act.
+        check_rate: Whether to refuse a model that was trained at another rate.
+        recovery: As for `load_policy`.
     """
 
     def __init__(
@@ -80,8 +84,8 @@ class Swap:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def refusal(self, path: str) -> str:
-        """Why the model cannot take over, as far as its header says, or an empty string."""
+    def why_refused(self, path: str) -> str:
+        """Return why the model's header rules out that it takes over, or ""."""
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
@@ -91,7 +95,7 @@ class Swap:
         return ""
 
     def start(self, path: str) -> None:
-        """Read and build this model, and let it act from the tick after that on."""
+        """Build this model in the background; it acts from the next tick after that on."""
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -101,21 +105,25 @@ class Swap:
             self._changed.notify()
 
     def close(self) -> None:
-        """No model takes over any more; the one that is being built is dropped."""
+        """Stop, and drop the model that is being built."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def _check(self, path: str, model: Model) -> None:
-        """ValueError saying why the model cannot take over."""
+        """Check that the model can take over.
+
+        Raises:
+            ValueError: If it cannot; the text says why.
+        """
         self._controller.check(path, model)
-        monitor_of(model, self._monitor)
-        recovery_of(model, self._recovery)
+        resolve_monitor(model, self._monitor)
+        resolve_recovery(model, self._recovery)
         if self._check_rate and (reason := rate_refusal(self._controller.wiring, model)):
             raise ValueError(reason)
 
     def _run(self) -> None:
-        """One model after the other on one thread, as each thread keeps memory of its own."""
+        """Build models one after the other, on one thread as each thread keeps memory."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._newest is not None or self._closed)
@@ -126,7 +134,7 @@ class Swap:
             self._swap(path)
 
     def _swap(self, path: str) -> None:
-        """Build this model and let it act, unless another one was wanted meanwhile."""
+        """Build this model and let it act, unless another model was requested meanwhile."""
         built = self._build(path)
         with self._changed:
             if self._newest is not None or self._closed:
@@ -139,7 +147,7 @@ class Swap:
             self._failed(built)
 
     def _build(self, path: str) -> Policy | str:
-        """The policy, or why it cannot take over."""
+        """Return the policy of a model file, or the reason why it cannot take over."""
         try:
             model = read_model(path)
             self._check(path, model)
@@ -161,23 +169,23 @@ ROS arguments, after --ros-args:
   --enclave NAME      the node's SROS2 enclave"""
 
 
-class Declarations:
-    """Takes a node's place while it declares its parameters, and keeps them."""
+class RecordedDeclarations:
+    """A stand-in for a node that records the parameters declared on it."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
 
     def declare_parameter(self, name: str, value: Any, descriptor: ParameterDescriptor) -> Any:
-        """As of a node, where nothing else was set."""
+        """Record a parameter and return it with its default value."""
         self.declared[name] = value, descriptor
         return self.get_parameter(name)
 
     def get_parameter(self, name: str) -> Any:
-        """As of a node."""
+        """Return a parameter with its default value."""
         return SimpleNamespace(name=name, value=self.declared[name][0])
 
-    def lines(self) -> list[str]:
-        """Each parameter with its default, what is allowed, and what it means."""
+    def help_lines(self) -> list[str]:
+        """Return the help text of each parameter: default, allowed values, and meaning."""
         lines = []
         for name, (value, descriptor) in self.declared.items():
             ranges = [*descriptor.floating_point_range, *descriptor.integer_range]
@@ -191,32 +199,33 @@ class Declarations:
         return lines
 
 
-def answers_help(
+def print_help_if_asked(
     program: str,
     about: str,
     declare: Callable[[Any], object],
     arguments: Sequence[str] | None = None,
 ) -> bool:
-    """Print the usage of an executable and return True, where its arguments ask for it.
+    """Print the usage of an executable if its arguments ask for it; return whether they do.
 
-    program     its name
-    about       what it is
-    declare     declares the parameters of its node, which is given
-    arguments   of the executable; those of this process by default
+    Args:
+        program: Name of the executable.
+        about: What it is.
+        declare: Declares the parameters of its node, which is its argument.
+        arguments: Arguments of the executable; None: those of this process.
     """
     if not {"-h", "--help"} & set(sys.argv[1:] if arguments is None else arguments):
         return False
-    node = Declarations()
+    node = RecordedDeclarations()
     declare(node)
     parts = [
         f"usage: {program} [--ros-args -p NAME:=VALUE ... -r __ns:=/ROBOT ...]",
         textwrap.fill(about, WIDTH),
-        "\n".join(["parameters, with their defaults:", *node.lines()]),
+        "\n".join(["parameters, with their defaults:", *node.help_lines()]),
         ROS_ARGUMENTS,
     ]
     try:
         print("\n\n".join(parts), flush=True)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
 
@@ -228,25 +237,28 @@ ABOUT = (
 )
 POLL_S = 0.1
 END_S = 5.0
-"""How long an orderly end may take after a signal."""
+"""Maximum time of an orderly end after a signal."""
 SWITCH_S = 0.0005
-"""How long the thread that builds a new model may keep a tick waiting for the interpreter."""
+"""Maximum time for which the thread that builds a model may hold the interpreter."""
 SHOWN = 8
-"""Changes of the wiring that one line of the log names."""
+"""Maximum number of changes of the wiring that one log line names."""
 
 
 class PolicyNode(QuietNode, SteadyLifecycleNode):
-    """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
+    """The lifecycle node that controls a robot with a policy.
+
+    Its parameters are described in `an_control.ros.parameters` and `an_control.ros.settings`.
+    """
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
-    _swap: Swap | None = None
+    _swap: ModelSwap | None = None
     _checked: ChannelTable | None = None
-    """What the changes that are being set rewire to."""
+    """Table of the wiring with the parameters that are being set."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
-        self._wired = WiringParameters(self)
-        parameters.declare(self)
+        self._wiring_parameters = WiringParameters(self)
+        parameters.declare_parameters(self)
         self._estop = EStop()
         self._settings = Settings()
         self.add_on_set_parameters_callback(self._check_parameters)
@@ -260,9 +272,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self.create_subscription(Bool, "~/estop", self._receive_estop, qos)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Load wiring and model and connect; on bad input say why and stay unconfigured."""
+        """Load wiring and model and connect; on bad input log why and stay unconfigured."""
         try:
-            self._settings = parameters.settings(self)
+            self._settings = parameters.read_settings(self)
             with told_compilation(self.get_logger().warning):
                 self._loop = self._make_loop(self._settings)
         except Exception as error:
@@ -270,10 +282,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
-        get_ready(self.get_logger(), self._loop.controller)
+        prepare_first_ticks(self.get_logger(), self._loop.controller)
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
+        """Return the loop for these settings."""
         for name in ("wiring", "model"):
             if not getattr(settings, name):
                 raise ValueError(f"parameter {name}: is not set; allowed: the path of a file")
@@ -288,8 +301,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        controller.rewire(controller.rewired(self._wired.declare(controller.wiring)))
-        self._swap = Swap(
+        controller.rewire(controller.rewired(self._wiring_parameters.declare(controller.wiring)))
+        self._swap = ModelSwap(
             controller,
             settings.policy_engine,
             settings.policy_monitor,
@@ -305,19 +318,19 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             watchdog_s,
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
-            informed=self._informed(settings),
+            informed=self._has_message_info(settings),
             thread_priority=settings.thread_priority,
         )
 
-    def _informed(self, settings: Settings) -> bool:
-        """Whether callbacks get a MessageInfo, which rclpy's events executor cannot give."""
+    def _has_message_info(self, settings: Settings) -> bool:
+        """Return whether callbacks get a MessageInfo, which rclpy's events executor cannot give."""
         return settings.executor != "events" and (
             self.executor is None or isinstance(self.executor, Executor)
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Start to act, unless the wiring's rate is not the one that the model was trained at."""
-        loop = self._configured()
+        """Start to act, unless the wiring's rate differs from the rate of the model's training."""
+        loop = self._configured_loop()
         if self._settings.check_rate and (refusal := loop.controller.rate_refusal()):
             self.get_logger().error(refusal)
             return TransitionCallbackReturn.FAILURE
@@ -325,13 +338,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop acting; the safe command is the last one."""
-        self._configured().stand_down()
+        """Stop acting, with the safe command as the last one."""
+        self._configured_loop().deactivate()
         collect_new_garbage()
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Forget wiring and model."""
+        """Drop wiring and model."""
         self._disconnect()
         return super().on_cleanup(state)
 
@@ -341,34 +354,36 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_shutdown(state)
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Send the safe command and go back to unconfigured."""
+        """Send the safe command and return to unconfigured."""
         self._disconnect()
         return TransitionCallbackReturn.SUCCESS
 
     @property
     def sent(self) -> Any:
-        """The command (A,) that went out last, in physical units; None where none is known."""
+        """The last command (A,) in physical units; None if none is known."""
         return None if self._loop is None else self._loop.sent
 
-    def _configured(self) -> Loop:
+    def _configured_loop(self) -> Loop:
+        """Return the loop of a configured node."""
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
 
     def destroy_node(self) -> None:
-        """Send the safe command where it still acts, then let go of everything."""
+        """Send the safe command if the node still acts, then destroy everything."""
         self._disconnect()
         super().destroy_node()
 
     def _disconnect(self) -> None:
+        """Close the loop, which sends the safe command if it acts, and drop wiring and model."""
         if self._swap is not None:
             self._swap.close()
         if self._loop is not None:
             self._loop.close()
         self._loop = self._swap = None
-        self._wired.undeclare()
+        self._wiring_parameters.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
-        """Start a new episode; succeeds only while active."""
+        """Start a new episode; this succeeds only while active."""
         if self._loop is not None and self._loop.active:
             self._loop.reset()
             response.success = True
@@ -377,23 +392,25 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return response
 
     def _receive_estop(self, message: Bool) -> None:
-        """True latches; False clears nothing."""
+        """Latch the e-stop if the message is true; false clears nothing."""
         if message.data:
             self._latch("by topic")
 
     def _on_estop(self, _: Any, response: Any) -> Any:
+        """Latch the e-stop."""
         self._latch("by service")
         response.success = True
         return response
 
     def _latch(self, how: str) -> None:
+        """Latch the e-stop, send the safe command at once, and log it."""
         if self._estop.latch(f"e-stop {how}"):
             if self._loop is not None:
-                self._loop.halt()
+                self._loop.send_safe_now()
             self.get_logger().error(self._estop.reason)
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
-        """The only way out of an e-stop; the policy continues from what it has watched of it."""
+        """Clear the e-stop, for which there is no other way; the policy keeps its state."""
         response.success = True
         if not self._estop.reset():
             response.message = "was not latched"
@@ -402,16 +419,17 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return response
 
     def _log_refused_model(self, reason: str) -> None:
+        """Log why a model was not swapped in."""
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Refuse what cannot be, all or nothing."""
+        """Accept or refuse all of these changes together."""
         for change in changes:
             if change.name != "model" and self._has_value(change):
-                continue  # a model's file may have changed behind its name
-            reason = parameters.refusal(change, configured=self._loop is not None)
+                continue  # the file of an unchanged model parameter may have changed
+            reason = parameters.why_refused(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
-                reason = self._swap.refusal(change.value)
+                reason = self._swap.why_refused(change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:
@@ -421,17 +439,17 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return SetParametersResult(successful=True)
 
     def _has_value(self, change: Parameter) -> bool:
-        """Whether the parameter is already set to that."""
+        """Return whether the parameter already has this value."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
-        """Swap the model, switch to or from shadow and rewire, where the changes say so."""
+        """Swap the model, switch to or from shadow and rewire, as the changed parameters say."""
         for change in changes:
             if change.name == "model" and self._swap is not None:
                 self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
-                self._loop.shadow(bool(change.value))
+                self._loop.set_shadow(bool(change.value))
         table, self._checked = self._checked, None
         if table is not None:
             try:
@@ -440,26 +458,27 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().error(f"not rewired: {error}")
 
     def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
-        """The table of the wiring with these changes, None where they are not the wiring's."""
+        """Return the table of the wiring with these changes, or None if they do not concern it."""
         if self._loop is None:
             return None
-        wiring = self._wired.changed(self._loop.controller.wiring, changes)
-        return None if wiring is None else self._loop.rewired(wiring)
+        wiring = self._wiring_parameters.wiring_with(self._loop.controller.wiring, changes)
+        return None if wiring is None else self._loop.make_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
-        before = self._configured().controller.wiring
-        self._configured().rewire(table)
-        changes = table.wiring.changes(before)
+        """Read from this table from now on, and log what changed."""
+        before = self._configured_loop().controller.wiring
+        self._configured_loop().rewire(table)
+        changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
         read = {one.topic for one in before.sources}
         for topic, type_ in sorted({(one.topic, one.type) for one in table.wiring.sources}):
             if topic not in read and not self.count_publishers(topic):
-                near = elsewhere(self, topic, type_)
+                near = describe_similar_topic(self, topic, type_)
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
-        """Read the wiring's file again, as if configuring again, and rewire to it."""
+        """Read the wiring's file again, as when configuring, and rewire to it."""
         if self._loop is None:
             response.success, response.message = False, "not configured"
             return response
@@ -469,21 +488,26 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            self._rewire(self._loop.rewired(self._wired.declare(wiring)))
+            self._rewire(self._loop.make_table(self._wiring_parameters.declare(wiring)))
             response.success = True
         except ValueError as error:
-            self._wired.declare(before, overridden=False)
+            self._wiring_parameters.declare(before, overridden=False)
             return self._refuse_rewiring(error, response)
         return response
 
     def _refuse_rewiring(self, error: ValueError, response: Any) -> Any:
+        """Report in log and response why the node was not rewired."""
         response.success, response.message = False, str(error)
         self.get_logger().error(f"not rewired: {error}")
         return response
 
 
 def make_executor(name: str, context: Any) -> Executor:
-    """The executor of that name, to be driven by `spin_once`; ValueError where rclpy lacks it."""
+    """Return the executor with this name, to be driven by `spin_once`.
+
+    Raises:
+        ValueError: If rclpy lacks it.
+    """
     if name == "single_threaded":
         return SingleThreadedExecutor(context=context)
     if (executor := events_executor(context)) is None:
@@ -492,8 +516,8 @@ def make_executor(name: str, context: Any) -> Executor:
 
 
 def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
-    """Run the node until `stopped` or until rclpy is shut down; the safe command comes last."""
-    executor = make_executor(parameters.settings(node).executor, node.context)
+    """Run the node until `stopped()` or until rclpy is shut down; the safe command comes last."""
+    executor = make_executor(parameters.read_settings(node).executor, node.context)
     executor.add_node(node)
     try:
         while node.context.ok() and not stopped():
@@ -508,15 +532,19 @@ def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The executable; returns the exit status: 0 stopped or --help, 2 bad input or autostart."""
-    if answers_help("policy_node", ABOUT, parameters.declare, arguments):
+    """Run the executable, and return its exit status.
+
+    Status 0 means stopped or --help, 2 means bad input or that autostart failed.
+    """
+    if print_help_if_asked("policy_node", ABOUT, parameters.declare_parameters, arguments):
         return 0
     came: list[int] = []
 
     def stopped() -> bool:
+        """Return whether a signal has come."""
         return bool(came)
 
-    _end_in_time()
+    _limit_shutdown_time()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
@@ -533,7 +561,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         freeze_garbage()
-        if parameters.settings(node).autostart and not _start(node, stopped):
+        if parameters.read_settings(node).autostart and not _configure_and_activate(node, stopped):
             return 2
         spin(node, stopped)
     except ValueError as error:
@@ -542,21 +570,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
-        gc.unfreeze()  # what is never collected keeps its shared memory: /dev/shm/fastdds_*
+        gc.unfreeze()  # uncollected objects keep their shared memory: /dev/shm/fastdds_*
     return 0
 
 
-def _end_in_time() -> None:
-    """From the first signal on the process lives for at most END_S, even if its main thread hangs.
+def _limit_shutdown_time() -> None:
+    """Make sure that the process ends within END_S after the first signal.
 
-    Python runs signal handlers on the main thread, but writes to the wake-up descriptor at once.
-    Until the end the watchdog asserts the safe command.
+    This holds even if its main thread hangs: Python runs signal handlers on the main thread, but
+    writes to the wake-up descriptor at once. Until the end the watchdog keeps sending the safe
+    command.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
     def wait() -> None:
+        """Wait for a signal, and end the process END_S later."""
         while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
         time.sleep(END_S)
@@ -565,8 +595,8 @@ def _end_in_time() -> None:
     threading.Thread(target=wait, name="end", daemon=True).start()
 
 
-def _start(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
-    """Configure and activate unless `stopped`; the node has said why where that fails."""
+def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
+    """Configure and activate unless `stopped()`; return whether that succeeded."""
     success = TransitionCallbackReturn.SUCCESS
     steps = (node.trigger_configure, node.trigger_activate)
     return all(stopped() or step() == success for step in steps)

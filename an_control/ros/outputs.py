@@ -1,6 +1,6 @@
-"""What the node publishes: commands, and a look inside for whoever subscribes.
+"""Everything that the node publishes: commands, and the policy's insides for subscribers.
 
-Every scalar is cast and every array given as bytes, since rclpy checks neither by default.
+Every scalar is cast and every array is given as bytes, since rclpy checks neither by default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.control.attention_view import attended_frame, attention_of, keys_of
+from an_control.control.attention_view import attended_frame, attention_columns, key_rows
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
 from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings
@@ -34,17 +34,17 @@ COMMAND_QOS = QoSProfile(
     liveliness=LivelinessPolicy.AUTOMATIC,
     liveliness_lease_duration=Infinite,
 )
-"""The default one, written out so that it can be compared with what subscriptions ask for."""
-EAR_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
-"""Of subscriptions: these hear reliable publishers too."""
+"""The default profile, written out so that it can be compared with those of subscriptions."""
+LISTENING_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+"""Profile of subscriptions to commands; it also receives from reliable publishers."""
 ARRIVAL_S = 0.5
-"""How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
+"""Maximum time to wait for the last command to arrive, as a subscriber may hang."""
 RETIRE_S = 0.01
-"""How often to look whether it has arrived."""
+"""Time between two checks of whether the last command has arrived."""
 
 
-def doubles(values: np.ndarray) -> array[float]:
-    """`values` as a message's float64 array."""
+def to_float64_array(values: np.ndarray) -> array[float]:
+    """Return `values` as a message's float64 array."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 
@@ -54,18 +54,19 @@ def set_stamp(stamp: Any, stamp_ns: int) -> None:
 
 
 class CommandOutput:
-    """Publishes commands (A,) in physical units on the wiring's topics, from any thread.
+    """The publishers of commands (A,) in physical units on the wiring's topics, for any thread.
 
-    Of several topics all messages of a command go out together, in the wiring's order. In shadow
-    they go out on `proposed_topics` instead, and this node has no publisher that could command.
-    While it does not command, it listens to who does.
+    With several topics, all messages of a command are sent together, in the wiring's order. In
+    shadow they are sent to `shadow_topics` instead, and this node has no publisher that could
+    command. While it does not command, it records the commands of other nodes.
 
     Args:
-        node: owns publishers and subscriptions.
-        command, messages: what carries a command.
-        last: where each command is recorded that goes out, or that others send.
-        now_ns: reads the clock of that record.
-        shadow: whether to propose instead of command.
+        node: Owns publishers and subscriptions.
+        command: The wiring's command.
+        messages: Carry a command.
+        last: Records each command that is sent, by this or another node.
+        now_ns: Returns the time of that record's clock.
+        shadow: Whether to propose instead of command.
     """
 
     def __init__(
@@ -85,54 +86,59 @@ class CommandOutput:
         self._lock = threading.Lock()
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
-            for one, topic in zip(self._messages, proposed_topics(command), strict=True)
+            for one, topic in zip(self._messages, shadow_topics(command), strict=True)
         ]
         self._publishers: list[Any] = []
         self._retiring: list[tuple[Any, float]] = []
-        """Publishers that command no more, and until when their last command may arrive."""
+        """Publishers that no longer command, with the time until which they are kept."""
         self._targets: list[Any] = []
-        self._ears: list[Any] = []
+        self._listening: list[Any] = []
         self._heard = np.full(len(command.actuators), np.nan)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
         self._retirer.cancel()
         self.shadow = shadow
         if not shadow:
-            self._create()
+            self._create_publishers()
         self._listen()
 
     def open(self, *, shadow: bool) -> None:
-        """Publish from now on: commands, or in shadow what they would be."""
+        """Publish from now on: commands, or in shadow proposals."""
         self.shadow = shadow
         if shadow:
             self._listen()
         else:
-            self._create()
-            self._close_ears()
+            self._create_publishers()
+            self._stop_listening()
         with self._lock:
             self._targets = self._proposed if shadow else self._publishers
         if shadow:
-            self._retire()
+            self._retire_publishers()
 
-    def shut(self) -> None:
-        """Publish nothing any more."""
+    def stop(self) -> None:
+        """Stop publishing."""
         with self._lock:
             self._targets = []
         self._listen()
 
     def forget(self) -> None:
-        """Forget what was sent, as it belongs to an episode that is over."""
+        """Forget the commands of the last episode."""
         self._last.forget()
         self._heard[:] = np.nan
 
     def publish(self, decide: Callable[[], np.ndarray], stamp_ns: int | None) -> bool:
-        """Send the command (A,) that `decide` returns; return whether it is finite, so was sent.
+        """Send the command (A,) that `decide` returns; return whether it was finite and so sent.
 
-        Only one thread at a time decides and sends, so that what a command may differ from the one
-        before is counted from that which really went out before.
+        Only one thread at a time decides and sends, so that a limit on the change of a command
+        holds against the command that was really sent before.
 
-        None for `stamp_ns`: with the last stamp, and only on topics whose type has one. Without a
-        stamp nothing would tell these values from the answer to the next step of a lockstep.
+        Args:
+            decide: Returns the command.
+            stamp_ns: Stamp of the command. With None it keeps the last stamp, and is sent only on
+                topics
+                whose type has one: without a stamp it could not be distinguished from the answer to
+                the
+                next step of a lockstep.
         """
         with self._lock:
             values = decide()
@@ -144,20 +150,20 @@ class CommandOutput:
             self._send(stamped_only=stamped_only)
             whole = not stamped_only or all(one.stamped for one in self._messages)
             if whole and self._targets and self._targets is self._publishers:
-                self._last.record(values if self._exact else self._filled(), now_ns)
+                self._last.record(values if self._exact else self._carried_values(), now_ns)
         return True
 
-    def _filled(self) -> np.ndarray:
-        """What the messages say (A,), where their fields hold less than a float64."""
+    def _carried_values(self) -> np.ndarray:
+        """Return the values (A,) that the messages hold, which may be rounded."""
         return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
-        """Send the last command once more, where a stamp tells it from the next one."""
+        """Send the last command again on topics whose stamp distinguishes it from the next one."""
         with self._lock:
             self._send(stamped_only=True)
 
     def _send(self, *, stamped_only: bool) -> None:
-        """Every message on its topic, also where another one cannot be sent; then that raises."""
+        """Send every message, also if another one cannot be sent; then raise the first error."""
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
             if stamped_only and not message.stamped:
@@ -170,11 +176,11 @@ class CommandOutput:
             raise failed
 
     def close(self) -> None:
-        """Let go of the topics, once the last command has arrived where it can."""
-        self._close_ears()
+        """Destroy the publishers, after the last command has arrived if possible."""
+        self._stop_listening()
         with self._lock:
             self._targets = []
-        self._retire()
+        self._retire_publishers()
         self._retirer.cancel()
         for publisher, until_s in self._retiring:
             with suppress(RuntimeError):  # rclpy was shut down already
@@ -186,17 +192,18 @@ class CommandOutput:
         for publisher in self._proposed:
             self._node.destroy_publisher(publisher)
 
-    def _create(self) -> None:
+    def _create_publishers(self) -> None:
+        """Create the publishers of commands."""
         if not self._publishers:
             self._publishers = [
                 self._node.create_publisher(type(one.message), one.topic, COMMAND_QOS)
                 for one in self._messages
             ]
 
-    def _retire(self) -> None:
-        """Give the publishers of commands up once the last command has arrived.
+    def _retire_publishers(self) -> None:
+        """Give up the publishers of commands when the last command has arrived.
 
-        A timer looks whether it has, so that the executor does not wait.
+        A timer checks that, so that the executor does not wait.
         """
         until_s = time.monotonic() + ARRIVAL_S
         self._retiring += [(publisher, until_s) for publisher in self._publishers]
@@ -207,7 +214,7 @@ class CommandOutput:
         """Destroy the publishers whose last command has arrived, or has had its time."""
         kept = []
         for publisher, until_s in self._retiring:
-            if time.monotonic() >= until_s or _arrived(publisher):
+            if time.monotonic() >= until_s or _has_arrived(publisher):
                 self._node.destroy_publisher(publisher)
             else:
                 kept.append((publisher, until_s))
@@ -218,22 +225,24 @@ class CommandOutput:
             self._retirer.cancel()
 
     def _listen(self) -> None:
-        if self._ears:
+        """Subscribe to the commands of other nodes."""
+        if self._listening:
             return
         for message, span in zip(self._messages, self._slices, strict=True):
-            self._ears.append(
+            self._listening.append(
                 self._node.create_subscription(
                     type(message.message),
                     message.topic,
                     partial(self._receive, message, span),
-                    EAR_QOS,
+                    LISTENING_QOS,
                 )
             )
 
-    def _close_ears(self) -> None:
-        for ear in self._ears:
+    def _stop_listening(self) -> None:
+        """Unsubscribe from the commands of other nodes."""
+        for ear in self._listening:
             self._node.destroy_subscription(ear)
-        self._ears = []
+        self._listening = []
 
     def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
         """Record the command of another node; ignore one that does not fit the actuators."""
@@ -243,26 +252,31 @@ class CommandOutput:
                 self._last.record(self._heard.copy(), self._now_ns())
 
 
-def _arrived(publisher: Any) -> bool:
-    """Return whether everything that was published has arrived, where the middleware knows."""
+def _has_arrived(publisher: Any) -> bool:
+    """Return whether everything that was published has arrived, as far as the middleware knows."""
     try:
         return bool(publisher.wait_for_all_acked(Duration()))
     except RuntimeError:  # rclpy was shut down already
         return True
 
 
-def proposed_topics(command: CommandConfig) -> tuple[str, ...]:
-    """Where each message of a command goes in shadow; of several, below `~/proposed` by topic."""
+def shadow_topics(command: CommandConfig) -> tuple[str, ...]:
+    """Return each message's topic in shadow: `~/proposed`, or below it if there are several."""
     if len(command.messages) == 1:
         return ("~/proposed",)
     return tuple(f"~/proposed/{one.topic.lstrip('~/')}" for one in command.messages)
 
 
-class Inside:
-    """`~/attention` (M x N), `~/keys` (N x k) and `~/channels` (id, reading), while subscribed.
+class InsightOutput:
+    """The publishers of the policy's insides, which send only while somebody subscribes.
 
-    A patch's reading is its brightness. With cameras there is `~/attended` too: what the first
-    one saw, and what the policy looked at (see `attended`).
+    `~/attention` is (M, N), `~/keys` (N, k), and `~/channels` has ids and readings; the reading of
+    a patch is its brightness. With cameras there is `~/attended` too: the image of the first
+    camera, with the patches that the policy attended to (see `attended_frame`).
+
+    Args:
+        node: Owns the publishers.
+        sees: Whether the channels are patches of images.
     """
 
     def __init__(self, node: Node, *, sees: bool) -> None:
@@ -279,27 +293,30 @@ class Inside:
         table: ChannelTable,
         stamp_ns: int,
     ) -> None:
-        """Send a tick's readings, keys and attention (as numbers and a picture), if there are."""
+        """Send a tick's readings, keys and attention (as numbers and image), if there are any."""
         if self._channels.get_subscription_count():
-            channels = JointState(name=list(readings.ids), position=doubles(_scalars(readings)))
+            channels = JointState(
+                name=list(readings.ids), position=to_float64_array(_to_scalars(readings))
+            )
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         for publisher, values, labels in (
-            (self._attention, attention_of, ("query", "channel")),
-            (self._keys, keys_of, ("channel", "key")),
+            (self._attention, attention_columns, ("query", "channel")),
+            (self._keys, key_rows, ("channel", "key")),
         ):
             if publisher.get_subscription_count():
                 matrix = values(policy, readings.ids)
                 if matrix is not None:
-                    publisher.publish(_matrix(matrix, labels, readings.ids, stamp_ns))
+                    publisher.publish(_make_matrix(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
             picture = attended_frame(policy, table)
             if picture is not None:
-                image = _image(picture)
+                image = _make_image(picture)
                 set_stamp(image.header.stamp, stamp_ns)
                 self._attended.publish(image)
 
     def close(self) -> None:
+        """Destroy the publishers."""
         if self._attended is not None:
             self._node.destroy_publisher(self._attended)
         self._node.destroy_publisher(self._attention)
@@ -307,32 +324,32 @@ class Inside:
         self._node.destroy_publisher(self._channels)
 
 
-def _scalars(readings: Readings) -> np.ndarray:
-    """(N,): the readings, or the mean brightness of each patch's newest frame."""
+def _to_scalars(readings: Readings) -> np.ndarray:
+    """Return the readings (N,), or the mean brightness of each patch's newest frame."""
     values = readings.values
     return values if values.ndim == 1 else values[:, -1].mean(axis=(1, 2))
 
 
-def _image(picture: np.ndarray) -> Image:
-    """An rgb8 message of uint8 pixels (H, W, 3)."""
+def _make_image(picture: np.ndarray) -> Image:
+    """Return an rgb8 message of uint8 pixels (H, W, 3)."""
     height, width, _ = picture.shape
     data = array("B", np.ascontiguousarray(picture, np.uint8).tobytes())
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
-def _matrix(
+def _make_matrix(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
-    """Return a message of a matrix, one side of which is channels.
+    """Return a message of a matrix that has channels on one side.
 
-    The type has no header. So the label of the channels' side is `channel` and their ids, and that
-    of the other one its own and the stamp in ns, all with a blank between them.
+    The type has no header. So the label of the channels' side is `channel` and their ids, and the
+    label of the other side is its name and the stamp in ns, all separated by blanks.
     """
     rows, columns = values.shape
     words = [
         " ".join([label, *ids]) if label == "channel" else f"{label} {stamp_ns}" for label in labels
     ]
-    message = Float64MultiArray(data=doubles(values))
+    message = Float64MultiArray(data=to_float64_array(values))
     message.layout.dim = [
         MultiArrayDimension(label=words[0], size=rows, stride=rows * columns),
         MultiArrayDimension(label=words[1], size=columns, stride=columns),

@@ -1,13 +1,14 @@
-"""When to tick in real time, where the sources set the pace: once the newest set is complete.
+"""When to tick in real time by the sources' pace: when the newest set of messages is complete.
 
 A set is complete when every source that comes at about the control rate or faster has brought a
-message within half a period. Ticks keep a schedule of the control rate: each comes with a complete
-set, where one arrives in a window around the time at which it is due, else at the window's end. The
-schedule follows sets that come at nearly the control rate.
+message within half a period. Ticks keep a schedule of the control rate: a tick comes with a
+complete set that arrives in a window around the time at which it is due, else at the window's end.
+The schedule follows sets that come at nearly the control rate.
 
-Whatever comes, no two ticks are closer than half a period or further apart than one and a half, and
-WINDOW periods in a row hold WINDOW ticks, or one more or less. That begins once the schedule has
-found the first sets; a stall of the executor is not made up for. No clock of its own.
+Whatever arrives, two ticks are never closer than half a period or further apart than one and a
+half, and WINDOW periods in a row hold WINDOW ticks, plus or minus one. This holds after the
+schedule has found the first sets; ticks that a stall of the executor prevents are not made up for.
+Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -16,61 +17,65 @@ from collections import deque
 from collections.abc import Iterable
 
 EARLY, LATE = 0.25, 0.25
-"""Periods before and after the time at which a tick is due: its window. What the schedule may shift
-in WINDOW periods, and the window, are less than a period together."""
+"""Window of a tick: periods before and after the time at which it is due.
+
+The window plus all shifts of the schedule in WINDOW periods must be less than a period."""
 WINDOW = 100
-"""Periods in which the number of ticks is kept."""
+"""Number of periods over which the number of ticks is kept."""
 FOLLOW = 0.25
-"""Share of a set's earliness or lateness by which the next tick is due earlier or later."""
+"""Share of a set's earliness or lateness by which the schedule is shifted."""
 FIRST_SETS, MAX_SHIFT = 10, 0.005
-"""After so many sets, the periods by which each shifts the schedule at most: what comes at another
-rate must not set it."""
+"""Number of sets after which a set shifts the schedule by at most MAX_SHIFT periods.
+
+So a source that comes at another rate does not set the schedule."""
 FOLLOWED = 0.9
-"""Mean periods between the messages of sets from which on the schedule follows them."""
+"""Minimum mean interval between sets, in periods, for which the schedule follows them."""
 PACED = 1.18
-"""Mean periods between the messages of a source up to which it is waited for."""
+"""Maximum mean interval between messages of a source, in periods, for which ticks wait for it."""
 SILENT = 2.0
-"""Periods without a message after which a source is not waited for."""
+"""Periods without a message after which ticks do not wait for a source."""
 STALL = 0.75
-"""Periods by which a tick may be late: after a later one the schedule begins again from it. So it
-does where the clock itself moves in such steps, as a simulator's may."""
+"""Periods by which a tick may be late; after a later tick the schedule restarts from it.
+
+The schedule also restarts if the clock itself moves in such steps, as a simulator's may."""
 FORGET, MAX_INTERVAL = 0.1, 2.5
-"""How much the newest interval between two messages of a source counts in their mean, and how many
-periods of it: a source that was silent is waited for as soon as it comes again."""
+"""Weight of a source's newest message interval in the mean, and its maximum in periods.
+
+The maximum lets ticks wait again for a source as soon as it comes again."""
 NEVER_NS = 1 << 62
 
 
-class Pace:
-    """Follows when sources deliver; times are of one clock, in ns.
+class TickSchedule:
+    """The schedule of ticks, from the arrivals of messages; all times are of one clock, in ns.
 
     Args:
-        sources: their names.
-        period_ns: of the control rate.
+        sources: Names of the sources.
+        period_ns: Control period.
     """
 
     def __init__(self, sources: Iterable[str], period_ns: int) -> None:
         self._period_ns = period_ns
         self._interval_ns = dict.fromkeys(sources, float(period_ns))
-        """By source, the mean time between two messages lately."""
+        """Mean interval between the newest messages of each source."""
         self.reset()
 
     def reset(self) -> None:
-        """Take whatever comes next as on time."""
+        """Accept whatever comes next as on time."""
         self._due_ns: int | None = None
-        """When the next tick is due; None before the first set."""
+        """Time at which the next tick is due; None before the first set."""
         self._ticked_ns: int | None = None
         self._ticks_ns: deque[int] = deque(maxlen=WINDOW + 1)
-        """The newest ticks, none before the first sets and none before a stall."""
+        """Times of the newest ticks, from after the first sets and after the last stall."""
         self._newest_ns, self._first_ns = -NEVER_NS, NEVER_NS
-        """The newest message and the first one."""
+        """Arrival of the newest and of the first message."""
         self._last_ns: dict[str, int] = {}
-        """By source, the newest message."""
+        """Arrival of each source's newest message."""
         self._fresh: set[str] = set()
-        """The sources that have come since the last tick."""
+        """Sources with a message since the last tick."""
         self._set_ns: int | None = None
-        """When the newest set since the last tick was complete."""
+        """Completion of the newest set since the last tick."""
         self._sets = 0
-        """How many sets the schedule has followed."""
+        """Number of sets that the schedule has followed."""
 
     def rewire(self, sources: Iterable[str]) -> None:
         """Follow these sources from now on."""
@@ -78,8 +83,8 @@ class Pace:
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
-    def arrived(self, source: str, now_ns: int) -> bool:
-        """Note a message; return whether to tick on what there is now."""
+    def record_message(self, source: str, now_ns: int) -> bool:
+        """Record a message; return whether to tick now with what is there."""
         if now_ns < self._newest_ns:  # the clock was set back
             self.reset()
         self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
@@ -88,7 +93,7 @@ class Pace:
             self._interval_ns[source] += FORGET * (interval_ns - self._interval_ns[source])
         self._last_ns[source] = now_ns
         self._fresh.add(source)
-        if not self._complete(now_ns):
+        if not self._is_set_complete(now_ns):
             return False
         self._set_ns = now_ns
         on_time = now_ns >= self._earliest_ns()
@@ -96,8 +101,8 @@ class Pace:
             self._due_ns = now_ns + self._period_ns
         return on_time
 
-    def next_ns(self, now_ns: int) -> int:
-        """Return when to tick, now or later, if no further message comes."""
+    def next_tick_ns(self, now_ns: int) -> int:
+        """Return the time of the next tick, now or later, if no further message comes."""
         earliest_ns = max(self._earliest_ns(), now_ns)
         if self._due_ns is None:
             return now_ns + self._period_ns
@@ -107,11 +112,11 @@ class Pace:
         newer_ns = self._set_ns + self._set_interval_ns()
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
-    def ticked(self, now_ns: int) -> None:
-        """Note a tick, on a set, on a part of it, or on nothing new."""
+    def record_tick(self, now_ns: int) -> None:
+        """Record a tick."""
         due_ns, period_ns = self._due_ns, self._period_ns
         if self._set_ns is not None:
-            due_ns = self._followed_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
+            due_ns = self._shifted_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
         if due_ns is not None:
             stalled = now_ns - due_ns > STALL * period_ns
             if stalled:
@@ -122,26 +127,27 @@ class Pace:
         self._ticked_ns, self._set_ns = now_ns, None
         self._fresh.clear()
 
-    def _followed_ns(self, due_ns: int, set_ns: int) -> int:
-        """Return when the tick should have been due by a set that was complete at `set_ns`."""
+    def _shifted_due_ns(self, due_ns: int, set_ns: int) -> int:
+        """Return when the tick should have been due for a set complete at `set_ns`."""
         if self._set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
             return due_ns
         largest = EARLY if self._sets < FIRST_SETS else MAX_SHIFT
         self._sets += 1
         late = (set_ns - due_ns) / self._period_ns
-        shift = FOLLOW * (late - round(late))  # half a period early is as well half one late
+        shift = FOLLOW * (late - round(late))  # modulo a period
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
-    def _complete(self, now_ns: int) -> bool:
-        """Return whether every source that is waited for has come since the last tick."""
+    def _is_set_complete(self, now_ns: int) -> bool:
+        """Return whether every source that ticks wait for has come since the last tick."""
         since_ns = now_ns - self._period_ns // 2
         return all(
-            name in self._fresh and self._last_ns[name] >= since_ns for name in self._paced(now_ns)
+            name in self._fresh and self._last_ns[name] >= since_ns
+            for name in self._awaited_sources(now_ns)
         )
 
-    def _paced(self, now_ns: int) -> list[str]:
-        """Return the sources that are waited for: those that keep the pace and are not silent."""
+    def _awaited_sources(self, now_ns: int) -> list[str]:
+        """Return the sources that ticks wait for: those that keep the pace and are not silent."""
         heard_ns = now_ns - int(SILENT * self._period_ns)
         return [
             name
@@ -151,12 +157,12 @@ class Pace:
         ]
 
     def _set_interval_ns(self) -> float:
-        """Return the mean time between two sets, that of the slowest source which is waited for."""
-        paced = [self._interval_ns[name] for name in self._paced(self._newest_ns)]
+        """Return the mean interval between two sets: that of the slowest awaited source."""
+        paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 
     def _earliest_ns(self) -> int:
-        """Return when the next tick may come at the earliest."""
+        """Return the earliest time of the next tick."""
         ticks_ns, period_ns = self._ticks_ns, self._period_ns
         earliest_ns = -NEVER_NS
         if self._due_ns is not None:
@@ -168,7 +174,7 @@ class Pace:
         return earliest_ns
 
     def _latest_ns(self, due_ns: int) -> int:
-        """Return when the next tick must come at the latest."""
+        """Return the latest time of the next tick."""
         latest_ns = due_ns + int(LATE * self._period_ns)
         if len(self._ticks_ns) >= WINDOW:
             return min(latest_ns, self._ticks_ns[1 - WINDOW] + WINDOW * self._period_ns)

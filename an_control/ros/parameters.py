@@ -1,9 +1,9 @@
-"""The node's parameters, and rewiring by them, from inside and from outside.
+"""The node's parameters, and announced rewiring through them, from inside and outside the node.
 
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
 configured, `executor` only when it is started. At any time `model` swaps the policy and `shadow`
-switches between proposing and commanding. While a wiring is loaded there are `sources.NAME.topic`,
-`channels.ID.source` and `channels.ID.field` too (`Wiring.rewirable`), which rewire.
+switches between proposing and commanding. While a wiring is loaded, the parameters
+`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` (`Wiring.rewirable`) rewire it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from rclpy.validate_full_topic_name import validate_full_topic_name
 from std_srvs import srv
 
 from an_control.ros.graph import temporary_node
-from an_control.ros.outputs import proposed_topics
+from an_control.ros.outputs import shadow_topics
 from an_control.ros.settings import PARAMETERS, USE_SIM_TIME, Settings
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import without_middle
-from an_control.wiring.config import check_loops
+from an_control.wiring.checked_yaml import shorten_error
+from an_control.wiring.config import check_no_loops
 
 
-def declare(node: Node) -> None:
+def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
-    Raises ValueError naming one that was set to another type or out of its range.
+    Raises:
+        ValueError: If one was set to another type or out of its range; names it.
     """
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
@@ -49,14 +50,18 @@ def declare(node: Node) -> None:
             else:
                 bounds = FloatingPointRange(from_value=low, to_value=high)
                 descriptor.floating_point_range = [bounds]
-        _declare(node, one.name, one.default, descriptor)
+        _declare_one(node, one.name, one.default, descriptor)
 
 
-def settings(node: Node) -> Settings:
-    """Return the parameters as they are now; ValueError names one that is not allowed."""
+def read_settings(node: Node) -> Settings:
+    """Return the current parameters.
+
+    Raises:
+        ValueError: If a value is not allowed; names the parameter.
+    """
     values = {name: node.get_parameter(name).value for name in PARAMETERS}
     for name, value in values.items():
-        if reason := _choice_refusal(name, value):
+        if reason := _why_not_a_choice(name, value):
             raise ValueError(reason)
     for name in ("wiring", "model"):
         if "\0" in values[name]:
@@ -64,9 +69,9 @@ def settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def refusal(change: Parameter, *, configured: bool) -> str:
-    """Return why a parameter cannot be changed like this now, or an empty string."""
-    if reason := _choice_refusal(change.name, change.value):
+def why_refused(change: Parameter, *, configured: bool) -> str:
+    """Return why a parameter cannot be changed like this now, or ""."""
+    if reason := _why_not_a_choice(change.name, change.value):
         return reason
     about = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}.get(change.name)
     when = "always" if about is None else about.when
@@ -77,16 +82,17 @@ def refusal(change: Parameter, *, configured: bool) -> str:
     return ""
 
 
-def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
-    """Declare one parameter; its value, which a launch may have set."""
+def _declare_one(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
+    """Declare one parameter, and return its value, which a launch may have set."""
     try:
         return node.declare_parameter(name, default, descriptor).value
     except ParameterException as error:
-        reason = without_middle(error).removesuffix(f": {name}")
+        reason = shorten_error(error).removesuffix(f": {name}")
         raise ValueError(f"parameter {name}: {reason}") from None
 
 
-def _choice_refusal(name: str, value: Any) -> str:
+def _why_not_a_choice(name: str, value: Any) -> str:
+    """Return why a value is not among a parameter's choices, or ""."""
     choices = PARAMETERS[name].choices if name in PARAMETERS else ()
     if choices and value not in choices:
         return f"parameter {name}: {short(value)} is not one of {', '.join(choices)}"
@@ -94,21 +100,30 @@ def _choice_refusal(name: str, value: Any) -> str:
 
 
 OUTPUTS = ("~/attention", "~/keys", "~/channels", "~/attended", "/diagnostics")
-"""What the node publishes beside commands; to read it, or to command there, closes a loop."""
+"""Topics of the node other than commands, which no source and no command may use."""
 PREFIXES = ("sources", "channels")
 
 
 class WiringParameters:
-    """Declares them on `node` and reads changes to them."""
+    """The parameters of a node that hold the rewirable part of its wiring."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._declaring = False
 
     def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
-        """Declare this wiring's instead of what was; the wiring as a launch may override it.
+        """Declare the parameters of this wiring in place of earlier ones.
 
-        Raises ValueError naming an override that cannot be; what is declared is then undefined.
+        Args:
+            wiring: The wiring as its file has it.
+            overridden: Whether values that a launch has set replace the file's.
+
+        Returns:
+            The wiring with these values.
+
+        Raises:
+            ValueError: If such a value is not allowed; names it. The declared parameters are then
+                undefined.
         """
         self.undeclare()
         self._declaring = True
@@ -116,27 +131,32 @@ class WiringParameters:
             declared = self._node.declare_parameters(
                 "",
                 [
-                    (key, value, ParameterDescriptor(description=f"{_what(key)}; set it to rewire"))
+                    (
+                        key,
+                        value,
+                        ParameterDescriptor(description=f"{_describe_key(key)}; set it to rewire"),
+                    )
                     for key, value in wiring.rewirable.items()
                 ],
                 ignore_override=not overridden,
             )
         except ParameterException as error:
-            raise ValueError(f"a parameter of the wiring: {without_middle(error)}") from None
+            raise ValueError(f"a parameter of the wiring: {shorten_error(error)}") from None
         finally:
             self._declaring = False
-        return self.changed(wiring, declared) or wiring
+        return self.wiring_with(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Undo `declare`, also a half-done one."""
+        """Undo `declare_parameters`, also if it was only half done."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
-    def changed(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
-        """The wiring with these parameters, None where none of them is the wiring's.
+    def wiring_with(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
+        """Return the wiring with these parameters, or None if none of them is the wiring's.
 
-        Raises ValueError naming the one that cannot be.
+        Raises:
+            ValueError: If a value is not allowed; names the parameter.
         """
         own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
         if self._declaring or not own:
@@ -146,7 +166,7 @@ class WiringParameters:
         return changed
 
     def _check_topics(self, wiring: Wiring) -> None:
-        """Every source's and the command's, as they are called after expansion and remapping."""
+        """Check that no topic is both read and published, after expansion and remapping."""
         commands: dict[str, str] = {}
         for topic, key in wiring.command.topics.items():
             resolved = self._resolved(wiring, key, topic)
@@ -159,15 +179,16 @@ class WiringParameters:
             replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))
             for one in wiring.sources
         ]
-        own = (*proposed_topics(wiring.command), *OUTPUTS)
+        own = (*shadow_topics(wiring.command), *OUTPUTS)
         outputs = {self._node.resolve_topic_name(topic): topic for topic in own}
         for topic, key in commands.items():
             if topic in outputs:
                 allowed = f"a topic other than {outputs[topic]}, which this node publishes itself"
                 raise WiringError(wiring.file, key, topic, allowed)
-        check_loops(wiring.file, sources, {**outputs, **commands})
+        check_no_loops(wiring.file, sources, {**outputs, **commands})
 
     def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
+        """Return a topic's name after expansion and remapping."""
         try:
             resolved = self._node.resolve_topic_name(topic)
             validate_full_topic_name(resolved)
@@ -180,52 +201,71 @@ class WiringParameters:
 _STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
 
 
-def _what(key: str) -> str:
+def _describe_key(key: str) -> str:
+    """Return what a parameter of the wiring is, as text."""
     kind, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")
     return f"{part} of the {kind.removesuffix('s')} {name}"
 
 
 ANSWER_S = 1.0
-"""After this a call is made again: the first answer of a node just found can be lost."""
+"""Time after which a call is repeated, as the first answer of a node just found can be lost."""
 
 
 def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
-    """Set these parameters, all or nothing; why not, or an empty string.
+    """Set these parameters of a node, all or none; return why this failed, or "".
 
-    Keys are those of `Wiring.rewirable`. Raises ValueError where `node` is no name, TimeoutError
-    where it does not answer.
+    Args:
+        node: Full name of the node.
+        changes: New values, by the keys of `Wiring.rewirable`.
+        timeout_s: Time to wait for the node and for its answer.
+
+    Raises:
+        ValueError: If `node` is not a name.
+        TimeoutError: If it does not answer.
     """
-    with _caller(node) as caller:
+    with _calling_node(node) as caller:
         client = AsyncParameterClient(caller, node)
         if not client.wait_for_services(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
         until_s = time.monotonic() + timeout_s
-        listed = _answer(caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s)
+        listed = _call_until_answered(
+            caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s
+        )
         for key in changes:
             if key not in listed.result.names:
-                return f"{node} has no {_unknown(key, listed.result.names)}"
+                return f"{node} has no {_describe_unknown_key(key, listed.result.names)}"
         parameters = [Parameter(key, value=value) for key, value in changes.items()]
-        answer = _answer(caller, lambda: client.set_parameters_atomically(parameters), until_s)
+        answer = _call_until_answered(
+            caller, lambda: client.set_parameters_atomically(parameters), until_s
+        )
         return "" if answer.result.successful else str(answer.result.reason or "refused")
 
 
 def reload_wiring(node: str, timeout_s: float) -> str:
-    """Let the node read its wiring's file again; why it did not, or an empty string.
+    """Make a node read its wiring's file again; return why this failed, or "".
 
-    Raises as `rewire` does.
+    Args:
+        node: Full name of the node.
+        timeout_s: Time to wait for the node and for its answer.
+
+    Raises:
+        ValueError: If `node` is not a name.
+        TimeoutError: If it does not answer.
     """
-    with _caller(node) as caller:
+    with _calling_node(node) as caller:
         client: Any = caller.create_client(srv.Trigger, f"{node}/reload_wiring")
         if not client.wait_for_service(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
         until_s = time.monotonic() + timeout_s
-        answer = _answer(caller, lambda: client.call_async(srv.Trigger.Request()), until_s)
+        answer = _call_until_answered(
+            caller, lambda: client.call_async(srv.Trigger.Request()), until_s
+        )
         return "" if answer.success else str(answer.message or "refused")
 
 
-def _unknown(key: str, names: list[str]) -> str:
-    """A key that is not there, in words, with those of its kind that are."""
+def _describe_unknown_key(key: str, names: list[str]) -> str:
+    """Return a description of a key that does not exist, with the existing names of its kind."""
     kind, _, rest = key.partition(".")
     name = rest.rpartition(".")[0]
     there = (one.partition(".")[2].rpartition(".")[0] for one in names if one.startswith(kind))
@@ -234,8 +274,12 @@ def _unknown(key: str, names: list[str]) -> str:
 
 
 @contextmanager
-def _caller(node: str) -> Iterator[Node]:
-    """Calls this node; ValueError where that is no node's name."""
+def _calling_node(node: str) -> Iterator[Node]:
+    """Yield a temporary node for calls to `node`.
+
+    Raises:
+        ValueError: If that is not a node's name.
+    """
     try:
         with temporary_node("an_control_rewire") as caller:
             yield caller
@@ -243,8 +287,12 @@ def _caller(node: str) -> Iterator[Node]:
         raise ValueError(f"{node!r} is not the name of a node") from error
 
 
-def _answer(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
-    """The answer to `call`, which may be made more than once. Raises TimeoutError."""
+def _call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
+    """Return the answer to `call`, which may be made more than once.
+
+    Raises:
+        TimeoutError: If there is none in time.
+    """
     while (left_s := until_s - time.monotonic()) > 0.0:
         future = call()
         rclpy.spin_until_future_complete(caller, future, timeout_sec=min(ANSWER_S, left_s))

@@ -1,7 +1,7 @@
-"""The parameters that shape the policy node: one table.
+"""The one table of the parameters that shape the policy node.
 
-The node, the launch files, `an-control run` and `sim` and the page of the parameters are made from
-it. No rclpy, so that the command line can ask it too.
+The node, the launch files, `an-control run` and `sim`, and the reference page of the parameters are
+made from it. It needs no rclpy, so that the command line can use it too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from an_control.load import EngineName
 from an_control.policy import Monitor
 
 Trigger = Literal["sources", "timer"]
-When = Literal["start", "unconfigured", "always"]
+SettableWhen = Literal["start", "unconfigured", "always"]
 UNSET = -1.0
-"""The value of a number that says: by default."""
+"""The value of a numeric parameter that means its default."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Parameter:
     """One parameter of the node.
 
     Attributes:
-        name: as in ROS.
-        default: its value, and with that its type.
-        text: what it does, in words.
-        choices: the values that it may have, each with what it means; empty for any.
-        bounds: the lowest and the highest number.
-        unset: what holds by default, where the default value is no plain one (`UNSET`, "model").
-        when: from when on it is fixed: from the node's start, while configured, or never.
+        name: Name in ROS.
+        default: Default value, which also fixes the type.
+        text: What the parameter does.
+        choices: Allowed values, each with its meaning; empty if any value is allowed.
+        bounds: Lowest and highest number.
+        unset: What applies by default if the default value is a placeholder (`UNSET`, "model").
+        when: When it can be set: only at the node's start, until configured, or always.
     """
 
     name: str
@@ -39,25 +39,26 @@ class Parameter:
     choices: Mapping[str, str]
     bounds: tuple[Any, Any] | None
     unset: str
-    when: When
+    when: SettableWhen
 
     @property
     def description(self) -> str:
-        """What it does and what its values mean, as ROS and the launch files say it."""
+        """Description with the meaning of the values, for ROS and the launch files."""
         if self.choices or not self.unset:
-            return self.text + _listed(self.choices)
+            return self.text + _format_choices(self.choices)
         return f"{self.text}; {self.default:g} = {self.unset}"
 
     @property
     def option(self) -> str:
-        """The same as of an option of the command line, which need not be given."""
+        """Description for a command-line option that may be left out."""
         if not self.unset:
-            return self.text + _listed(self.choices)
+            return self.text + _format_choices(self.choices)
         plain = {value: one for value, one in self.choices.items() if value != self.default}
-        return f"{self.text}{_listed(plain)}; by default {self.unset}"
+        return f"{self.text}{_format_choices(plain)}; by default {self.unset}"
 
 
-def _listed(choices: Mapping[str, str]) -> str:
+def _format_choices(choices: Mapping[str, str]) -> str:
+    """Return choices and their meanings as text."""
     listed = [f"{value} ({meaning})" for value, meaning in choices.items()]
     return f": {', '.join(listed[:-1])} or {listed[-1]}" if listed else ""
 
@@ -69,8 +70,9 @@ def _parameter(
     choices: Mapping[str, str] | None = None,
     bounds: tuple[Any, Any] | None = None,
     unset: str = "",
-    when: When = "unconfigured",
+    when: SettableWhen = "unconfigured",
 ) -> Any:
+    """Return the dataclass field of a parameter."""
     about = {"text": text, "choices": choices or {}, "bounds": bounds, "unset": unset, "when": when}
     return field(default=default, metadata=about)
 
@@ -178,34 +180,34 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The engine for `load_policy`."""
+        """Argument `engine` of `load_policy`."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """The monitor's setting for `load_policy`."""
+        """Argument `monitor` of `load_policy`."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def policy_recovery(self) -> float | None:
-        """The recovery for `load_policy`."""
+        """Argument `recovery` of `load_policy`."""
         return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
-        """The ramp for `Controller`."""
+        """Argument `ramp_s` of `Controller`."""
         return None if self.ramp_s < 0.0 else self.ramp_s
 
     @property
     def policy_trigger(self) -> Trigger:
-        """The trigger for `Loop`."""
+        """Argument `trigger` of `Loop`."""
         return cast(Trigger, self.trigger)
 
 
 PARAMETERS: dict[str, Parameter] = {
     one.name: Parameter(one.name, one.default, **one.metadata) for one in fields(Settings)
 }
-"""By name, those of `Settings`."""
+"""The parameters of `Settings` by name."""
 USE_SIM_TIME = Parameter(
     "use_sim_time",
     False,
@@ -216,13 +218,14 @@ USE_SIM_TIME = Parameter(
     "",
     "unconfigured",
 )
-"""rclpy's own, which every node has."""
+"""The parameter that rclpy declares on every node."""
 
 
-def values_of(**options: Any) -> dict[str, Any]:
-    """Return the parameters' values for these options, where None stands for the default.
+def parameter_values(**options: Any) -> dict[str, Any]:
+    """Return the parameters' values for these options; None stands for the default.
 
-    KeyError for an option that is no parameter of the node.
+    Raises:
+        KeyError: If an option is no parameter of the node.
     """
     known = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
     values = {}

@@ -1,8 +1,8 @@
-"""Joining a running system without the shared memory of Fast DDS.
+"""A way to join a running system without the shared memory of Fast DDS.
 
-While a process joins or leaves over shared memory, Fast DDS can hold up whatever a node that acts
-sends: 0.33 s in every tenth case. Over UDP it does not. So programs that come and go beside a robot
-join by UDP; what acts keeps what its user has chosen.
+While a process joins or leaves over shared memory, Fast DDS can delay the messages of every other
+node: by 0.33 s in one of ten cases. Over UDP it does not. So programs that come and go beside a
+robot join by UDP; nodes that act use what their user has chosen.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ RANGE, PROFILES, TRANSPORTS = (
     "FASTDDS_BUILTIN_TRANSPORTS",
 )
 CHOSEN = (PROFILES, "FASTRTPS_DEFAULT_PROFILES_FILE", TRANSPORTS, "ROS_LOCALHOST_ONLY")
-"""Variables by which a user has chosen how to communicate."""
+"""Environment variables with which users choose how to communicate."""
 
 
 @contextmanager
 def without_shared_memory() -> Iterator[None]:
-    """Initialise rclpy and make nodes in this block, the first of the process, that join by UDP.
+    """Let rclpy and the nodes that are made in this block join by UDP.
 
-    Nothing changes where the user has chosen how to communicate, or has another middleware.
+    They must be the first of the process. Nothing is changed if the user has chosen how to
+    communicate, or uses another middleware.
     """
-    changes = _changes()
+    changes = _find_changes()
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -43,8 +44,8 @@ def without_shared_memory() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _changes() -> dict[str, str]:
-    """Return the variables that keep Fast DDS to UDP, within the same range of discovery."""
+def _find_changes() -> dict[str, str]:
+    """Return the variables that restrict Fast DDS to UDP, with the same range of discovery."""
     fast_dds = rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps")
     if not fast_dds or any(os.environ.get(name) for name in CHOSEN):
         return {}

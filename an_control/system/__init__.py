@@ -1,1 +1,1 @@
-"""What every process here needs: files, signals, children, threads, the compiled cache."""
+"""Support for processes: files, signals, children, threads, priority, cache of compiled code."""

@@ -1,8 +1,9 @@
-"""One BLAS thread while a policy computes, whatever the process that calls it has set.
+"""A limit of one BLAS thread while a policy computes, whatever the calling process has set.
 
-A tick's products are small: threads that wait for each other at each product take longer than the
-product itself, on busy cores a hundred times as long. Who sets the environment before numpy is
-imported (`threads`) is safe from that; here it holds in every process, for as long as a call takes.
+The matrix products of a tick are small: threads that wait for each other at each product take
+longer than the product itself, on busy cores a hundred times as long. Setting the environment
+before numpy is imported (`threads`) avoids that; the limit here holds in every process, for the
+duration of a call.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ FUNCTIONS = (
     ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
     ("bli_thread_get_num_threads", "bli_thread_set_num_threads"),
 )
-"""Names by which a BLAS library reads and sets its number of threads: OpenBLAS as numpy's wheels
-and as distributions build it, MKL and BLIS."""
+"""Names of the functions that read and set the number of threads of a BLAS library.
+
+OpenBLAS as numpy's wheels and as distributions build it, MKL and BLIS."""
 Threads = tuple[Callable[[], int], Callable[[int], Any]]
-"""What reads and what sets the number of threads."""
+"""The functions that read and set the number of threads."""
 
 
 class OneThread:
-    """A limit of one thread for BLAS, held by any number of calls at a time.
+    """A limit of one thread for BLAS, which any number of calls can hold at a time.
 
-    The number of threads belongs to the whole process: the first holder notes what is set, and the
-    last one restores it.
+    The number of threads belongs to the whole process: the first holder remembers it, and the last
+    one restores it.
 
     Args:
-        threads: reads and sets the number of threads; None leaves it as it is.
+        threads: Functions that read and set the number of threads; None leaves it as it is.
     """
 
     def __init__(self, threads: Threads | None) -> None:
@@ -48,12 +50,13 @@ class OneThread:
         self._before = 1
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return `function` so that it holds the limit for as long as it runs."""
+        """Return `function` so that it holds the limit while it runs."""
         if self._threads is None:
             return function
 
         @wraps(function)
         def held(*args: P.args, **kwargs: P.kwargs) -> R:
+            """Call the function while holding the limit."""
             self._hold()
             try:
                 return function(*args, **kwargs)
@@ -63,6 +66,7 @@ class OneThread:
         return held
 
     def _hold(self) -> None:
+        """Set one thread if no other call holds the limit."""
         assert self._threads is not None
         with self._lock:
             self._holders += 1
@@ -73,6 +77,7 @@ class OneThread:
                     set_to(1)
 
     def _release(self) -> None:
+        """Restore the number of threads if no other call holds the limit."""
         assert self._threads is not None
         with self._lock:
             self._holders -= 1
@@ -81,7 +86,7 @@ class OneThread:
 
 
 def numpy_threads() -> Threads | None:
-    """Return what reads and sets the threads of numpy's BLAS, or None if its names are unknown."""
+    """Return the functions for the threads of numpy's BLAS, or None if their names are unknown."""
     try:
         extension = import_module("numpy.linalg._umath_linalg")
         library = ctypes.PyDLL(str(extension.__file__))  # also finds what it is linked to

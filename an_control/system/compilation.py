@@ -1,7 +1,7 @@
-"""Tells people that numba compiles, which takes up to a minute and more on a busy machine.
+"""Reports that numba compiles, which takes up to a minute, and more on a busy machine.
 
-Only numba knows what its cache on disk lacks, so `compiled_cache` reports what it really compiles;
-what is loaded from disk is not mentioned. This module imports no numba, which need not be
+Only numba knows what its cache on disk lacks, so `compiled_cache` reports what is really compiled;
+code that is loaded from disk is not mentioned. This module does not import numba, which need not be
 installed.
 """
 
@@ -18,10 +18,11 @@ BEGINS = (
 
 
 class Compilation:
-    """What is compiled within a block; functions that call others are compiled within each other.
+    """A record of the compilations within a block; compilations may be nested.
 
     Args:
-        tell: gets a line at the first function that is compiled, and one at the block's end.
+        tell: Called with a line at the first function that is compiled, and with one at the block's
+            end.
     """
 
     def __init__(self, tell: Callable[[str], object]) -> None:
@@ -31,7 +32,7 @@ class Compilation:
         self._told = False
 
     def begin(self) -> None:
-        """Note that the compilation of a function begins."""
+        """Record that the compilation of a function begins."""
         if not self._told:
             self._told = True
             self._tell(BEGINS)
@@ -40,13 +41,13 @@ class Compilation:
         self._depth += 1
 
     def end(self) -> None:
-        """Note that the compilation of the function that began last has ended."""
+        """Record that the compilation of the function that began last has ended."""
         self._depth -= 1
         if not self._depth:
             self._seconds += time.monotonic() - self._begin_s
 
     def close(self) -> None:
-        """Tell how long it took, if anything was compiled."""
+        """Report how long the compilations took, if there were any."""
         if self._told:
             self._tell(f"compiled in {self._seconds:.0f} s")
 
@@ -55,15 +56,15 @@ _blocks: list[Compilation] = []
 
 
 def innermost_block() -> Compilation | None:
-    """Return the innermost block that wants to be told, or None."""
+    """Return the innermost block that compilations are reported to, or None."""
     return _blocks[-1] if _blocks else None
 
 
 @contextmanager
 def told_compilation(tell: Callable[[str], object]) -> Iterator[None]:
-    """Call `tell` with a line when numba begins to compile in this block, and with one at its end.
+    """Call `tell` with a line when numba starts to compile in this block, and with one at its end.
 
-    For one thread; what others compile meanwhile counts too.
+    It is meant for one thread; compilations of other threads are counted too.
     """
     block = Compilation(tell)
     _blocks.append(block)

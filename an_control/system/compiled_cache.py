@@ -1,13 +1,13 @@
-"""numba's on-disk cache, made safe against edits of what compiled code inlines.
+"""numba's on-disk cache, made safe against changes of code that compiled functions inline.
 
-numba takes machine code from disk for as long as the function's own file is unchanged. The
-functions and constants that it inlined from other files may have changed since: the numbers would
-be wrong, silently. Here the machine code of a file lies in a folder that is named by a hash of this
+numba loads machine code from disk as long as the function's own file is unchanged. The functions
+and constants that it inlined from other files may have changed since, and the results would be
+silently wrong. Here the machine code of a file lies in a folder that is named by a hash of this
 file and of all our files that it imports, directly or not.
 
 Every compiled function of an_control and an_control_sim is made by this module's `njit`, which is
-numba's; where numba cannot be imported it returns the function as it is. Where the cache lies is up
-to numba: NUMBA_CACHE_DIR, else beside the source, else where that cannot be written the user's
+numba's; if numba cannot be imported, it returns the function unchanged. The place of the cache is
+numba's choice: NUMBA_CACHE_DIR, else beside the source, else, if that is not writable, the user's
 cache folder.
 """
 
@@ -27,14 +27,14 @@ from an_control.system.compilation import Compilation, innermost_block
 
 
 def _leave(*functions: Any, **options: Any) -> Any:
-    """Return the decorated function as it is, or a decorator that does."""
+    """Return the decorated function unchanged, or a decorator that does."""
     return functions[0] if functions else lambda function: function
 
 
 njit: Any = _leave
 Listener: Any = object
 COMPILES = False
-"""Whether `njit` compiles; else what it returns is plain Python."""
+"""Whether `njit` compiles; if not, it returns plain Python functions."""
 with suppress(ImportError):
     import numba
     from numba.core import caching, config, event
@@ -47,7 +47,7 @@ __all__ = ["COMPILES", "njit", "sources_hash"]
 
 PACKAGES = ("an_control", "an_control_sim")
 KEPT = 3
-"""Folders of other hashes that stay, the newest ones: who changes branches comes back to them."""
+"""Number of folders of other hashes that are kept, as a change of branch may need them again."""
 IMPORTED = re.compile(
     rf"^\s*(?:from|import)\s+((?:{'|'.join(PACKAGES)})(?:\.\w+)*)\b", re.MULTILINE
 )
@@ -55,7 +55,7 @@ IMPORTED = re.compile(
 
 @functools.cache
 def sources_hash(path: str) -> str:
-    """A hash of a source file and of all our files that it imports, directly or not."""
+    """Return a hash of a source file and of all our files that it imports, directly or not."""
     sources: dict[str, bytes] = {}
     waiting = [path]
     while waiting:
@@ -72,7 +72,7 @@ def sources_hash(path: str) -> str:
 
 @functools.cache
 def _files(module: str) -> list[str]:
-    """The file of a module; of a package all files in its folder, any of which may be meant."""
+    """Return the file of a module; for a package, all files in its folder."""
     package, *parts = module.split(".")
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -84,7 +84,7 @@ def _files(module: str) -> list[str]:
 
 
 class _ByHash:
-    """Mixed into numba's locators: folders by hash for the functions of our packages alone."""
+    """A mix-in for numba's locators that names cache folders by hash, for our packages only."""
 
     _cache_path: str
 
@@ -95,12 +95,13 @@ class _ByHash:
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> Any:
+        """Return the locator of a function, or None for a function of another package."""
         if function.__module__.partition(".")[0] not in PACKAGES:
             return None
         return super().from_function(function, path)  # type: ignore[misc]
 
     def ensure_cache_path(self) -> None:
-        """Make the folder, and remove the oldest of the same file."""
+        """Make the folder, and remove the oldest folders of the same file."""
         new = not os.path.isdir(self._cache_path)
         super().ensure_cache_path()  # type: ignore[misc]
         if new:
@@ -108,6 +109,7 @@ class _ByHash:
 
 
 def _remove_old(folder: Path) -> None:
+    """Remove the folders of this file's other hashes, except the newest KEPT."""
     name = re.compile(re.escape(folder.name[:-16]) + "[0-9a-f]{16}")
     with os.scandir(folder.parent) as entries, suppress(OSError):  # others may remove them too
         others = [entry for entry in entries if name.fullmatch(entry.name)]
@@ -117,13 +119,13 @@ def _remove_old(folder: Path) -> None:
 
 
 class _Reporter(Listener):
-    """Reports each function of our packages that numba compiles, for want of it on disk."""
+    """A listener that reports each function of our packages that numba compiles."""
 
     def __init__(self) -> None:
         self._blocks: list[Compilation | None] = []
 
     def on_start(self, compiled: event.Event) -> None:
-        """Report the beginning; numba holds its compiler's lock until the end."""
+        """Report the start; numba holds its compiler's lock until the end."""
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
         block = innermost_block() if ours else None
@@ -139,9 +141,9 @@ class _Reporter(Listener):
 
 
 def _install() -> None:
-    """Let numba ask locators by hash first; they decline the functions of other packages.
+    """Let numba use locators by hash first, and report what it compiles.
 
-    And let it report what it compiles.
+    Locators by hash decline the functions of other packages.
     """
     event.register("numba:compile", _Reporter())
     known: list[Any] = caching.CacheImpl._locator_classes

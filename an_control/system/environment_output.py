@@ -1,7 +1,7 @@
-"""What environments and libraries print: kept out of the terminal, in a file of the run's folder.
+"""Output of environments and libraries: kept out of the terminal, in a file of the run's folder.
 
-An environment may print at every step, and a library warns once a process. All of it, and the
-tracebacks of what an environment raised, goes to `environment.log`; the command says so once.
+An environment may print at every step, and a library warns once a process. All of that, and the
+tracebacks of errors in environments, goes to `environment.log`; the command reports this once.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, NamedTuple
 FILE = "environment.log"
 PRINTED = "printed"
 MAX_CHARACTERS = 1_000_000
-"""Of a run's file; more is counted, but not kept."""
+"""Maximum length of a run's file; more output is counted, but not kept."""
 
 
 class EnvironmentFailure(Exception):
-    """An environment raised an error, or gave what no policy can be trained with.
+    """An error of an environment, or a result of it that no policy can be trained with.
 
-    The message names the environment, what it did, and the line of its code where that is known.
+    The message names the environment, what it did, and the line of its code if that is known.
     """
 
 
 class Printed(NamedTuple):
-    """What was printed since it was last asked for.
+    """Output since the last call of `take`.
 
     Attributes:
-        text: its beginning.
-        lines: of all of it.
-        notes: sentences for the user, and their kinds.
+        text: The beginning of the output.
+        lines: Number of lines of all of it.
+        notes: Sentences for the user, and their kinds.
     """
 
     text: str = ""
@@ -43,12 +43,12 @@ class Printed(NamedTuple):
 
 
 class EnvironmentOutput(io.TextIOBase):
-    """Stands for standard output and standard error while an environment's code runs.
+    """A stream in place of standard output and standard error while an environment's code runs.
 
         with OUTPUT:
             env.step(action)
 
-    Not for several threads. It may be entered again while it is entered.
+    It is not for several threads. It may be entered again while it is entered.
     """
 
     def __init__(self) -> None:
@@ -57,15 +57,15 @@ class EnvironmentOutput(io.TextIOBase):
         self._reset()
 
     def _reset(self) -> None:
-        """Forget all that was printed and noted."""
+        """Forget everything that was printed and noted."""
         self.lines = 0
-        """All that were printed in this process, and in workers whose output was added."""
+        """Number of lines printed in this process, and in workers whose output was added."""
         self.first = ""
         """The first line that was not empty."""
         self._waiting: list[str] = []
         self._kept = self._taken = 0
         self._saved: Path | None = None
-        """The file that was written to last."""
+        """File that was written last."""
         self._notes: dict[str, tuple[str, bool]] = {}
 
     def __enter__(self) -> EnvironmentOutput:
@@ -79,9 +79,9 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """In this block what is printed is shown, also while an environment's code runs.
+        """Show output in this block, even while an environment's code runs.
 
-        For handlers of signals.
+        It is meant for signal handlers.
         """
         before = sys.stdout, sys.stderr
         if self._streams:
@@ -103,15 +103,16 @@ class EnvironmentOutput(io.TextIOBase):
         return len(text)
 
     def writable(self) -> bool:
+        """Return True."""
         return True
 
     def note(self, text: str, kind: str = "") -> None:
-        """Keep a sentence for the user; not a second one of the same kind, if there is a kind."""
+        """Keep a sentence for the user; only the first of a kind is kept, if it has a kind."""
         self._notes.setdefault(kind or text, (text, False))
 
     def notes(self) -> list[str]:
         """Return the notes that were not returned before."""
-        if self._saved is not None and not self._saved.exists():  # a run that never began
+        if self._saved is not None and not self._saved.exists():  # the run never started
             self._notes.pop(PRINTED, None)
         fresh = [text for text, given in self._notes.values() if not given]
         self._notes = {kind: (text, True) for kind, (text, _) in self._notes.items()}
@@ -119,9 +120,9 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def saved_to(self, folder: Path) -> Iterator[None]:
-        """In this block append what was printed, and what is, to the file in this folder.
+        """Append earlier and later output to the file in this folder, within this block.
 
-        Inside another such block, the file stays that of the outer one.
+        Inside another such block, the outer one's file is used.
         """
         if self._file is not None:
             yield
@@ -135,9 +136,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Print after this block the notes that are left, and how much was printed and not kept.
+        """Print the remaining notes after this block, and how much output was not kept.
 
-        Nothing where an environment's failure or a refusal ends it, whose message says more.
+        Nothing is printed if an environment's failure or a refusal ends the block, whose message
+        says more.
         """
         try:
             yield
@@ -145,7 +147,7 @@ class EnvironmentOutput(io.TextIOBase):
             self._reset()
             raise
         finally:
-            if self._saved is not None:  # a run's evaluation comes after it
+            if self._saved is not None:  # output after a run, of its evaluation
                 with self.saved_to(self._saved.parent):
                     self.print_notes()
             self.print_notes()
@@ -163,7 +165,7 @@ class EnvironmentOutput(io.TextIOBase):
             print(note, file=sys.stderr)
 
     def take(self) -> Printed:
-        """Return what a worker's environments printed since the last time."""
+        """Return the output of a worker's environments since the last call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = Printed("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
@@ -171,33 +173,34 @@ class EnvironmentOutput(io.TextIOBase):
         return printed
 
     def add(self, printed: Printed) -> None:
-        """Take over what a worker gave."""
+        """Add the output of a worker."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:
             self.note(text, kind)
 
     def _save(self) -> None:
+        """Append waiting output to the file."""
         if self._file is None or not self._waiting or not self._file.parent.is_dir():
             return
         try:
             with self._file.open("a", encoding="utf-8", errors="replace") as file:
                 file.write("".join(self._waiting))
-        except OSError:  # a full disk is reported by what matters more
+        except OSError:  # a full disk is reported by more important writers
             return
         self._waiting, self._saved = [], self._file
         self.note(f"what the environment prints is in {self._file}", PRINTED)
 
 
 OUTPUT = EnvironmentOutput()
-"""Of this process."""
+"""The output of this process's environments."""
 
 
 @contextmanager
 def no_native_output() -> Iterator[None]:
-    """Discard what is written to standard output meanwhile, by C libraries too.
+    """Discard standard output in this block, including that of C libraries.
 
-    It is for moments in which nothing else prints: the whole process is concerned.
+    The whole process is affected, so nothing else should print meanwhile.
     """
     libc = ctypes.CDLL(None)
     sys.stdout.flush()

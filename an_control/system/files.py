@@ -1,4 +1,4 @@
-"""Files from and for outside: read without blocking, written whole or not at all; folder locks."""
+"""Safe access to files: read without blocking, written completely or not at all; folder locks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ STREAMS = ("/dev/", "/proc/")
 
 
 class WriteError(OSError):
-    """A file that could not be written; the message names it and the reason."""
+    """An error in writing a file; the message names the file and the reason."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
-    """A regular file to read, unbuffered.
+    """Open a regular file for reading, unbuffered.
 
-    OSError where it cannot be read, ValueError for what is no file: a pipe, a device, a folder.
-    Opening a pipe would otherwise wait for somebody to write into it.
+    Opening a pipe would otherwise wait until another process writes into it.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is no regular file, but a pipe, a device or a folder.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -34,23 +37,30 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
-    """What a regular file holds, at most `limit` + 1 bytes of it; errors as `open_regular`."""
+    """Return the content of a regular file, at most `limit` + 1 bytes; raises as `open_regular`."""
     with BufferedReader(open_regular(path)) as file:
         return file.read(-1 if limit is None else limit + 1)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Put this into a file (text as UTF-8); where that fails, WriteError and the file as before."""
+    """Write a file (text as UTF-8).
+
+    Raises:
+        WriteError: If that fails; the file is then as before.
+    """
     with replacing(path) as beside, open(beside, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Gives a path of the same suffix to write to, which takes the file's place after the block.
+    """Yield a path of the same suffix to write to, which replaces the file after the block.
 
-    Whatever the block raises removes it again and leaves the file as it was; an OSError leaves as
-    WriteError. A device or a pipe is written to directly.
+    If the block raises, the new file is removed and the old one is unchanged. A device or a pipe is
+    written to directly.
+
+    Raises:
+        WriteError: In place of an OSError.
     """
     try:
         target = Path(path)
@@ -73,9 +83,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of an existing folder; BlockingIOError where one is in it.
+    """Lock an existing folder against other processes within this block.
 
-    A file system without such locks, as NFS may be, keeps nobody out.
+    A file system without such locks, as NFS may be, locks nothing.
+
+    Raises:
+        BlockingIOError: If another process holds the lock.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

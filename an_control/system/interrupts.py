@@ -1,6 +1,6 @@
-"""Signals and child processes: what ends a command early, and what must end with it.
+"""Signals and child processes: how commands end early, and children with them.
 
-`start` imports this before numpy, ROS 2 and the simulators, so it imports little.
+`entry_points` imports this before numpy, ROS 2 and the simulators, so it imports little.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+"""Exit status after Ctrl-C."""
 
 
 def end_at_once(status: int, *numbers: int) -> None:
     """End the process with this exit status at a signal, SIGINT if none is named.
 
-    No exception, which whatever runs just then could swallow; so only while there is nothing to
-    clean up.
+    No exception is raised, which running code could swallow; so use it only while there is nothing
+    to clean up.
     """
     for number in numbers or (signal.SIGINT,):
         signal.signal(number, lambda signum, frame: os._exit(status))
@@ -27,10 +29,11 @@ def end_at_once(status: int, *numbers: int) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """In this block SIGINT raises KeyboardInterrupt, after it what it did before it.
+    """Let SIGINT raise KeyboardInterrupt in this block, and restore its handler after it.
 
-    An import that is interrupted may turn that into an error of its own; it leaves the block as
-    KeyboardInterrupt all the same. Only for the main thread; where SIGINT is ignored it stays so.
+    An import that is interrupted may turn KeyboardInterrupt into an error of its own; the block
+    raises KeyboardInterrupt nevertheless. It is for the main thread only; an ignored SIGINT stays
+    ignored.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
@@ -39,6 +42,7 @@ def interruptible() -> Iterator[None]:
     came: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        """Remember the signal and raise."""
         came.append(number)
         raise KeyboardInterrupt
 
@@ -54,8 +58,8 @@ def interruptible() -> Iterator[None]:
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """The command, which gets SIGTERM when the process that starts it ends, even if by SIGKILL.
+    """Return a command line whose process gets SIGTERM when its parent ends, even by SIGKILL.
 
-    By setpriv of util-linux; where that is missing the command as it is.
+    It uses setpriv of util-linux; without that, the command is returned unchanged.
     """
     return [*(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []), *command]

@@ -1,4 +1,4 @@
-"""What keeps a process that must answer in time from being late: its priority, its garbage."""
+"""Measures against delays in a process that must respond in time: priority, garbage collection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import time
 from contextlib import suppress
 
 NICE = -10
-"""The nice value of a process that must answer in time; ordinary processes have 0."""
+"""Nice value of a process that must respond in time; ordinary processes have 0."""
 MAX_SHARE, SHARE_S = 0.8, 1.0
-"""The share of a core that a thread at real-time priority may take, and the time over which that
-is measured. Above it the threads that receive messages may starve."""
+"""Maximum share of a core of a thread at real-time priority, and time over which it is measured.
+
+Above it the threads that receive messages may starve."""
+FROZEN_AT_START = gc.get_freeze_count()
+"""Number of objects that were frozen before; CPython 3.12 freezes some hundred of its own."""
 REMEDY = (
     "allow it by a line such as '@robot - rtprio 99' in /etc/security/limits.conf"
     " (docs/real_time.md), or set thread_priority to 0"
@@ -23,7 +26,7 @@ def take_priority() -> bool:
     """Let this process run before ordinary ones; return whether the system allows it.
 
     A process that was started with a nice value keeps it. Threads that run already keep theirs, so
-    this comes before the middleware starts its own.
+    call this before the middleware starts its own.
     """
     if os.getpriority(os.PRIO_PROCESS, 0):
         return False
@@ -35,44 +38,44 @@ def take_priority() -> bool:
 
 
 def freeze_garbage() -> None:
-    """Let no later collection visit what is there now; `gc.unfreeze` undoes that.
+    """Exclude all present objects from later garbage collections; `gc.unfreeze` undoes that.
 
-    A collection that visits all that was imported delays a tick by 20 ms. The second collection
-    counts what is left: Python looks at everything new only once that has grown by a quarter, and
-    keeps the memory of tuples that are gone until then.
+    A collection that visits everything that was imported delays a tick by 20 ms. The second
+    collection counts what is left: Python visits all new objects only once their number has grown
+    by a quarter, and keeps the memory of deleted tuples until then.
     """
-    gc.unfreeze()  # what was frozen before may be garbage by now
+    gc.unfreeze()  # objects that were frozen before may be garbage by now
     gc.collect()
     gc.freeze()
     gc.collect()
 
 
 def freeze_garbage_again() -> None:
-    """Freeze what has come since `freeze_garbage` too, while nothing waits; else do nothing."""
-    if gc.get_freeze_count():
+    """Freeze objects made since `freeze_garbage`, while nothing waits; else do nothing."""
+    if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_garbage()
 
 
 def collect_new_garbage() -> None:
-    """Collect what has come since `freeze_garbage`, while nothing waits; else do nothing.
+    """Collect garbage made since `freeze_garbage`, while nothing waits; else do nothing.
 
-    It also gives back the tuples that Python keeps to use again, up to 2,000 of each length.
+    This also frees the tuples that Python keeps for reuse, up to 2,000 of each length.
     """
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
 
 
 def take_real_time_priority(priority: int) -> bool:
     """Let the calling thread run before all ordinary ones; return whether that changed anything.
 
-    A thread with a scheduling of its own keeps it. Threads and processes that the calling thread
-    starts are ordinary ones.
+    A thread with other scheduling than the default keeps it. Threads and processes that the calling
+    thread starts have ordinary scheduling.
 
     Args:
-        priority: of SCHED_FIFO, 1 to 99.
+        priority: Priority of SCHED_FIFO, 1 to 99.
 
     Raises:
-        PermissionError: the system, or how the process was started, does not allow it; says why.
+        PermissionError: If the system, or how the process was started, does not allow it; says why.
     """
     if not hasattr(os, "sched_setscheduler"):
         raise PermissionError("this system has no real-time priority for single threads")
@@ -90,10 +93,10 @@ def take_real_time_priority(priority: int) -> bool:
 
 
 def give_real_time_priority_back(thread: int) -> None:
-    """Make a thread of this process an ordinary one again, from any thread."""
+    """Return a thread of this process to ordinary scheduling, from any thread."""
     if not os.path.exists(f"/proc/self/task/{thread}"):
-        return  # it has ended; its number may be another process's by now
-    with suppress(OSError):  # only who may raise priorities can clear the flag
+        return  # the thread has ended; its number may be another process's by now
+    with suppress(OSError):  # clearing the flag needs the right to raise priorities
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
         return
     with suppress(OSError):
@@ -102,28 +105,27 @@ def give_real_time_priority_back(thread: int) -> None:
 
 
 class RealTimePriority:
-    """The real-time priority of the threads that tick, for as long as it is wanted.
+    """The real-time priority of the threads that tick, while it is wanted.
 
     Args:
-        priority: of SCHED_FIFO, 1 to 99; 0 leaves the scheduling as it is.
+        priority: Priority of SCHED_FIFO, 1 to 99; 0 leaves the scheduling as it is.
     """
 
     def __init__(self, priority: int) -> None:
         self.priority, self._wanted = priority, False
         self._lock = threading.Lock()
         self._measured: dict[int, tuple[float, float]] = {}
-        """By thread that has the priority, when its share was measured last, and its processor time
-        by then."""
+        """Time of the last measurement, and processor time by then, of each thread at priority."""
 
     def want(self) -> None:
         """Let the threads that call `take` have the priority from now on."""
         self._wanted = self.priority > 0
 
     def take(self) -> str:
-        """Let the calling thread have the priority; return why it has none, else "".
+        """Give the calling thread the priority; return why it has none, else "".
 
-        A thread that takes more than MAX_SHARE of a core loses it. Whatever the reason, it is
-        returned once, and nothing more is tried before the next `want`.
+        A thread that takes more than MAX_SHARE of a core loses it. Any reason is returned only
+        once, and nothing more is tried before the next `want`.
         """
         if not self._wanted:
             return ""
@@ -147,11 +149,12 @@ class RealTimePriority:
             return ""
 
     def give_back(self) -> None:
-        """Make the threads that have the priority ordinary ones again, from any thread."""
+        """Return the threads that have the priority to ordinary scheduling, from any thread."""
         with self._lock:
             self._reset()
 
     def _reset(self) -> None:
+        """Return all threads to ordinary scheduling."""
         self._wanted = False
         for thread in self._measured:
             give_real_time_priority_back(thread)
@@ -159,7 +162,7 @@ class RealTimePriority:
 
 
 def _check_share(share: float) -> None:
-    """Raise PermissionError if a thread takes a larger share of a core than it may."""
+    """Raise PermissionError if a thread takes a larger share of a core than allowed."""
     if share > MAX_SHARE:
         raise PermissionError(
             f"their thread took {100 * share:.0f} % of a core, of at most {100 * MAX_SHARE:.0f} %,"

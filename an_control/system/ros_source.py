@@ -1,4 +1,4 @@
-"""Where this process takes ROS 2 from, without importing it.
+"""Which ROS 2 this process would import, determined without importing it.
 
 A mixture of two distributions is refused before rclpy loads the libraries of both.
 """
@@ -15,7 +15,7 @@ __all__ = ["rclpy_version", "ros_problem"]
 
 
 def rclpy_version() -> tuple[int, ...]:
-    """Return the version of the installed rclpy; an empty one where that is not known."""
+    """Return the version of the installed rclpy, empty if unknown."""
     try:
         version = importlib.metadata.version("rclpy")
     except importlib.metadata.PackageNotFoundError:

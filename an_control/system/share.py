@@ -1,4 +1,4 @@
-"""Finds the files that ship beside the code: config/, recipes/, models/ and launch/.
+"""Paths of the files that ship with the code: config/, recipes/, models/ and launch/.
 
 In a source tree (also behind an editable or symlinked install) they lie beside the package; an
 installation by pip or colcon puts them into `share/an_control` of the prefix that holds the code.
@@ -11,9 +11,10 @@ PACKAGE = "an_control"
 
 
 def share_path(relative: str) -> Path:
-    """The absolute path of a shipped file or folder such as `config/ant.yaml`.
+    """Return the absolute path of a shipped file or folder such as `config/ant.yaml`.
 
-    Raises FileNotFoundError naming every place that was searched.
+    Raises:
+        FileNotFoundError: If there is none; names every place that was searched.
     """
     places = _places()
     for place in places:
@@ -25,7 +26,7 @@ def share_path(relative: str) -> Path:
 
 
 def _places() -> list[Path]:
-    """The folders to search, this installation's own before any that the environment names."""
+    """Return the folders to search, this installation's own before those of the environment."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():
         return [tree]

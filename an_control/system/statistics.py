@@ -1,4 +1,4 @@
-"""A mean over episodes and how far it may be off, as every command prints it."""
+"""Text for a mean over episodes with its standard error, as every command prints it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 
 def with_error(mean: float, sd: float, count: int) -> str:
-    """A mean over so many episodes with its standard error, from their sd (ddof 0).
+    """Return the mean of `count` episodes with its standard error, as text.
 
-    Without an error where there is only one.
+    A single episode has no standard error. `sd` is the standard deviation with ddof 0.
     """
     if count < 2:
         return f"{mean:.4g}"

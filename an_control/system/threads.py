@@ -1,7 +1,8 @@
-"""One BLAS thread a process that acts; to be imported before numpy, which reads this once.
+"""Sets one BLAS thread for a process that acts; to be imported before numpy, which reads it once.
 
-A tick's products are small. Several BLAS threads wait for each other at each of them: on busy
-cores the forward model's took 3.5 ms instead of 0.15 ms. Who sets the variable decides.
+The matrix products of a tick are small. Several BLAS threads wait for each other at each of them:
+on busy cores the forward model's took 3.5 ms instead of 0.15 ms. A value that the user has set is
+kept.
 """
 
 import os

@@ -1,5 +1,5 @@
 """The live page: a node that listens to a robot and its policy node, and a web server for browsers.
 
-A process of its own. The policy node knows nothing of it: the page reads what that publishes, and
-rewires by the parameters and services that are there for everybody.
+It runs as a process of its own, which the policy node does not know: the page reads the topics that
+the node publishes, and rewires by its public parameters and services.
 """

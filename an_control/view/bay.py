@@ -1,9 +1,10 @@
-"""The patch bay: which signal is in which plug, which channel reads it, and what a change means.
+"""The wiring as the page shows it: which signal each input slot carries, and what a change means.
 
-With a scrambler a signal is what one of the robot's sensors says, and a plug an element of the
-scrambler's message. Moving a cable changes the order of the scrambler; telling the policy means to
-let the channels read the other plugs, by the node's parameters. Without a scrambler a plug is a
-channel, a signal the field that it reads, and every change is announced.
+With a scrambler, a signal is the reading of one of the robot's sensors, and an input slot is an
+element of the scrambler's message. Moving a signal to another slot changes the scrambler's order;
+announcing it lets the channels read the other slots, by the policy node's parameters. Without a
+scrambler an input slot is a channel, a signal is the field that it reads, and every change is
+announced. The page calls an input slot a plug.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from an_control.disturbance.cables import NOISE, NOTHING
+from an_control.disturbance.signal_routing import NOISE, NOTHING
 from an_control.view.schema import Wire
 
 KEPT = 200
-"""Changes that can be taken back."""
+"""Maximum number of changes that can be undone."""
 _ELEMENT = re.compile(r"position\[(.+)\]")
 NO_SCRAMBLER = "the robot has no scrambler: start its simulator with scrambler:=true"
 NO_CHANNELS = (
@@ -26,44 +27,53 @@ NO_CHANNELS = (
 
 
 class Refusal(ValueError):
-    """What cannot be, and why."""
+    """A change that is not possible; the text says why."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """By plug the signals of the scrambler, and by parameter the values of the policy node."""
+    """New signals of the scrambler's input slots, and new parameters of the policy node.
+
+    Attributes:
+        order: New signal of each input slot.
+        parameters: New value of each parameter.
+    """
 
     order: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 class Bay:
-    """The patch bay of one robot.
+    """The wiring of one robot as the page shows it, with the changes that a user can ask for.
 
-    `see_order` and `see_wiring` say how it is; `connect` and the others give the change that makes
-    it as it should be, which somebody else carries out; `did` keeps the way back.
+    `see_order` and `see_wiring` set the present state. `connect`, `cut` and the like return the
+    change to make, which the caller carries out; `did` records it for `undo`.
     """
 
     def __init__(self) -> None:
         self.order: dict[str, str] | None = None
-        """By plug the signal of the scrambler; None without one."""
+        """Signal of each of the scrambler's input slots; None without a scrambler."""
         self._reads: dict[str, tuple[str, str]] = {}
-        """By channel source and field."""
+        """Source and field of each channel."""
         self._first: dict[str, tuple[str, str]] = {}
         self._scrambled = ""
         self._back: list[Change] = []
 
     def see_order(self, order: Mapping[str, str] | None) -> None:
-        """What the scrambler says; None where there is no scrambler."""
+        """Set the scrambler's present order; None if there is no scrambler."""
         if (order is None) != (self.order is None):
             self._back = []
         self.order = None if order is None else dict(order)
 
     def see_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
-        """The policy node's parameters, and the topic on which the scrambler publishes.
+        """Set the policy node's present wiring.
 
-        new: it has just been configured, so this is what its file says, and nothing that was
-        done before can be taken back.
+        Args:
+            rewirable: Its parameters that rewire.
+            scrambled: Topic on which the scrambler publishes, "" if there is none.
+            new: Whether the node has just been configured, so that this is the file's wiring, and
+                nothing
+                that was done before can be undone.
         """
         reads = {}
         for key, value in rewirable.items():
@@ -86,14 +96,14 @@ class Bay:
 
     @property
     def signals(self) -> list[str]:
-        """What can be plugged in, in the order of the wiring."""
+        """Signals that can be connected, in the order of the wiring."""
         if self.order is None:
             return list(dict.fromkeys(map(_label, self._first.values())))
         return self._plugs()
 
     @property
     def wires(self) -> list[Wire]:
-        """Every plug, in the order of the wiring."""
+        """All input slots, in the order of the wiring."""
         if self.order is None:
             return [Wire(one, _label(where), one) for one, where in self._reads.items()]
         channels = {plug: channel for channel, plug in self._plug_of().items()}
@@ -101,22 +111,26 @@ class Bay:
 
     @property
     def why_not_announced(self) -> str:
-        """Why no change can be announced; empty where it can."""
+        """Reason why no change can be announced, "" if it can."""
         plugs = self._reads if self.order is None else self._plug_of()
         return "" if plugs else NO_CHANNELS
 
     @property
     def why_not_unannounced(self) -> str:
-        """Why no change can be kept from the policy; empty where one can."""
+        """Reason why no change can be unannounced, "" if it can."""
         return NO_SCRAMBLER if self.order is None else ""
 
     @property
     def undos(self) -> int:
-        """How many changes can be taken back."""
+        """Number of changes that can be undone."""
         return len(self._back)
 
     def connect(self, signal: str, plug: str, *, announced: bool) -> Change:
-        """Plug a signal in; where it was goes what this plug had. Raises Refusal."""
+        """Return the change that connects a signal to an input slot and swaps it with the slot's.
+
+        Raises:
+            Refusal: If that is not possible.
+        """
         before = self._signal_of(plug)
         if signal not in self.signals:
             raise Refusal(f"{signal!r} is no signal of this robot")
@@ -130,21 +144,21 @@ class Bay:
         return Change({plug: signal})
 
     def cut(self, plug: str) -> Change:
-        """Let a plug carry nothing. Raises Refusal."""
+        """Return the change that leaves an input slot without a signal. Raises Refusal."""
         return self._replaced(plug, NOTHING)
 
     def noise(self, plug: str) -> Change:
-        """Let a plug carry noise. Raises Refusal."""
+        """Return the change that puts noise into an input slot. Raises Refusal."""
         return self._replaced(plug, NOISE)
 
     def copy(self, signal: str, plug: str) -> Change:
-        """Plug a signal in here too. Raises Refusal."""
+        """Return the change that connects a signal to this input slot too. Raises Refusal."""
         if signal not in self.signals:
             raise Refusal(f"{signal!r} is no signal of this robot")
         return self._replaced(plug, signal)
 
     def shuffle(self, rng: random.Random, *, announced: bool) -> Change:
-        """Permute what the plugs carry. Raises Refusal."""
+        """Return a change that permutes all signals. Raises Refusal."""
         plugs = [one.plug for one in self.wires]
         if len(plugs) < 2:
             raise Refusal(self.why_not_announced or "there is nothing to shuffle")
@@ -153,20 +167,24 @@ class Bay:
         )
 
     def straight(self) -> Change:
-        """Everything as the wiring's file has it."""
+        """Return the change back to the wiring of the file."""
         order = {plug: plug for plug, signal in (self.order or {}).items() if signal != plug}
         return Change(order, self._parameters(self._first))
 
     def undo(self) -> Change:
-        """What takes the last change back. Raises Refusal where there is none."""
+        """Return the change that undoes the last one. Raises Refusal if there is none."""
         if not self._back:
             raise Refusal("there is nothing to take back")
         return self._back[-1]
 
     def did(self, change: Change, back: Change | None) -> None:
-        """A change has been carried out: keep the way back, and how it is from now on.
+        """Record that a change has been carried out.
 
-        back: what `way_back` gave before; None where the change was itself the last way back.
+        Args:
+            change: The change.
+            back: The change that undoes it, as `way_back` returned before; None if the change was
+                itself
+                an undo.
         """
         self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT:]
         if self.order is not None:
@@ -177,7 +195,11 @@ class Bay:
             self._reads[channel] = (value, path) if part == "source" else (source, value)
 
     def way_back(self, change: Change) -> Change:
-        """What takes a change back, from how it is now. Raises Refusal where its place has gone."""
+        """Return the change that undoes a change which is about to be carried out.
+
+        Raises:
+            Refusal: If the robot no longer has one of its input slots or channels.
+        """
         now = self.order or {}
         channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}
         if gone := (change.order.keys() - now.keys()) | (channels - self._reads.keys()):
@@ -189,7 +211,7 @@ class Bay:
         return Change(order, {key: parameters[key] for key in change.parameters})
 
     def _moved(self, places: Mapping[str, str], *, announced: bool) -> Change:
-        """Each of these plugs carries what another one did; announced, its reader follows."""
+        """Return the change that gives each slot another's signal; if announced, readers follow."""
         if self.order is None:
             if not announced:
                 raise Refusal(NO_SCRAMBLER)
@@ -214,6 +236,7 @@ class Bay:
         return Change(order, self._parameters(reads))
 
     def _replaced(self, plug: str, signal: str) -> Change:
+        """Return the change that gives an input slot another signal."""
         if self.order is None:
             raise Refusal(NO_SCRAMBLER)
         if self._signal_of(plug) == signal:
@@ -221,17 +244,19 @@ class Bay:
         return Change({plug: signal})
 
     def _signal_of(self, plug: str) -> str:
+        """Return the signal of an input slot."""
         found = next((one.signal for one in self.wires if one.plug == plug), None)
         if found is None:
             raise Refusal(f"{plug!r} is no plug of this robot")
         return found
 
     def _field(self, channel: str, signal: str) -> dict[str, str]:
+        """Return the parameters by which a channel reads a signal."""
         where = next(one for one in self._first.values() if _label(one) == signal)
         return self._parameters({channel: where})
 
     def _parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-        """The parameters that differ from how it is."""
+        """Return the parameters that differ from their present values."""
         found: dict[str, str] = {}
         for channel, where in reads.items():
             now = self._keys(channel, self._reads.get(channel, where))
@@ -239,16 +264,17 @@ class Bay:
         return found
 
     def _keys(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
+        """Return the parameters of a channel that reads this source and field."""
         return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
 
     def _plugs(self) -> list[str]:
-        """The scrambler's plugs: those that the wiring names first, in its order."""
+        """Return the scrambler's input slots: first those that the wiring names, in its order."""
         order = self.order or {}
         others = sorted(order, key=_natural)
         return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
 
     def _plug_of(self) -> dict[str, str]:
-        """By channel the plug that it reads, where that is one of the scrambler's."""
+        """Return the input slot that each channel reads, if it is one of the scrambler's."""
         found = {}
         for channel, (source, path) in self._reads.items():
             element = _ELEMENT.fullmatch(path)
@@ -258,9 +284,10 @@ class Bay:
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
-    """By this camera.2.1 comes before camera.10.1."""
+    """Return a sort key by which camera.2.1 comes before camera.10.1."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _label(where: tuple[str, str]) -> str:
+    """Return the name of a signal that is a source's field."""
     return f"{where[0]}: {where[1]}"

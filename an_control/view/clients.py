@@ -1,6 +1,7 @@
-"""The browsers that are connected: each gets the newest of everything, and nothing piles up.
+"""The connected browsers, and calls of services and parameters of other nodes.
 
-Calls of services and parameters of other nodes, awaited in the web server's loop.
+Of each kind of update a browser gets only the newest, so that nothing piles up for a slow one.
+Calls are awaited in the web server's loop.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from std_srvs.srv import SetBool, Trigger
 from an_control.view import schema
 
 MOST_UPDATES = 64
+"""Maximum number of messages of `tell` that wait for one browser."""
+"""Maximum number of messages of `tell` that wait for one browser."""
+"""Maximum number of messages of `tell` that wait for one browser."""
 PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
 
@@ -28,7 +32,8 @@ Send = Callable[[bytes, bool], Awaitable[None]]
 class Client:
     """One browser, which may be slow: of each kind of update only the newest waits for it.
 
-    send: sends one message, binary or text, and returns once the connection has taken it.
+    Args:
+        send: Sends one message, binary or text, and returns when the connection has taken it.
     """
 
     def __init__(self, send: Send) -> None:
@@ -40,12 +45,12 @@ class Client:
         self.closed = False
 
     def offer(self, name: str, message: bytes) -> None:
-        """An update by its name, in the place of one that still waits."""
+        """Put an update into the queue, in place of a waiting one with the same name."""
         self._waiting[name] = message
         self._ready.set()
 
     def tell(self, message: bytes) -> None:
-        """A message that none replaces; of more than MOST_UPDATES the oldest is dropped."""
+        """Put a message into the queue to stay; beyond MOST_UPDATES the oldest is dropped."""
         name = f"update {next(self._numbers)}"
         self._updates.append(name)
         if len(self._updates) > MOST_UPDATES:
@@ -54,11 +59,11 @@ class Client:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait."""
+        """Number of waiting messages."""
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Send until the client is closed, what has waited longest first."""
+        """Send messages until the client is closed, the one that has waited longest first."""
         while not self.closed:
             await self._ready.wait()
             while not self.closed and self._waiting:
@@ -67,31 +72,33 @@ class Client:
             self._ready.clear()
 
     def close(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self.closed = True
         self._ready.set()
 
 
 class Clients:
-    """All of them."""
+    """All connected browsers."""
 
     def __init__(self) -> None:
         self._clients: set[Client] = set()
         self.refused = 0
-        """Messages that were none."""
+        """Number of refused messages."""
 
     def __len__(self) -> int:
         return len(self._clients)
 
     def add(self, client: Client) -> None:
+        """Add a browser."""
         self._clients.add(client)
 
     def remove(self, client: Client) -> None:
+        """Close and remove a browser."""
         client.close()
         self._clients.discard(client)
 
     def publish(self, update: schema.Update | bytes) -> None:
-        """Offer an update to all; one with a picture is bytes."""
+        """Offer an update to all browsers; a picture is bytes."""
         if not self._clients:
             return
         name = PICTURE if isinstance(update, bytes) else schema.name_of(update)
@@ -102,17 +109,23 @@ class Clients:
 
 LIMIT_S = 5.0
 ANSWER_S = 1.0
-"""After this a call is made again: the first answer of a node just found can be lost. A trigger is
-not, once its service has answered: to restart twice is not the same. Any answer counts."""
+"""Time after which a call is repeated, as the first answer of a node just found can be lost.
+
+A Trigger is not repeated once its service has answered, since restarting twice is not the same."""
 SLICE_S = 0.001
 
 
 class Unanswered(Exception):
-    """A node did not answer, in words."""
+    """A call that a node did not answer; the text names the service."""
 
 
 class Calls:
-    """Calls from one node, several at a time; each waits `limit_s` for its answer."""
+    """Calls of services from one node, several at a time.
+
+    Args:
+        node: Makes the calls.
+        limit_s: Maximum time to wait for each answer.
+    """
 
     def __init__(self, node: Node, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -123,15 +136,15 @@ class Calls:
         self._answered: set[str] = set()
 
     async def trigger(self, service: str) -> str:
-        """Call a std_srvs/Trigger; why it did not do it, or nothing. Raises Unanswered."""
+        """Call a std_srvs/Trigger; return why it was refused, or "". Raises Unanswered."""
         return _refusal(await self._call(Trigger, service, Trigger.Request()))
 
     async def set_bool(self, service: str, value: bool) -> str:
-        """Call a std_srvs/SetBool; why it did not do it, or nothing. Raises Unanswered."""
+        """Call a std_srvs/SetBool; return why it was refused, or "". Raises Unanswered."""
         return _refusal(await self._call(SetBool, service, SetBool.Request(data=value)))
 
     async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
-        """Set these, all or nothing; why not, or nothing. Raises Unanswered."""
+        """Set parameters, all or none; return why they were refused, or "". Raises Unanswered."""
         messages = [Parameter(key, value=one).to_parameter_msg() for key, one in values.items()]
         request = SetParametersAtomically.Request(parameters=messages)
         service = f"{node}/set_parameters_atomically"
@@ -139,7 +152,7 @@ class Calls:
         return "" if result.successful else str(result.reason or "refused")
 
     async def parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
-        """The values of those of these that are declared and set. Raises Unanswered."""
+        """Return the values of those parameters that are declared and set. Raises Unanswered."""
         request = GetParameters.Request(names=list(names))
         values = (await self._call(GetParameters, f"{node}/get_parameters", request)).values
         plain = map(parameter_value_to_python, values)
@@ -147,13 +160,14 @@ class Calls:
         return {key: value for key, value in found.items() if value is not None}
 
     async def parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
-        """The values of all parameters that begin with a prefix. Raises Unanswered."""
+        """Return the values of all parameters with one of these prefixes. Raises Unanswered."""
         request = ListParameters.Request(prefixes=list(prefixes), depth=0)
         listed = await self._call(ListParameters, f"{node}/list_parameters", request)
         names = list(listed.result.names)
         return await self.parameters(node, names) if names else {}
 
     async def _call(self, type_: Any, service: str, request: Any) -> Any:
+        """Return the response of a service."""
         client = self._clients.get(service)
         if client is None:
             client = self._clients[service] = self._node.create_client(type_, service)
@@ -176,7 +190,7 @@ class Calls:
         raise Unanswered(f"{service} did not answer within {self._limit_s:g} s")
 
     def close(self) -> None:
-        """Let go of the node and of all clients."""
+        """Destroy all clients."""
         for client in self._clients.values():
             self._node.destroy_client(client)
         self._clients.clear()
@@ -185,4 +199,5 @@ class Calls:
 
 
 def _refusal(response: Any) -> str:
+    """Return why a service refused, or ""."""
     return "" if response.success else str(response.message or "refused")

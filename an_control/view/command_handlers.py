@@ -1,4 +1,4 @@
-"""Carries out what a page asks for: by the parameters and services of the robot's nodes."""
+"""Carries out the commands of a page, by the parameters and services of the robot's nodes."""
 
 from __future__ import annotations
 
@@ -20,50 +20,53 @@ NO_SIMULATOR = "there is no simulator whose episode could be restarted"
 NO_ROBOT = "no robot runs"
 UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
-"""How long a change waits for a tick, to come between it and the next one."""
+"""Maximum time that a change waits for a tick, to fall between two ticks."""
 
 
 class Deeds:
-    """One robot's patch bay and buttons. Commands are carried out one after the other.
+    """The commands that a page can give to one robot, carried out one after the other.
 
     An e-stop does not wait for its turn.
 
     Args:
-        calls: calls services and parameters.
-        listener: hears the policy's ticks.
-        seed: of the shuffles.
+        calls: Calls services and parameters.
+        listener: Receives the policy's ticks.
+        seed: Seed of the shuffles.
     """
 
     def __init__(self, calls: Calls, listener: Listener, seed: int | None = None) -> None:
         self.bay = Bay()
         self.policy = ""
-        """The policy node in the graph: it can be stopped before anything else is known of it."""
+        """Name of the policy node in the graph, which can be stopped before `see` has succeeded."""
         self.found = Found()
         """The nodes whose parameters have been read."""
         self.lockstep = False
         self.model = ""
         self.wiring = ""
-        """The path of the robot's wiring file."""
+        """Path of the robot's wiring file."""
         self.settings: dict[str, float] = {}
-        """Those of the scrambler that a page can set."""
+        """Settings of the scrambler that a page can change."""
         self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
         self._turn = asyncio.Lock()
 
     async def forget(self) -> None:
-        """The robot has gone, or another one is shown: nothing of it can be changed any more."""
+        """Forget the robot, because it is gone or another one is shown."""
         async with self._turn:
             self.found, self.settings = Found(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
     async def see(self, found: Found, *, new: bool) -> bool:
-        """Read the parameters of this robot's nodes; whether they could be read.
+        """Read the parameters of this robot's nodes; return whether they could be read.
 
-        new: the policy node was not there before.
+        Args:
+            found: The robot's nodes.
+            new: Whether the policy node was not there before.
         """
         async with self._turn:
             return await self._see(found, new=new)
 
     async def _see(self, found: Found, *, new: bool) -> bool:
+        """Do what `see` does, while holding the turn."""
         policy = found.policy
         try:
             wiring = await self._calls.parameters_below(policy, REWIRABLE)
@@ -71,7 +74,7 @@ class Deeds:
             settings, robot = dict[str, object](), dict[str, object]()
             if found.scrambler:
                 settings = await self._calls.parameters(found.scrambler, SETTINGS)
-                # Apart: a node that lacks one of several parameters returns none of them.
+                # A separate call: a node that lacks one of several parameters returns none.
                 robot = await self._calls.parameters(found.scrambler, ["wiring"])
         except Unanswered:
             return False
@@ -87,7 +90,7 @@ class Deeds:
         return True
 
     async def do(self, command: schema.Command) -> schema.Reply:
-        """Carry a command out; the reply says why not, or what was done and how long it took."""
+        """Carry out a command; the reply says why not, or what was done and how long it took."""
         begin_s = time.monotonic()
         try:
             if isinstance(command, schema.EStop | schema.ResetEStop):
@@ -101,6 +104,7 @@ class Deeds:
         return schema.Reply(command.id, True, text, took_ms)
 
     async def _stop(self, command: schema.EStop | schema.ResetEStop) -> str:
+        """Latch or clear the e-stop; return what was done."""
         if not self.policy:
             raise Refusal(NO_ROBOT)
         latch = isinstance(command, schema.EStop)
@@ -110,6 +114,7 @@ class Deeds:
         return "e-stop" if latch else "e-stop cleared"
 
     async def _do(self, command: schema.Command) -> str:
+        """Carry out a command other than an e-stop; return what was done."""
         if not self.found.policy:
             raise Refusal(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
         match command:
@@ -129,7 +134,7 @@ class Deeds:
         return text
 
     def _meant(self, command: schema.Command) -> tuple[Change, str]:
-        """What a command changes, and in words."""
+        """Return the change that a command asks for, and its description."""
         bay = self.bay
         match command:
             case schema.Connect(signal=signal, plug=plug, announced=announced):
@@ -148,6 +153,7 @@ class Deeds:
                 return bay.straight(), "all straight"
 
     async def _set(self, name: str, value: float) -> str:
+        """Set a disturbance of the scrambler; return what was done."""
         if not self.found.scrambler:
             raise Refusal(NO_SCRAMBLER)
         given: object = value
@@ -159,9 +165,10 @@ class Deeds:
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
     async def _carry_out(self, change: Change, *, undone: bool = False) -> None:
-        """Change both nodes between two ticks; where one refuses, neither.
+        """Make a change of both nodes between two ticks; if one refuses, neither is changed.
 
-        In lockstep the simulator pauses meanwhile. In real time this begins just after a tick.
+        In lockstep the simulator is paused meanwhile. In real time the change starts just after a
+        tick.
         """
         back = self.bay.way_back(change)
         both = bool(change.order and change.parameters)
@@ -178,7 +185,7 @@ class Deeds:
         self.bay.did(change, None if undone else back)
 
     async def _change(self, change: Change, back: Change) -> None:
-        """Both nodes at once; what one has done is taken back where the other one fails."""
+        """Change both nodes at once; if one fails, undo the change of the other."""
         order, rewire = await asyncio.gather(
             self._order(change.order), self._rewire(change.parameters), return_exceptions=True
         )
@@ -190,9 +197,11 @@ class Deeds:
             raise failed
 
     async def _pause(self, paused: bool) -> str:
+        """Pause or continue the simulator; return why that was refused, or ""."""
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
 
     async def _order(self, order: Mapping[str, str]) -> None:
+        """Set the scrambler's order."""
         if not order:
             return
         entries = [f"{plug}={signal}" for plug, signal in order.items()]
@@ -200,6 +209,7 @@ class Deeds:
             raise Refusal(refusal)
 
     async def _rewire(self, parameters: Mapping[str, str]) -> None:
+        """Set the policy node's parameters."""
         if not parameters:
             return
         if refusal := await self._calls.set_parameters(self.found.policy, parameters):
@@ -207,7 +217,7 @@ class Deeds:
 
 
 def _plain(value: object) -> float:
-    """A setting as a number: the high end of a range; of the shuffle its steps."""
+    """Return a setting as a number: the high end of a range; for the shuffle its steps."""
     number = str(value).removeprefix("reset+").rpartition("..")[2]
     with suppress(ValueError):
         return float(number)

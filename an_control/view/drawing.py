@@ -1,8 +1,8 @@
-"""Reads how a robot is drawn: as a skeleton of links, described in a YAML file.
+"""A reader of robot drawings: skeletons of links, described in a YAML file.
 
 docs/view.md describes the format. The drawing of `walker.yaml`, a robot's wiring, is
-`walker_drawing.yaml` in the same folder; a robot without one is drawn by a shipped file of which it
-has all joints.
+`walker_drawing.yaml` in the same folder; a robot without a drawing is drawn by a shipped file whose
+joints it all has.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
     """Return the skeleton of a robot, or None if there is no drawing of it.
 
     Args:
-        joints: the names of the joints whose positions are known.
-        wiring: the path of the robot's wiring, or "" if it is not known.
+        joints: Names of the joints whose positions are known.
+        wiring: Path of the robot's wiring, or "" if it is not known.
 
     Raises:
-        WiringError: the robot's own drawing is wrong, or names a joint that is not among `joints`.
+        WiringError: If the robot's own drawing is wrong, or names a joint that is not among
+            `joints`.
     """
     path = os.path.splitext(wiring)[0] + ENDING
     if wiring and os.path.exists(path):
@@ -51,11 +52,16 @@ def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
 
 @cache
 def _shipped() -> tuple[Skeleton, ...]:
+    """Return the shipped skeletons."""
     return tuple(map(read_skeleton, sorted(share_path("config").glob(f"*{ENDING}"))))
 
 
 def read_skeleton(path: str | Path) -> Skeleton:
-    """Return the skeleton that a drawing file describes; raise WiringError if the file is wrong."""
+    """Return the skeleton that a drawing file describes.
+
+    Raises:
+        WiringError: If the file is wrong.
+    """
     top = read_yaml(path).fields(("an_control_drawing", "links"), ("base", "view"))
     if top["an_control_drawing"].number("1, the version of the format") != 1:
         raise top["an_control_drawing"].error("1, the version of the format")
@@ -80,6 +86,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
 
 
 def _read_link(name: str, entry: Entry, above: list[str]) -> Link:
+    """Return one link; `above` are the names of the links before it."""
     jointed = isinstance(entry.value, dict) and "joint" in entry.value
     keys = entry.fields(
         ("to", "width", "axis") if jointed else ("to", "width"),
@@ -108,6 +115,7 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> Link:
 
 
 def _numbers(entry: Entry, what: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
+    """Return a list of numbers within these bounds."""
     if not isinstance(entry.value, list) or len(entry.value) != len(bounds):
         raise entry.error(what)
     elements = (Entry(entry.file, entry.key, value) for value in entry.value)
@@ -117,6 +125,7 @@ def _numbers(entry: Entry, what: str, bounds: Sequence[tuple[float, float]]) -> 
 def _optional(
     group: dict[str, Entry], key: str, default: float, unit: str, low: float, high: float
 ) -> float:
+    """Return an optional number."""
     if key not in group:
         return default
     return group[key].number(f"{unit}, {low:g} to {high:g}", low, high)

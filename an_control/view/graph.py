@@ -1,4 +1,4 @@
-"""Which nodes and topics belong to a robot: found in the ROS graph, by what they offer."""
+"""Discovery of the nodes and topics of a robot in the ROS graph, by the services they offer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
-from an_control.ros.graph import UNKNOWN, owner
+from an_control.ros.graph import UNKNOWN, owner_name
 from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
 
 TRIGGER = "std_srvs/srv/Trigger"
@@ -21,10 +21,11 @@ KINDS = {
     "scrambler": {"/shuffle": TRIGGER},
     "simulator": {"/pause": "std_srvs/srv/SetBool", "/reset": TRIGGER},
 }
-"""The services, with their types, by which a node is known to be one. A name alone would take a
-player of recordings, which can be paused too, for a simulator."""
+"""Services, with their types, by which each kind of node is recognised.
+
+Names alone would not do: a player of recordings can be paused too, and is no simulator."""
 SCRAMBLED = "scrambled"
-"""The scrambler's topic, in the robot's namespace."""
+"""Name of the scrambler's topic, in the robot's namespace."""
 FIXED = {
     "diagnostics": Topic("/diagnostics", DiagnosticArray, SEVERAL),
     "events": Topic("/parameter_events", ParameterEvent, SEVERAL),
@@ -39,26 +40,36 @@ _SENSORS = {
     "pose": ("nav_msgs/msg/Odometry", Odometry, ("odometry", "odom")),
     "image": ("sensor_msgs/msg/Image", Image, ("camera/image_raw",)),
 }
-"""What is drawn: its type, and the usual names, the first of which that is there is taken."""
+"""Type, class and usual topic names of everything that is drawn; the first name found is used."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The nodes of a robot by full name, and its topics by what they are to the page."""
+    """The nodes and topics of a robot.
+
+    Attributes:
+        policy: Full name of the policy node, "" if there is none; likewise the next two.
+        scrambler: Full name of the scrambler.
+        simulator: Full name of the simulator.
+        others: Policy nodes of other robots.
+        topics: Topics by the name under which the page uses them.
+    """
 
     policy: str = ""
     scrambler: str = ""
     simulator: str = ""
     others: tuple[str, ...] = ()
-    """Policy nodes of other robots."""
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
 
 def find(node: Node, robot: str = "", shown: str = "") -> Found:
-    """What is there of a robot by its namespace; without one, of the first policy node.
+    """Return the nodes and topics of a robot.
 
-    shown: the policy node that was found before; it stays while it is there, so that nobody who
-    operates a robot is moved to another one that comes.
+    Args:
+        node: Its graph is examined.
+        robot: Namespace of the robot; "": the robot of the first policy node.
+        shown: Policy node that was found before. It is kept while it exists, so that a user who
+            operates a robot is not moved to another one that appears.
     """
     offers = _offers(node)
     policies = offers["policy"]
@@ -99,7 +110,7 @@ def _offers(node: Node) -> dict[str, list[str]]:
 
 
 def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
-    """The topics to draw the robot from; a camera as the policy sees it, where it has one."""
+    """Return the topics to draw the robot from; a camera as the policy sees it, if it has one."""
     there: dict[str, list[str]] = {}
     for topic, types in node.get_topic_names_and_types():
         if topic.startswith(f"{space}/") and node.count_publishers(topic):
@@ -125,9 +136,10 @@ def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
 
 
 def _publishers(node: Node, topic: str) -> set[str]:
-    return {owner(one) for one in node.get_publishers_info_by_topic(topic)}
+    """Return the names of the nodes that publish a topic."""
+    return {owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
 def _space(node: str) -> str:
-    """The namespace of a node, without a slash at its end."""
+    """Return the namespace of a node, without a slash at its end."""
     return node.rpartition("/")[0]

@@ -1,6 +1,6 @@
-"""What the page shows of a policy's attention and keys: small, and comparable between ticks.
+"""Small pictures of a policy's attention, keys and camera, comparable between ticks.
 
-A camera's image as one binary message: width and height, uint16 little-endian, then rgb rows.
+A camera image is one binary message: width and height, uint16 little-endian, then rgb rows.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_ROWS = 32
-"""Rows of a larger attention are means of several queries."""
+"""Maximum number of rows; rows of a larger attention are means of several queries."""
 MOST_COLUMNS = 64
+"""Maximum number of columns."""
 KEPT = 20
-"""Looks at the keys whose main axes are shown."""
+"""Number of newest samples of the keys whose principal axes are shown."""
 
 
 def matrix(message: Any) -> NDArray[np.float64] | None:
-    """(rows, columns) of a Float64MultiArray; None where it is none."""
+    """Return a Float64MultiArray as (rows, columns), or None if it is no matrix."""
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
     if len(sizes) != 2 or sizes[0] * sizes[1] != len(data) or not len(data):
@@ -38,14 +39,14 @@ def channel_ids(message: Any) -> list[str]:
 
 
 def weights(attention: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N,) from 0 to 1: how strongly each channel is attended to, the strongest is 1."""
+    """Return how strongly each channel is attended to, (N,) from 0 to 1 for the strongest."""
     strength = np.abs(attention).mean(axis=0)
     most = float(strength.max(initial=0.0))
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
 def hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(rows, columns) in hundredths of the largest; of a large one means of rows and columns."""
+    """Return attention (rows, columns) in hundredths of its maximum, averaged if it is large."""
     small = _means(_means(attention, MOST_ROWS).T, MOST_COLUMNS).T
     most = float(np.abs(small).max(initial=0.0))
     if not np.isfinite(most) or most == 0.0:
@@ -54,20 +55,21 @@ def hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _means(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """Return at most `most` rows, each the mean of several if there are more."""
     if len(values) <= most:
         return values
     return np.array([part.mean(axis=0) for part in np.array_split(values, most)])
 
 
 class KeyMap:
-    """The keys on the two main axes of the last looks, which turn as little as they can."""
+    """A projection of keys onto the two principal axes of the newest samples, without jumps."""
 
     def __init__(self) -> None:
         self._looks: deque[NDArray[np.float64]] = deque(maxlen=KEPT)
         self._axes: NDArray[np.float64] | None = None
 
     def see(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N, 2) from -1 to 1 of keys (N, k)."""
+        """Return the coordinates (N, 2) from -1 to 1 of keys (N, k)."""
         keys = np.where(np.isfinite(keys), keys, 0.0)
         if self._looks and self._looks[-1].shape[1] != keys.shape[1]:
             self._looks.clear()
@@ -86,21 +88,21 @@ class KeyMap:
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
     def _turned(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same plane, its axes as near as they can be to the last ones (Procrustes)."""
+        """Return axes of the same plane that are nearest to the last ones (Procrustes)."""
         assert self._axes is not None
         left, _, right = np.linalg.svd(axes.T @ self._axes)
         return np.asarray(axes @ left @ right)
 
 
 MOST_PIXELS = 240
-"""A side of more is thinned out."""
+"""Maximum length of a side; a longer one is subsampled."""
 _PLACES = {"mono8": (0, 0, 0), "rgb8": (0, 1, 2), "bgr8": (2, 1, 0), "rgba8": (0, 1, 2)}
 _PLACES |= {"bgra8": (2, 1, 0), "8UC1": (0, 0, 0), "8UC3": (2, 1, 0)}
 _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 
 
 def picture(image: Any) -> bytes | None:
-    """A sensor_msgs/Image as the page draws it; None for another encoding or one of no sense."""
+    """Return a sensor_msgs/Image as the page draws it, or None if it cannot be drawn."""
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step
     if places is None or not height or not width or step < width * depth:

@@ -1,7 +1,7 @@
-"""The newest message of each topic, taken when somebody asks for it.
+"""Subscriptions whose newest messages are taken only on request.
 
-The listener's node is in no executor: messages that nobody asks for cost nothing but their place in
-the middleware's queue, whatever their rate.
+The listener's node is in no executor: messages that nothing asks for cost only their place in the
+middleware's queue, whatever their rate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATCHED = QoSProfile(
 
 
 class Topic(NamedTuple):
-    """What to listen to."""
+    """A topic to listen to."""
 
     name: str
     type: Any
@@ -33,17 +33,17 @@ class Topic(NamedTuple):
 
 
 class Listener:
-    """Subscriptions of a node that no executor has."""
+    """The subscriptions of a node that is in no executor."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._topics: dict[str, Topic] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
         self._taken: dict[str, list[Any]] = {}
-        """The messages that `arrival` has seen, by topic."""
+        """Messages that `arrival` has taken, by topic."""
 
     def follow(self, topics: Mapping[str, Topic]) -> None:
-        """Listen to these topics, by a name of the caller's, and to no others any more."""
+        """Listen to these topics and to no others; keys are names that the caller chooses."""
         for name, topic in tuple(self._topics.items()):
             if topics.get(name) != topic:
                 self._node.destroy_subscription(self._subscriptions.pop(name))
@@ -57,7 +57,7 @@ class Listener:
                 self._topics[name] = topic
 
     def waiting(self, name: str) -> list[Any]:
-        """The messages of a topic that have come since the last call, the oldest first."""
+        """Return the messages of a topic that have come since the last call, oldest first."""
         subscription, messages = self._subscriptions.get(name), self._taken.pop(name, [])
         if subscription is not None:
             with subscription.handle:
@@ -66,21 +66,21 @@ class Listener:
         return messages
 
     def newest(self, name: str) -> Any:
-        """The newest message of a topic that has come since the last call, or None."""
+        """Return the newest message of a topic that has come since the last call, or None."""
         messages = self.waiting(name)
         return messages[-1] if messages else None
 
     async def arrival(self, name: str, limit_s: float) -> None:
-        """Wait for the next message of a topic, at most so long; `waiting` still gives it."""
+        """Wait up to `limit_s` for the next message of a topic; `waiting` still returns it."""
         seen, until_s = self.waiting(name), time.monotonic() + limit_s
         while not (new := self.waiting(name)) and time.monotonic() < until_s:
             await asyncio.sleep(LOOK_S)
         self._taken[name] = [*seen[-1:], *new]
 
     def close(self) -> None:
-        """Listen to nothing any more."""
+        """Destroy all subscriptions."""
         self.follow({})
 
 
 def _ignore(message: Any) -> None:
-    """Never called: messages are taken."""
+    """Ignore a message. This is never called, because messages are taken."""

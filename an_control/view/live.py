@@ -1,4 +1,4 @@
-"""The page's heart: finds a robot, watches it, carries commands out and tells all browsers."""
+"""The core of the page: finds and watches a robot, carries out commands, updates all browsers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ INACTIVE = "the policy node does not act: activate it"
 
 
 class Live:
-    """One robot for all browsers.
+    """One robot, shown to all browsers.
 
     Args:
-        calls: calls services and parameters.
-        listener: hears topics.
-        robot: the namespace of the robot, by default that of the first policy node.
+        calls: Node that calls services and parameters.
+        listener: Node that listens to topics.
+        robot: Namespace of the robot; "": the robot of the first policy node.
     """
 
     def __init__(self, calls: Node, listener: Node, robot: str = "") -> None:
@@ -46,11 +46,11 @@ class Live:
         self._load, self._cpu = 0.0, (time.monotonic(), time.process_time())
 
     async def run(self) -> None:
-        """Watch the robot, and look who is there, for ever."""
+        """Watch the robot and look for its nodes, for ever."""
         await asyncio.gather(self._look(), self._find())
 
     async def _look(self) -> None:
-        """Twenty times a second; nothing here waits for another node."""
+        """Publish updates RATE_HZ times a second; nothing here waits for another node."""
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
@@ -68,13 +68,13 @@ class Live:
             await asyncio.sleep(next_s - time.monotonic())
 
     def welcome(self, client: Client) -> None:
-        """Tell a new browser what is known, and all updates from now on."""
+        """Send a new browser the present state, and all updates from now on."""
         for update in (*self._shown.values(), *self.watch.known()):
             client.tell(schema.encode(update))
         self.clients.add(client)
 
     async def do(self, command: schema.Command) -> schema.Reply:
-        """Carry a command out and tell all browsers what was rewired."""
+        """Carry out a command, and tell all browsers what was rewired."""
         reply = await self.deeds.do(command)
         if reply.ok:
             self.clients.publish(self.watch.mark(reply.text))
@@ -82,13 +82,13 @@ class Live:
         return reply
 
     async def _find(self) -> None:
-        """Once a second, and after the answers to what that asks."""
+        """Look for the robot's nodes, FIND_S after the last look has ended."""
         while True:
             await self._find_once()
             await asyncio.sleep(FIND_S)
 
     async def _find_once(self) -> None:
-        """Look who is there; read parameters of who is new, or whose have been set."""
+        """Look for nodes; read the parameters of nodes that are new or whose were set."""
         watch, deeds, before = self.watch, self.deeds, self.watch.found
         found = find(self._node, self._robot, before.policy)
         new = not self._known or found.scrambler != before.scrambler
@@ -102,7 +102,7 @@ class Live:
             deeds.bay.see_order(None)
         if not found.policy:
             return
-        if watch.silent:  # it may come back as another process
+        if watch.silent:  # the node may come back as another process
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
@@ -110,6 +110,7 @@ class Live:
             watch.see_wiring(deeds.wiring)
 
     def _robot_now(self) -> schema.Robot:
+        """Return the update on the robot and its state."""
         watch, deeds = self.watch, self.deeds
         found = watch.found
         state, text = "running", ""
@@ -135,6 +136,7 @@ class Live:
         )
 
     def _bay_now(self) -> schema.Bay:
+        """Return the update on the wiring."""
         bay = self.deeds.bay if self.deeds.found.policy else Bay()
         return schema.Bay(
             signals=bay.signals,
@@ -146,6 +148,7 @@ class Live:
         )
 
     def _health(self) -> schema.Health:
+        """Return the update on the page's own process."""
         before_s, used_s = self._cpu
         self._cpu = time.monotonic(), time.process_time()
         load = (self._cpu[1] - used_s) / max(1e-9, self._cpu[0] - before_s)
@@ -157,13 +160,13 @@ class Live:
         )
 
     def _show(self, update: schema.Update) -> None:
-        """Tell all browsers, where this is another than the last one."""
+        """Send an update to all browsers if it differs from the last one."""
         name = schema.name_of(update)
         if self._shown.get(name) != update:
             self._shown[name] = update
             self.clients.publish(update)
 
     def close(self) -> None:
-        """Let go of all topics and services."""
+        """Destroy all subscriptions and clients."""
         self._listener.close()
         self._calls.close()

@@ -1,4 +1,4 @@
-"""The page's process: rclpy and the web server in one loop, until a signal ends it."""
+"""The page's process: rclpy and the web server in one event loop, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import rclpy
 from rclpy.context import Context
@@ -17,10 +16,6 @@ from an_control.ros.shared_memory import without_shared_memory
 from an_control.view.live import Live
 from an_control.view.server import LOOPBACK, Server, listen
 
-if TYPE_CHECKING:
-    pass
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,9 +25,16 @@ async def serve(
     robot: str = "",
     started: Callable[[Server], None] = lambda server: None,
 ) -> None:
-    """Serve the page of a robot until SIGINT or SIGTERM; OSError where the port is taken.
+    """Serve the page of a robot until SIGINT or SIGTERM.
 
-    `started` gets the server once it listens.
+    Args:
+        port: Port to listen on, 0 for any.
+        host: Address to listen on.
+        robot: Namespace of the robot; "": the robot of the first policy node.
+        started: Called with the server when it listens.
+
+    Raises:
+        OSError: If the port is taken.
     """
     stopped = asyncio.Event()
     for number in SIGNALS:
@@ -50,7 +52,7 @@ async def serve(
 async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[Server, asyncio.Future[None]]]:
-    """The server while the block runs, and what looks at the robot, which ends only by an error."""
+    """Yield the server, and the task that watches the robot, which ends only by an error."""
     listening = listen(port, host)
     context = Context()
     with without_shared_memory():

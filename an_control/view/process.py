@@ -1,4 +1,4 @@
-"""The page as a process of its own, for who starts it beside a robot."""
+"""The page as a process of its own, for programs that start it beside a robot."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
 PACKAGES = ("tornado", "msgspec")
-"""What it needs beside ROS 2."""
+"""Packages that it needs in addition to ROS 2."""
 NICE = 10
-"""By so much the page's process gives way to the robot's, where cores are few."""
+"""Nice value of the page's process, so that the robot's processes run first."""
 
 START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
-"""How long the page may take to find the policy, and then to read the parameters of its nodes."""
+"""Maximum time until the page finds the policy; time to read parameters then; polling interval."""
 
 
 def command(namespace: str, port: int | str) -> list[str]:
-    """The command line that shows the robot of a namespace."""
+    """Return the command line that shows the robot of a namespace."""
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
     return bound([sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)])
@@ -34,10 +34,10 @@ def command(namespace: str, port: int | str) -> list[str]:
 def wait_for_page(
     page: subprocess.Popen[bytes], node: Node, policy: str, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until the page watches the policy node of that name, START_S at most.
+    """Wait until the page watches the policy node with this name, or has ended, at most START_S.
 
-    What a robot does in real time meanwhile would suffer: the page's start takes a processor for
-    seconds, and joining and calling delay the nodes that are there. Ends where the page has ended.
+    A robot in real time would suffer meanwhile: the page's start takes a processor for seconds, and
+    joining and calling delay the nodes that are there.
     """
     until_s = time.monotonic() + START_S
     while not stopped() and page.poll() is None and time.monotonic() < until_s:
@@ -48,9 +48,10 @@ def wait_for_page(
 
 
 def page(namespace: str, port: int | str) -> ExecuteProcess:
-    """The action of a launch file; the launch does not end with it.
+    """Return the launch action that starts the page; the launch does not end with it.
 
-    RuntimeError where a package is not installed, before anything has started.
+    Raises:
+        RuntimeError: If a package is not installed, before anything has started.
     """
     from launch.actions import ExecuteProcess
 

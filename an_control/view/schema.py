@@ -1,8 +1,8 @@
-"""All that is said over the web socket: `Command`s from a page, `Update`s to it.
+"""All messages on the web socket: `Command`s from a page, `Update`s to it.
 
-JSON, one object a message; `do` names a command, `is` an update. Pictures go out as binary
-messages, see `picture.py`. Decoding is strict: unknown keys, wrong types, numbers that are not
-finite and texts that are too long are refused.
+Messages are JSON, one object each; `do` names a command, `is` names an update. Pictures are sent as
+binary messages (see `picture` in `insight.py`). Decoding is strict: unknown keys, wrong types,
+numbers that are not finite and texts that are too long are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 MOST_BYTES = 4096
-"""A longer command is refused."""
+"""Maximum length of a command; a longer one is refused."""
 Id: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """The page's number for a command, which the reply repeats."""
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
@@ -23,9 +23,9 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=s
 
 
 class Connect(_Command):
-    """Plug a signal in; where it was goes what this plug had.
+    """A command to connect a signal to an input slot, in exchange with the slot's present signal.
 
-    announced: the wiring that the policy reads by follows.
+    If `announced`, the wiring by which the policy reads follows.
     """
 
     signal: Name
@@ -34,56 +34,56 @@ class Connect(_Command):
 
 
 class Cut(_Command):
-    """Let a plug carry nothing."""
+    """A command to leave an input slot without a signal."""
 
     plug: Name
 
 
 class Noise(_Command):
-    """Let a plug carry noise."""
+    """A command to put noise into an input slot."""
 
     plug: Name
 
 
 class Copy(_Command):
-    """Plug a signal in here too."""
+    """A command to connect a signal to this input slot too."""
 
     signal: Name
     plug: Name
 
 
 class Shuffle(_Command):
-    """Permute all signals."""
+    """A command to permute all signals."""
 
     announced: bool
 
 
 class Straight(_Command):
-    """Put everything back to where the wiring's file has it."""
+    """A command to return to the wiring of the file."""
 
 
 class Undo(_Command):
-    """Take the last change back."""
+    """A command to undo the last change."""
 
 
 class Set(_Command):
-    """Set a disturbance of the scrambler, by its parameter."""
+    """A command to set a disturbance of the scrambler, by its parameter."""
 
     name: Literal["jitter", "missing", "shuffle"]
     value: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
-    """Of `shuffle` the steps between two permutations, 0 = none."""
+    """For `shuffle` the steps between two permutations, 0 = none."""
 
 
 class Restart(_Command):
-    """Start the simulator's episode again."""
+    """A command to restart the simulator's episode."""
 
 
 class EStop(_Command):
-    """Latch the policy node's e-stop."""
+    """A command to latch the policy node's e-stop."""
 
 
 class ResetEStop(_Command):
-    """Clear it."""
+    """A command to clear the policy node's e-stop."""
 
 
 Command: TypeAlias = (
@@ -96,11 +96,11 @@ class _Update(msgspec.Struct, tag_field="is", tag=str.lower):
 
 
 class Robot(_Update):
-    """Which robot is shown and how it is."""
+    """The robot that is shown, and its state."""
 
     state: Literal["waiting", "running", "inactive", "silent"]
     text: str
-    """In words."""
+    """Description of the state."""
     name: str = ""
     model: str = ""
     others: list[str] = []
@@ -111,7 +111,7 @@ class Robot(_Update):
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """A plug, the signal that it carries ("" nothing, "noise") and the channel that reads it."""
+    """An input slot, the signal in it ("" nothing, "noise") and the channel that reads it."""
 
     plug: str
     signal: str
@@ -119,43 +119,43 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Bay(_Update):
-    """The patch bay; a reason is empty where something can be done."""
+    """The wiring, and which changes are possible; a reason is "" if a change is possible."""
 
     signals: list[str]
     wires: list[Wire]
     why_not_announced: str
-    """Why no change can be announced."""
+    """Reason why no change can be announced."""
     why_not_unannounced: str
-    """Why a change cannot be kept from it."""
+    """Reason why no change can be unannounced."""
     undo: int
-    """Changes that can be taken back."""
+    """Number of changes that can be undone."""
     settings: dict[str, float]
-    """The values of `Set`."""
+    """Present values of `Set`."""
     rows: int = 0
-    """Of a camera the rows of patches, else 0."""
+    """Number of rows of a camera's patches, else 0."""
 
 
 class Channels(_Update):
-    """The ids (N,) that the following ticks are about, in their order."""
+    """The ids (N,) of the channels in the following ticks, in their order."""
 
     ids: list[str]
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link of a skeleton: it begins where its parent ends and has its parent's orientation.
+    """A link of a skeleton: it begins at its parent's end and has its parent's orientation.
 
     A joint turns (revolute, rad) or moves (prismatic, m) it along `axis`, in its parent's frame.
     """
 
     name: str
     parent: int
-    """The index of an earlier link, or -1 for the base."""
+    """Index of an earlier link, or -1 for the base."""
     joint: str
     """The joint between parent and link; "" if it is fixed."""
     kind: Literal["revolute", "prismatic"]
     axis: list[float]
     to: list[float]
-    """The vector [x, y, z] from its beginning to its end, in m; of a ball 0."""
+    """Vector [x, y, z] from its beginning to its end, in m; 0 for a ball."""
     width: float
     """In m; 0 if the link is not drawn."""
     colour: list[float]
@@ -163,40 +163,40 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Skeleton(msgspec.Struct, frozen=True):
-    """How a robot is drawn; parents stand before their links."""
+    """The drawing of a robot; parents come before their links."""
 
     links: list[Link]
     height: float
-    """The height of the base above the ground in m, to which that of the pose is added."""
+    """Height of the base above the ground in m, to which the pose's height is added."""
     moves: bool
     """Whether the base follows the pose."""
     yaw: float
     """The direction of view about the vertical in rad; 0 looks along y, from the right side."""
     tilt: float
-    """How far the view looks down, in rad."""
+    """Angle by which the view looks down, in rad."""
     span: float
-    """The metres that the picture is high."""
+    """Height of the picture in m."""
 
     @property
     def joints(self) -> set[str]:
-        """Return the names of its joints."""
+        """Names of its joints."""
         return {link.joint for link in self.links if link.joint}
 
 
 class Drawing(_Update):
-    """What the robot is drawn as, and the joints that ticks have positions of, m or rad."""
+    """How the robot is drawn, and the joints whose positions (m or rad) ticks have."""
 
     kind: Literal["skeleton", "camera", "dials", "bars"]
     joints: list[str]
     skeleton: Skeleton | None = None
     problem: str = ""
-    """Why the robot's own drawing cannot be used."""
+    """Reason why the robot's own drawing cannot be used."""
 
 
 class Tick(_Update):
-    """One tick: readings (N,), attention (N,) from 0 to 1, joints, pose, and how the episode does.
+    """One tick: readings (N,), attention (N,) from 0 to 1, joint positions, pose, and episode.
 
-    pose is x y z in m and a quaternion x y z w.
+    The pose is x y z in m and a quaternion x y z w.
     """
 
     values: list[float]
@@ -205,11 +205,11 @@ class Tick(_Update):
     pose: list[float]
     episode: dict[str, float]
     expected: int
-    """Channels that there should be."""
+    """Number of channels that should be present."""
 
 
 class Matrix(_Update):
-    """The attention, row by row, in hundredths of the largest; rows may be means of several."""
+    """The attention, row by row, in hundredths of its maximum; rows may be means of queries."""
 
     rows: int
     columns: int
@@ -217,13 +217,13 @@ class Matrix(_Update):
 
 
 class Clusters(_Update):
-    """Each channel's key on the two main axes of the last seconds: x and y in turn, -1 to 1."""
+    """Each channel's key on two principal axes of the last seconds: x and y in turn, -1 to 1."""
 
     points: list[float]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A status of /diagnostics; level 0 fine, 1 warning, 2 error, 3 stale."""
+    """A status of /diagnostics; level 0 is ok, 1 warning, 2 error, 3 stale."""
 
     name: str
     level: int
@@ -232,30 +232,30 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Diagnostics(_Update):
-    """What the policy node says of its parts."""
+    """The statuses of the policy node's parts."""
 
     parts: list[Part]
 
 
 class Score(_Update):
-    """Twice a second, the oldest first; what is not known is None.
+    """Rows of figures, two a second, oldest first; unknown figures are None.
 
-    Each is [s, return, reward a step, p50 of a tick in us, p99, present share].
+    Each row is [s, return, reward a step, p50 of a tick in us, p99, present share].
     """
 
     rows: list[list[float | None]]
     fresh: bool
-    """Whether these replace all that came before."""
+    """Whether these rows replace all earlier ones."""
 
 
 class Marks(_Update):
-    """When something was rewired: s, and what."""
+    """Times of rewirings in s, with their descriptions."""
 
     marks: list[tuple[float, str]]
 
 
 class Health(_Update):
-    """The page's own process: s it has run, browsers, refused messages, share of a core."""
+    """The page's own process: seconds it has run, browsers, refused messages, share of a core."""
 
     seconds: float
     clients: int
@@ -264,7 +264,7 @@ class Health(_Update):
 
 
 class Reply(_Update):
-    """The answer to a command; `text` says why not, or what was done."""
+    """The answer to a command; `text` says why it was refused, or what was done."""
 
     id: int
     ok: bool
@@ -292,7 +292,11 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(message: str | bytes) -> Command:
-    """A command; ValueError saying what is wrong with it."""
+    """Return the command in a message.
+
+    Raises:
+        ValueError: If it is no command; the text says what is wrong.
+    """
     if isinstance(message, bytes):
         raise ValueError("a command is text")
     if len(message.encode()) > MOST_BYTES:
@@ -305,10 +309,10 @@ def decode(message: str | bytes) -> Command:
 
 
 def encode(update: Update) -> bytes:
-    """An update as JSON."""
+    """Return an update as JSON."""
     return _encoder.encode(update)
 
 
 def name_of(update: Update) -> str:
-    """What an update is: of one name only the newest counts."""
+    """Return the name of an update's kind; only the newest update of a kind counts."""
     return type(update).__name__.lower()

@@ -1,9 +1,9 @@
-"""The web server: one page and its web socket, for who knows the token.
+"""The web server: one page and its web socket, for users who know the token.
 
-It listens on the loopback interface unless asked otherwise. A request must have the token in its
-path and name this server as its host, so that no other page can reach it by a name of its own; the
-web socket must come from this very page. Nothing is fetched from anywhere else, and the page's own
-policy (CSP) forbids it.
+It listens on the loopback interface unless another address is given. A request must have the token
+in its path and name this server as its host, so that no other page can reach it by a name of its
+own; the web socket must come from this very page. Nothing is fetched from anywhere else, and the
+page's own content security policy forbids it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LOG = logging.getLogger(__name__)
 PAGE = Path(__file__).with_name("page")
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 65536
-"""A longer message closes its connection."""
+"""Maximum length of a message; a longer one closes its connection."""
 PENDING = 32
-"""Commands of one browser that may wait for their turn."""
+"""Maximum number of waiting commands of one browser."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -48,17 +48,20 @@ HEADERS = {
 
 
 class _Guarded(RequestHandler):
-    """Refuses who has not the token, or names another host."""
+    """A request handler that refuses requests without the token or for another host."""
 
     def initialize(self, server: Server) -> None:
+        """Keep the server."""
         self.server = server
 
     def set_default_headers(self) -> None:
+        """Set the headers of every response."""
         self.clear_header("Server")
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
     def prepare(self) -> None:
+        """Refuse the request without the token or for another host."""
         if not self.server.allows_host(self.request.host):
             raise HTTPError(403, reason="another host")
         token = self.request.path.split("/")[1]
@@ -67,37 +70,43 @@ class _Guarded(RequestHandler):
 
 
 class _File(_Guarded, StaticFileHandler):
-    """A file of the page."""
+    """A request handler for the page's files."""
 
     def initialize(self, server: Server, **options: Any) -> None:  # type: ignore[override]
+        """Keep the server and the files' options."""
         _Guarded.initialize(self, server)
         StaticFileHandler.initialize(self, **options)
 
     def set_extra_headers(self, path: str) -> None:
+        """Forbid caching."""
         self.set_header("Cache-Control", "no-store")
 
 
 class _Nowhere(_Guarded):
-    """Any other path: without the token it is refused like all."""
+    """A request handler for any other path, which is not found."""
 
     def get(self) -> None:
+        """Answer that the path is not found."""
         raise HTTPError(404)
 
 
 class _Socket(_Guarded, WebSocketHandler):
-    """One browser."""
+    """The web socket of one browser."""
 
     client: Client | None = None
 
     def check_origin(self, origin: str) -> bool:
+        """Return whether the socket is opened by this page."""
         return urlsplit(origin).netloc == self.request.host
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Open the socket; refuse a request without an origin."""
         if not self.request.headers.get("Origin"):
             raise HTTPError(403, reason="no origin")
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
+        """Welcome the browser and start to send."""
         self.set_nodelay(True)
         self._pending: set[asyncio.Task[None]] = set()
         self.client = Client(self._send)
@@ -105,14 +114,16 @@ class _Socket(_Guarded, WebSocketHandler):
         self._sender = asyncio.ensure_future(self._run(self.client))
 
     async def _run(self, client: Client) -> None:
+        """Send until the connection ends."""
         with suppress(WebSocketClosedError, asyncio.CancelledError):
             await client.run()
 
     async def _send(self, message: bytes, binary: bool) -> None:
+        """Send one message."""
         await self.write_message(message if binary else message.decode(), binary=binary)
 
     def on_message(self, message: str | bytes) -> None:
-        """Carry a command out, or say why it is none; e-stops do not wait."""
+        """Carry out a command, or reply why it is refused; e-stops do not wait."""
         assert self.client is not None
         try:
             command = schema.decode(message)
@@ -127,19 +138,22 @@ class _Socket(_Guarded, WebSocketHandler):
         task.add_done_callback(self._pending.discard)
 
     async def _do(self, command: schema.Command) -> None:
+        """Carry out a command and reply."""
         try:
             reply = await self.server.live.do(command)
-        except Exception as error:  # whoever asked must hear that it was not done
+        except Exception as error:  # the browser must be told that it was not done
             name = type(command).__name__.lower()
             LOG.exception("%s failed", name)
             reply = schema.Reply(command.id, False, f"{name}: an unexpected error: {error!r}")
         self._reply(reply)
 
     def _reply(self, reply: schema.Reply) -> None:
+        """Send a reply if the browser is still there."""
         if self.client is not None:
             self.client.tell(schema.encode(reply))
 
     def on_close(self) -> None:
+        """Forget the browser."""
         if self.client is not None:
             self.server.live.clients.remove(self.client)
             self._sender.cancel()
@@ -147,7 +161,11 @@ class _Socket(_Guarded, WebSocketHandler):
 
 
 def listen(port: int, host: str = LOOPBACK) -> socket.socket:
-    """A socket that listens on a port, 0 for any; OSError where that cannot be."""
+    """Return a socket that listens on a port, 0 for any.
+
+    Raises:
+        OSError: If the port is taken.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.create_server((host, port), family=family)
     made.setblocking(False)
@@ -155,7 +173,7 @@ def listen(port: int, host: str = LOOPBACK) -> socket.socket:
 
 
 class Server:
-    """Serves `live` on a socket that listens on `host`, by a token that nobody can guess."""
+    """The web server of the page, on a listening socket, with a random token."""
 
     def __init__(self, live: Live, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
@@ -180,28 +198,28 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What to open in a browser, with the token."""
+        """Address to open in a browser, with the token."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         if self._host in ("0.0.0.0", "::"):
             host = socket.gethostname()
         return f"http://{host}:{self.port}/{self.token}/"
 
     def allows_host(self, named: str) -> bool:
-        """Whether a request that names this host may be answered.
+        """Return whether a request that names this host may be answered.
 
-        The port may be any: a tunnel or a container has one of its own, and browsers leave out 80.
+        Any port is allowed: a tunnel or a container has its own, and browsers leave out 80.
         """
         with suppress(ValueError):
             name = urlsplit(f"//{named}").hostname or ""
             if name in self._names:
                 return True
             if not self._loopback:
-                ipaddress.ip_address(name)  # a number cannot be another page's name
+                ipaddress.ip_address(name)  # an IP address cannot be another page's name
                 return True
         return False
 
     def _own_names(self) -> set[str]:
-        """The names that this host has for browsers."""
+        """Return the names of this host for browsers."""
         names = {"localhost", LOOPBACK, "::1", self._host}
         if not self._loopback:
             name = socket.gethostname()
@@ -210,6 +228,7 @@ class Server:
 
     @property
     def _loopback(self) -> bool:
+        """Whether it listens on the loopback interface only."""
         with suppress(ValueError):
             return ipaddress.ip_address(self._host).is_loopback
         return self._host == "localhost"

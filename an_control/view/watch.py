@@ -1,4 +1,4 @@
-"""Watches a robot: from its topics, taken twenty times a second, to the page's updates."""
+"""Watches a robot: turns its topics, read twenty times a second, into updates of the page."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
 
 SILENT_S = 2.5
-"""After so long without diagnostics, which come once a second, the policy node is silent."""
+"""Time without diagnostics, which come once a second, after which the policy node is silent."""
 SLOW = 4
-"""Matrix and keys are shown at every so manieth look."""
+"""Number of looks between two updates of matrix and keys."""
 SCORE_S = 0.5
+"""Time between two rows of figures."""
 KEPT_SCORES, KEPT_MARKS = 1200, 200
 
 
 class Watch:
-    """What is known of one robot; `look` takes what has come and gives what is new.
+    """The present state of one robot; `look` takes the new messages and yields updates.
 
-    now_s is a clock that does not jump, for ages and scores.
+    Args:
+        listener: Listens to the robot's topics.
+        now_s: Returns the time of a steady clock, for ages and scores.
     """
 
     def __init__(self, listener: Listener, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -38,20 +41,20 @@ class Watch:
         self.forget()
 
     def forget(self) -> None:
-        """Another robot, or none: nothing is known."""
+        """Forget everything, because another robot or none is watched."""
         self.found = Found()
         self.parts: dict[str, schema.Part] = {}
         self.order: dict[str, str] | None = None
-        """What the scrambler said last that each plug carries, until somebody takes it."""
+        """Newest signal of each of the scrambler's input slots; the reader sets it to None."""
         self.changed: set[str] = set()
-        """Nodes whose parameters have changed since somebody emptied this."""
+        """Nodes whose parameters have changed; the reader clears it."""
         self._wiring = ""
         self._looked_up: tuple[tuple[list[str], str], schema.Drawing] | None = None
-        """The joints and the wiring that a drawing was last looked up for, and that drawing."""
+        """Joints and wiring for which a drawing was last looked up, and that drawing."""
         self._heard_s = -np.inf
         self._ids: list[str] = []
         self._strength: dict[str, float] = {}
-        """How strongly each channel was attended to last, by id."""
+        """Last attention to each channel (0..1), by id."""
         self._drawing: schema.Drawing | None = None
         self._joints: list[float] = []
         self._pose: list[float] = []
@@ -69,29 +72,29 @@ class Watch:
         self._listener.follow(found.topics)
 
     def see_wiring(self, path: str) -> None:
-        """Look the drawing up again, also beside the wiring with this path."""
+        """Look up the drawing again, also beside the wiring with this path."""
         self._wiring, self._looked_up = path, None
 
     @property
     def seconds(self) -> float:
-        """Since the start: the time of scores and marks."""
+        """Seconds since the start, the time of scores and marks."""
         return self._now_s() - self._start_s
 
     @property
     def silent(self) -> bool:
-        """Whether the policy node has said nothing for SILENT_S."""
+        """Whether the policy node has sent no diagnostics for SILENT_S."""
         return self._now_s() - self._heard_s > SILENT_S
 
     def mark(self, text: str) -> schema.Marks:
-        """Something was rewired now."""
+        """Record that something was rewired now, and return the update."""
         self.marks.append((self.seconds, text))
         return schema.Marks(list(self.marks))
 
     def look(self) -> Iterator[schema.Update | bytes]:
-        """Take what has come; the updates that are new, and a picture."""
+        """Take the new messages, and yield updates and pictures."""
         self._looks += 1
         slow = self._looks % SLOW == 0
-        if self._forgotten:  # whoever watches must forget it too
+        if self._forgotten:  # the browsers must forget it too
             self._forgotten = False
             yield schema.Channels([])
             yield schema.Diagnostics([])
@@ -116,7 +119,7 @@ class Watch:
         yield from self._score()
 
     def known(self) -> Iterator[schema.Update]:
-        """What a page that has just been opened, or has connected again, must know."""
+        """Yield the updates that a page needs when it is opened or connects again."""
         if self._drawing is not None:
             yield self._drawing
         yield schema.Channels(self._ids)
@@ -125,6 +128,7 @@ class Watch:
         yield schema.Marks(list(self.marks))
 
     def _diagnostics(self) -> Iterator[schema.Update]:
+        """Take the policy node's diagnostics."""
         start = f"{self.found.policy}: "
         parts = {}
         for message in self._listener.waiting("diagnostics"):
@@ -139,15 +143,18 @@ class Watch:
             yield schema.Diagnostics(list(parts.values()))
 
     def _events(self) -> None:
+        """Record which nodes' parameters have changed."""
         for message in self._listener.waiting("events"):
             self.changed.add(message.node)
 
     def _see_order(self) -> None:
+        """Take the scrambler's order."""
         message = self._listener.newest("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
     def _draw(self) -> Iterator[schema.Update | bytes]:
+        """Yield the drawing if it has changed, and a new picture."""
         joints = self._listener.newest("joints")
         pose = self._listener.newest("pose")
         image = self._listener.newest("image")
@@ -175,6 +182,7 @@ class Watch:
             yield shown
 
     def _tick(self) -> Iterator[schema.Update]:
+        """Yield the newest tick, after the channels' ids if these have changed."""
         progress = self._listener.newest("progress")
         if progress is not None:
             self._episode = {
@@ -199,11 +207,12 @@ class Watch:
         )
 
     def _expected(self) -> int:
+        """Return the number of channels that should be present, by the diagnostics."""
         counts = [one.values.get("expected", "0") for one in self.parts.values()]
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _score(self) -> Iterator[schema.Update]:
-        """A row of figures every SCORE_S, once a robot is there."""
+        """Yield a row of figures every SCORE_S, once there is a robot."""
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
@@ -226,7 +235,7 @@ class Watch:
 
 
 def _drawing(joints: list[str], wiring: str) -> schema.Drawing:
-    """Return the drawing of a robot with these joints: dials where there is no skeleton."""
+    """Return the drawing of a robot with these joints: dials if there is no skeleton."""
     try:
         skeleton = find_skeleton(joints, wiring)
     except WiringError as error:
@@ -235,7 +244,7 @@ def _drawing(joints: list[str], wiring: str) -> schema.Drawing:
 
 
 def _reward(before: dict[str, float], now: dict[str, float]) -> float | None:
-    """The mean reward of a step between two looks at the same episode."""
+    """Return the mean reward a step between two samples of an episode, or None if it changed."""
     if not before or not now or before.get("episode") != now.get("episode"):
         return None
     steps = now["step"] - before["step"]
@@ -243,6 +252,7 @@ def _reward(before: dict[str, float], now: dict[str, float]) -> float | None:
 
 
 def _number(part: schema.Part | None, key: str) -> float | None:
+    """Return a value of a status as a number, or None."""
     try:
         return None if part is None else float(part.values.get(key, ""))
     except ValueError:
@@ -250,6 +260,6 @@ def _number(part: schema.Part | None, key: str) -> float | None:
 
 
 def _finite(values: Any, digits: int) -> list[float]:
-    """Rounded, and 0 for what is no number: JSON has no other."""
+    """Return rounded values, with 0 for values that are not finite, which JSON cannot hold."""
     array = np.asarray(values, np.float64)
     return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

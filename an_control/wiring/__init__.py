@@ -1,4 +1,16 @@
-"""From ROS messages to channel readings, and from actions to commands; needs no rclpy."""
+"""The wiring of a robot: from ROS messages to channel readings, and from actions to commands.
+
+`load_wiring` reads a robot's YAML file into a frozen `Wiring`. A `ChannelTable` stores the messages
+of its sources and reads all channels once a tick. `command_messages` makes the objects that write
+commands into ROS messages. Nothing here imports rclpy, and nothing reads a clock: time is always an
+argument.
+
+Example:
+    >>> from an_control.system.share import share_path
+    >>> wiring = load_wiring(share_path("config/ant.yaml"))
+    >>> wiring.robot, len(wiring.command.actuators)
+    ('ant', 8)
+"""
 
 from an_control.wiring.channel_table import ChannelTable, Notice, Readings
 from an_control.wiring.checked_yaml import WiringError

@@ -1,9 +1,9 @@
-"""From images to patches: crop, gray, resize, the newest frames of each patch.
+"""A reader of camera images: crops, converts to gray, resizes, and stacks the newest frames.
 
-An image that is not what the wiring says (its size, its encoding, its length), and one in which
-there is nothing to see, makes all its patches missing, with the reason. The frame after it, the
-first of an episode, and one that comes too long after the last, fill the whole stack, as does the
-first of a patch that was hidden: a patch never shows a change that nobody saw.
+An image that does not match the wiring (its size, encoding, length), and one that is all black,
+makes all its patches missing, with the reason. The stack of frames is filled with one frame after
+such an image, at the start of an episode and after a long pause; the stack of a patch also when the
+patch was hidden. So a patch never shows a change that was not observed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.image import ImageConfig, cut
+from an_control.wiring.image import ImageConfig, cut_patches
 from an_control.wiring.messages import ALL
 from an_control.wiring.readers import Reader, Row
 
 BLACK = 8
-"""An image none of whose pixels is at least this bright, of 255, shows nothing."""
+"""An image counts as black if no pixel is at least this bright, of 255."""
 LARGEST_IMAGE = 2**25
-"""Pixels of a compressed image, above which it is not unpacked."""
+"""Maximum number of pixels of a compressed image; a larger one is not unpacked."""
 PIXEL_BYTES = {"mono8": 1, "mono16": 2, "rgb8": 3, "bgr8": 3, "rgba8": 4, "bgra8": 4}
 _IMAGE = {"height", "width", "encoding", "is_bigendian", "step", "data"}
 _COMPRESSED = {"format", "data"}
@@ -32,17 +32,23 @@ Gray = NDArray[np.uint8]
 
 
 def is_image(fields: Any) -> bool:
-    """Whether a message with these fields is an Image or a CompressedImage."""
+    """Return whether a message with these fields is an Image or a CompressedImage."""
     return set(fields) >= _IMAGE or set(fields) >= _COMPRESSED
 
 
-def needs_opencv() -> bool:
-    """Whether OpenCV, without which no image can be read, is missing."""
+def is_opencv_missing() -> bool:
+    """Return whether OpenCV, which is needed to read images, is missing."""
     return importlib.util.find_spec("cv2") is None
 
 
 class CameraReader(Reader):
-    """One image of a source as its patches; `limit_ns`: a longer pause fills the stack again."""
+    """A reader of one source's images as patches.
+
+    Args:
+        config: The channel, with `image`.
+        fields: The message's fields, by which Image and CompressedImage are distinguished.
+        limit_ns: Pause between two images after which the stack is filled with one frame.
+    """
 
     invalid = "the patch is missing"
 
@@ -52,38 +58,41 @@ class CameraReader(Reader):
         os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))
         image = self.image = config.image
         super().__init__([(config.id.replace(ALL, label), config) for label in image.labels()])
-        self._gray = _gray if set(fields) >= _IMAGE else _unpacked
+        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed
         self._limit_ns = limit_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
-        """(stack, height, width), newest last."""
-        self.patches = cut(self.frames, image.patch)
-        """(N, stack, patch, patch), in the order of `ids`."""
+        """(stack, height, width) newest frames, newest last."""
+        self.patches = cut_patches(self.frames, image.patch)
+        """(N, stack, patch, patch) patches, in the order of `ids`."""
         self.reset()
 
     def reset(self) -> None:
+        """Fill the stack with the next frame, because a new episode starts."""
         self._stamp_ns: int | None = None
 
-    def take_over(self, old: Reader) -> None:
+    def copy_state(self, old: Reader) -> None:
+        """Copy the frames of another reader with the same settings."""
         if isinstance(old, CameraReader) and old.image == self.image:
             self.frames, self.patches = old.frames.copy(), old.patches.copy()
             self._stamp_ns, self._hidden = old._stamp_ns, old._hidden
 
     def read(self, message: Any, row: Row) -> None:
+        """Add the message's image to the frames; write 0 for visible and NaN for hidden patches."""
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         if not stamp_ns or stamp_ns != self._stamp_ns:
-            self._see(message, stamp_ns)
+            self._add_frame(message, stamp_ns)
         row[:] = 0.0
         if self._hidden is not None:
             row[self._hidden] = np.nan
 
-    def _see(self, message: Any, stamp_ns: int) -> None:
-        """Take up a new frame, or raise and start a new stack."""
+    def _add_frame(self, message: Any, stamp_ns: int) -> None:
+        """Add a new frame; on an error the next frame fills the stack."""
         before_ns, self._stamp_ns = self._stamp_ns, None
         gray, alpha = self._gray(message, self.image)
         if gray.max() < BLACK:
             raise ValueError("a black image")
-        gray = _resized(gray, self.image.size)
+        gray = _resize(gray, self.image.size)
         for top, left, height, width in self.image.black:
             gray[top : top + height, left : left + width] = 0
         pause_ns = stamp_ns - before_ns if before_ns and stamp_ns else 1
@@ -92,15 +101,15 @@ class CameraReader(Reader):
         else:
             self.frames[:-1] = self.frames[1:]
             self.frames[-1] = gray
-        self.patches = cut(self.frames, self.image.patch)
-        self._hide(alpha)
+        self.patches = cut_patches(self.frames, self.image.patch)
+        self._update_hidden(alpha)
         self._stamp_ns = stamp_ns
 
-    def _hide(self, alpha: Gray | None) -> None:
-        """Note which patches are missing, and let those that no longer are start a new stack."""
+    def _update_hidden(self, alpha: Gray | None) -> None:
+        """Update which patches are missing; fill the stack of patches that are visible again."""
         before, self._hidden = self._hidden, None
         if alpha is not None:
-            seen = cut(_resized(alpha, self.image.size)[None], self.image.patch)
+            seen = cut_patches(_resize(alpha, self.image.size)[None], self.image.patch)
             self._hidden = seen.reshape(len(seen), -1).max(axis=1) == 0
         if before is None:
             return
@@ -111,11 +120,11 @@ class CameraReader(Reader):
             whole = self.frames[:, : rows * part, : columns * part]
             spread = np.repeat(np.repeat(back.reshape(rows, columns), part, 0), part, 1)
             whole[:, spread] = whole[-1, spread]
-            self.patches = cut(self.frames, part)
+            self.patches = cut_patches(self.frames, part)
 
 
-def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """The gray part (H, W) of an Image that is used, and its alpha where it has one."""
+def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+    """Return the used part of an Image in gray (H, W), and its alpha if it has one."""
     encoding = str(message.encoding)
     if encoding not in PIXEL_BYTES:
         raise ValueError(f"encoding {encoding[:40]!r} is not one of {', '.join(PIXEL_BYTES)}")
@@ -129,16 +138,16 @@ def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     pixels = data.reshape(message.height, step)[:, : message.width * depth]
     if encoding == "mono16":
         high = 0 if message.is_bigendian else 1  # of each pixel's two bytes
-        return _cropped(pixels[:, high::2], image).copy(), None
-    picture = _cropped(pixels.reshape(message.height, message.width, depth), image)
+        return _crop(pixels[:, high::2], image).copy(), None
+    picture = _crop(pixels.reshape(message.height, message.width, depth), image)
     if depth == 1:
         return picture[:, :, 0].copy(), None
-    gray = _convert(f"{encoding[:-1].upper()}2GRAY")(picture)
+    gray = _make_colour_conversion(f"{encoding[:-1].upper()}2GRAY")(picture)
     return gray, np.ascontiguousarray(picture[:, :, 3]) if depth == 4 else None
 
 
-def _unpacked(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """The gray part (H, W) of a CompressedImage that is used."""
+def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+    """Return the used part of a CompressedImage in gray (H, W)."""
     import cv2
 
     data = np.frombuffer(message.data, np.uint8)
@@ -151,24 +160,26 @@ def _unpacked(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
             f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
-    return _convert("BGR2GRAY")(_cropped(np.asarray(picture, np.uint8), image)), None
+    return _make_colour_conversion("BGR2GRAY")(_crop(np.asarray(picture, np.uint8), image)), None
 
 
 def _check_size(height: int, width: int, image: ImageConfig) -> None:
+    """Check that an image has the size that the wiring names."""
     expected = image.frame or image.size
     if (height, width) != expected:
         raise ValueError(f"{height} x {width} pixels, not {expected[0]} x {expected[1]}")
 
 
-def _cropped(picture: Gray, image: ImageConfig) -> Gray:
+def _crop(picture: Gray, image: ImageConfig) -> Gray:
+    """Return the part of the picture that is used."""
     if image.crop is None:
         return picture
     top, left, height, width = image.crop
     return picture[top : top + height, left : left + width]
 
 
-def _resized(gray: Gray, size: tuple[int, int]) -> Gray:
-    """The picture in that size, each pixel the mean of what it covers."""
+def _resize(gray: Gray, size: tuple[int, int]) -> Gray:
+    """Return the picture in this size, each pixel the mean of the area it covers."""
     if gray.shape == size:
         return gray
     import cv2
@@ -177,7 +188,8 @@ def _resized(gray: Gray, size: tuple[int, int]) -> Gray:
     return np.asarray(resized, np.uint8)
 
 
-def _convert(name: str) -> Callable[[Gray], Gray]:
+def _make_colour_conversion(name: str) -> Callable[[Gray], Gray]:
+    """Return OpenCV's colour conversion of this name."""
     import cv2
 
     code = getattr(cv2, f"COLOR_{name}")

@@ -1,11 +1,8 @@
-"""The channel table: the newest message of each source, read once a tick.
+"""The channel table: stores the newest message of each source and reads all channels once a tick.
 
-`store` only keeps the message; numbers are extracted in `read`, once a message, on the thread
-that ticks. Both are called from one thread. Time is an argument: the table reads no clock.
-What has not come, is stale, or is not finite counts as missing, never as zero.
-
-`Readings` is what a tick gets, `Notice` tells what was lost or has come back, `MeasuredPositions`
-says where the actuators are, and `Weights` how much of what should be there is there.
+`store` only keeps a message; `read` extracts the numbers, once a message, on the thread that ticks.
+Both must be called from one thread. Time is an argument: the table reads no clock. A channel whose
+message has not come, is stale, or holds no finite number counts as missing, never as zero.
 """
 
 from __future__ import annotations
@@ -21,18 +18,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.camera import CameraReader, is_image, needs_opencv
-from an_control.wiring.checked_yaml import Shown, WiringError
+from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
+from an_control.wiring.checked_yaml import Description, WiringError
 from an_control.wiring.command import CommandConfig
-from an_control.wiring.compile import Leaf, compile_source, follow
-from an_control.wiring.config import ChannelConfig, Names, SourceConfig, Wiring
+from an_control.wiring.compile import Leaf, compile_source, follow_field
+from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
-from an_control.wiring.messages import Resolver, element, message_class
-from an_control.wiring.readers import PROVEN_NS, Growing, Reader
+from an_control.wiring.messages import Resolver, element_path, message_class
+from an_control.wiring.readers import PROVEN_NS, GrowingReader, Reader
 
 
 class _Group(NamedTuple):
-    """Channels that share a weight; None: each of them weighs 1."""
+    """A group of channels that share a weight; with `weight` None each of them weighs 1."""
 
     weight: float | None
     places: NDArray[np.intp]
@@ -41,34 +38,35 @@ class _Group(NamedTuple):
     fixed: int
 
     def expected(self) -> int:
+        """Return the number of channels of this group that should be present."""
         if self.feed is not None:
             return self.feed.expected
         return self.fixed + sum(reader.expected for reader in self.readers)
 
 
-class Weights:
-    """The weights of a table's channels, as they are laid out.
+class ChannelWeights:
+    """The weights of a table's channels, in the table's layout.
 
-    A source's weight is shared by its channels, that of an entry with a `*` by its elements.
+    A source's weight is shared by its channels, the weight of an entry with a `*` by its elements.
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
         self._groups: list[_Group] = []
         for feed in feeds:
-            if feed.config.weight is not None or not _weighs(feed):
+            if feed.config.weight is not None or not _has_own_weights(feed):
                 places = np.arange(feed.start, feed.stop)
                 self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
             else:
                 self._add_entries(feed)
 
     def _add_entries(self, feed: Feed) -> None:
-        """One group an entry of the wiring, and one for all channels that each weigh 1."""
+        """Add one group for each weighted entry and one for all channels of weight 1."""
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
         readers: dict[int, list[Reader]] = {}
         start = feed.start
         for reader in feed.readers:
-            if isinstance(reader, Growing) and reader.wildcard:
+            if isinstance(reader, GrowingReader) and reader.wildcard:
                 config = reader.wildcard.config
                 weights[id(config)] = config.weight
                 readers.setdefault(id(config), []).append(reader)
@@ -84,7 +82,7 @@ class Weights:
             self._groups.append(_Group(weight, np.array(places[key], np.intp), None, mine, fixed))
 
     def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
-        """The weight of the channels that are `ok` (N,), and of all that are expected."""
+        """Return the total weight of the channels that are `ok` (N,), and of the expected ones."""
         there = of = 0.0
         for group in self._groups:
             expected = group.expected()
@@ -96,33 +94,44 @@ class Weights:
         return there, of
 
 
-def weighs(feeds: Iterable[Feed]) -> bool:
-    """Whether any source or channel has a weight."""
-    return any(feed.config.weight is not None or _weighs(feed) for feed in feeds)
+def has_weights(feeds: Iterable[Feed]) -> bool:
+    """Return whether any source or channel of these feeds has a weight."""
+    return any(feed.config.weight is not None or _has_own_weights(feed) for feed in feeds)
 
 
-def _weighs(feed: Feed) -> bool:
-    """Whether any of a source's channels has a weight of its own."""
+def _has_own_weights(feed: Feed) -> bool:
+    """Return whether any channel of a source has a weight of its own."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
 
 
-class Measured:
-    """Reads the actuators' positions from messages of the sources that the command names.
+class MeasuredPositions:
+    """The positions of the actuators, read from the messages of the sources that the command names.
 
-    Only of those that hold their position or are moved to a start pose. `values` (A,) float64 in
-    the units of the commands: the last finite position of each, NaN before the first and of all
-    others. WiringError where a field leads to no number.
+    Only actuators that hold their position or are moved to a start pose are read.
+
+    Args:
+        command: The wiring's command.
+        classes: The message class of each source.
+        resolve: Returns the message class of a type's name.
+        file: The wiring's file, for errors.
+
+    Raises:
+        WiringError: If a `measured.field` leads to no number.
     """
 
     def __init__(
         self, command: CommandConfig, classes: Mapping[str, Any], resolve: Resolver, file: str
     ) -> None:
         self.values: NDArray[np.float64] = np.full(len(command.actuators), np.nan)
+        """(A,) last finite position of each actuator, in the units of the commands.
+
+        NaN before the first position, and for actuators whose position is not needed.
+        """
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
-        """(A,) of which actuators the position is needed."""
-        self._readers: dict[str, list[_Positions]] = {}
+        """(A,) whether the position of each actuator is needed."""
+        self._readers: dict[str, list[_PositionReader]] = {}
         for number, (message, span) in enumerate(
             zip(command.messages, command.slices, strict=True)
         ):
@@ -131,45 +140,50 @@ class Measured:
                 continue
             places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
             channels = [
-                ChannelConfig(name, measured.source, _named(measured.field, name))
+                ChannelConfig(name, measured.source, _with_actuator_name(measured.field, name))
                 for name in places
             ]
             cls = classes[measured.source]
             try:
-                leaves = [leaf for one in channels for leaf in follow(one, cls, resolve, file)]
+                leaves = [
+                    leaf for one in channels for leaf in follow_field(one, cls, resolve, file)
+                ]
             except WiringError as error:
                 key = f"{command.key(number)}.measured.field"
                 raise WiringError(file, key, measured.field, error.allowed) from None
-            positions = _Positions(*compile_source(leaves, set()), places)
+            positions = _PositionReader(*compile_source(leaves, set()), places)
             self._readers.setdefault(measured.source, []).append(positions)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources that measure positions."""
+        """Names of the sources that measure positions."""
         return tuple(self._readers)
 
     @property
-    def known(self) -> bool:
+    def all_measured(self) -> bool:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
 
     def read(self, source: str, message: Any) -> None:
-        """Take what this message of a source says; what it does not say, or not finitely, stays."""
+        """Update `values` from a message; positions that it lacks or are not finite stay."""
         for positions in self._readers[source]:
             self.values = positions.read(message, self.values)
 
 
-def _named(field: str, name: str) -> str:
+def _with_actuator_name(field: str, name: str) -> str:
     """Return a field path with the actuator's name for the `*`, in quotes where it needs them."""
     before, starred, after = field.partition("[*]")
-    return element(before, name) + after if starred else field.replace("*", name)
+    return element_path(before, name) + after if starred else field.replace("*", name)
 
 
-class _Positions:
-    """The positions that one message of a source holds; `places` by name in the command."""
+class _PositionReader:
+    """A reader of the positions in one message of a source.
+
+    `places` gives the index in the command for each actuator's name.
+    """
 
     def __init__(
-        self, readers: list[Reader], names: list[Names], places: Mapping[str, int]
+        self, readers: list[Reader], names: list[MessageNames], places: Mapping[str, int]
     ) -> None:
         self._readers, self._names = readers, names
         found = [name for reader in readers for name in reader.ids]
@@ -177,7 +191,7 @@ class _Positions:
         self._row = np.full(len(found), np.nan)
 
     def read(self, message: Any, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A new array with what this message says."""
+        """Return a copy of `before` (A,), updated with the finite positions of this message."""
         start = 0
         try:
             for names in self._names:
@@ -185,7 +199,7 @@ class _Positions:
             for reader in self._readers:
                 reader.read(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
-        except Exception:  # the table says what is wrong with a message that cannot be read
+        except Exception:  # the feed reports why the message cannot be read
             return before
         values, finite = before.copy(), np.isfinite(self._row)
         values[self._places[finite]] = self._row[finite]
@@ -194,19 +208,25 @@ class _Positions:
 
 _SHOWN_CHANNELS = 5
 _ROUNDING = 1e-10
-"""By so much, as a share, less than what is needed is enough: sums of weights are rounded."""
+"""Tolerance of a share when it is compared with its minimum, as sums of weights are rounded."""
 
 
 class Readings(NamedTuple):
-    """What the channels say at one tick.
+    """The values of the present channels at one tick.
 
-    values    float32 (N,), of the channels that are present, all finite; of cameras the patches,
-              uint8 (N, stack, patch, patch)
-    ids       their ids (N,), the same tuple object for as long as the same ones are present
-    expected  how many channels there should be; a wildcard that nothing matched yet counts as one
-    new       whether any of them came since the read before
-    since_ns  when the oldest of what came since then arrived, or else the newest of all
-    weights   of the present and of the expected channels, where the wiring weighs them
+    Attributes:
+        values: Readings of the present channels, float32 (N,) and all finite; for cameras the
+            patches,
+            uint8 (N, stack, patch, patch).
+        ids: Ids (N,) of these channels; the same tuple object for as long as the same are present.
+        expected: Number of channels that should be present; a wildcard that has matched nothing yet
+            counts as one.
+        new: Whether any message came since the previous read.
+        since_ns: Arrival of the oldest message that came since the previous read; if none came,
+            arrival of the newest message of all.
+        weights: Total weight of the present and of the expected channels, or None if the wiring has
+            no
+            weights.
     """
 
     values: NDArray[Any]
@@ -222,18 +242,22 @@ class Readings(NamedTuple):
         there, of = self.weights or (len(self.ids), self.expected)
         return there / of if of else 1.0
 
-    def enough(self, share: float) -> bool:
-        """Whether at least this share (0..1) of the expected channels is present, and any is."""
+    def has_share(self, share: float) -> bool:
+        """Return whether any channel and at least `share` (0..1) of the expected are present."""
         there, of = self.weights or (len(self.ids), self.expected)
         return bool(self.ids) and there >= (share - _ROUNDING) * of
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A source, or with `channels` some channels of it, was lost or came back; told once.
+    """A note, made once, that a source or some of its channels were lost, came back, or are new.
 
-    `never` of a source that was never there; `new` are elements of a wildcard that were not in its
-    first message.
+    Attributes:
+        kind: "new" is used for elements of a wildcard that were not in its first message.
+        source: Name of the source.
+        channels: Ids of the channels concerned; empty if the whole source is meant.
+        reason: Why they were lost, as text for a log line.
+        never: Whether the source has never sent a message.
     """
 
     kind: Literal["lost", "recovered", "new"]
@@ -262,10 +286,13 @@ _EXPLAINED = 8
 class ChannelTable:
     """The readings of a wiring's channels.
 
-    like: a table whose parts serve again where the wiring is the same.
+    Args:
+        wiring: The robot's wiring.
+        resolve: Returns the message class of a type's name.
+        like: An earlier table; its parts are used again where the two wirings agree.
 
-    Raises WiringError for a message type that is not installed, and for a field path that leads
-    to no number.
+    Raises:
+        WiringError: If a message type is not installed, or a field path leads to no number.
     """
 
     def __init__(
@@ -286,21 +313,23 @@ class ChannelTable:
         self._leaves: dict[int, tuple[ChannelConfig, Any, list[Leaf]]] = {}
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._open = len(taken) < len(wiring.channels)
-        self._feeds = {one.name: self._feed(one, taken, like) for one in wiring.sources}
+        self._feeds = {one.name: self._make_feed(one, taken, like) for one in wiring.sources}
         self._required = [feed for feed in self._feeds.values() if feed.config.required]
-        self.measured: Measured | None = None
-        """Where the actuators are, for a wiring that says where that is measured."""
+        self.measured: MeasuredPositions | None = None
+        """Positions of the actuators, if the wiring says where they are measured."""
         if wiring.command.measured:
-            self.measured = Measured(wiring.command, self.message_classes, resolve, wiring.file)
+            self.measured = MeasuredPositions(
+                wiring.command, self.message_classes, resolve, wiring.file
+            )
         self._of_images = bool(wiring.images)
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
 
-    def _feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
-        """The source's feed; that of `like`, with what it knows, where its channels are the same.
+    def _make_feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
+        """Return the feed of a source, taken from `like` with its state if the source is unchanged.
 
-        With wildcards feeds depend on each other, and each is made again.
+        With wildcards, feeds depend on each other, and every feed is made again.
         """
         file = self.wiring.file
         try:
@@ -316,30 +345,33 @@ class ChannelTable:
                 before = like._channels[source.name]
                 if len(before) == len(channels) and all(map(is_, before, channels)):
                     self._leaves |= {id(one): like._leaves[id(one)] for one in channels}
-                    return old.renewed(source)
+                    return old.with_config(source)
         if self.wiring.images:
-            return Feed(source, [self._camera(c, cls, source) for c in channels], ())
+            return Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
         for one in channels:
             known = None if like is None else like._leaves.get(id(one))
             if known is None or known[1] is not cls:
-                known = one, cls, follow(one, cls, self._resolve, file)
+                known = one, cls, follow_field(one, cls, self._resolve, file)
             self._leaves[id(one)] = known
         leaves = [leaf for one in channels for leaf in self._leaves[id(one)][2]]
         return Feed(source, *compile_source(leaves, taken))
 
-    def _camera(self, channel: ChannelConfig, cls: Any, source: SourceConfig) -> CameraReader:
+    def _make_camera_reader(
+        self, channel: ChannelConfig, cls: Any, source: SourceConfig
+    ) -> CameraReader:
+        """Return the reader of a camera channel; raise WiringError if it cannot be read."""
         key = f"channels.{channel.id}.image"
         fields = cls.get_fields_and_field_types()
         if not is_image(fields):
             allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
             raise WiringError(self.wiring.file, key, source.type, allowed)
-        if needs_opencv():
+        if is_opencv_missing():
             allowed = "an installed OpenCV (pip install 'an_control[camera]')"
-            raise WiringError(self.wiring.file, key, Shown("an image"), allowed)
+            raise WiringError(self.wiring.file, key, Description("an image"), allowed)
         return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
 
     def _lay_out(self) -> None:
-        """Give every channel its place; what was known of a channel stays known by its id."""
+        """Assign every channel its place in the arrays; keep what is known of it by its id."""
         fine = dict(zip(self._ids, self._fine.tolist(), strict=True))
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         configs = [config for reader in readers for config in reader.configs]
@@ -347,7 +379,7 @@ class ChannelTable:
         self._ids = tuple(id_ for reader in readers for id_ in reader.ids)
         self._raw = np.full(len(self._ids), np.nan)
         self._values = np.empty(len(self._ids))
-        self._curves = _curves(configs)
+        self._curves = _find_curves(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
         self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
@@ -359,34 +391,48 @@ class ChannelTable:
         stop = 0
         for feed in self._feeds.values():
             stop = feed.lay_out(stop, self._raw)
-        self._weights = Weights(self._feeds.values()) if weighs(self._feeds.values()) else None
+        self._weights = (
+            ChannelWeights(self._feeds.values()) if has_weights(self._feeds.values()) else None
+        )
 
     def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
-        """Keep a source's newest message; cheap, and it never fails on what the message holds.
+        """Keep a source's newest message. This is cheap and never fails on a message's content.
 
-        stamp_ns: the message's stamp, None or 0 where it has none (see `stamp_reader`);
-        arrival_ns: on the clock of `read`'s now_ns.  A message that repeats the last one's stamp
-        is no newer than that: a frozen source grows old.  KeyError for an unknown source.
+        A message that repeats the last stamp does not count as newer, so a frozen source grows
+        stale.
+
+        Args:
+            source: Name of the source.
+            message: A ROS message of the source's type.
+            stamp_ns: Stamp of the message in ns; None or 0 if it has none (see `stamp_reader`).
+            arrival_ns: Time of arrival, on the clock of `now_ns` in `read`.
+
+        Raises:
+            KeyError: If there is no such source.
         """
         self._feeds[source].store(message, stamp_ns, arrival_ns)
 
-    def complete(self, stamp_ns: int) -> bool:
-        """Whether every source has its message of the step with that stamp (lockstep)."""
-        return all([feed.in_time(0, stamp_ns) for feed in self._feeds.values()])
+    def has_step(self, stamp_ns: int) -> bool:
+        """Return whether every source has its message of the step with this stamp (lockstep)."""
+        return all([feed.is_in_time(0, stamp_ns) for feed in self._feeds.values()])
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
-        """The readings at this tick.
+        """Return the readings of this tick.
 
-        Without stamp_ns, messages count up to their greatest age (now_ns - arrival).  With it
-        (lockstep), messages with just this stamp count, and of a source without stamps the
-        message that came since the last read.
+        In real time (`stamp_ns` None) a message counts until it is older than its maximum age. In
+        lockstep only messages with exactly this stamp count; of a source without stamps, the
+        message that came since the previous read counts.
+
+        Args:
+            now_ns: Time of the tick, on the clock of the arrival times.
+            stamp_ns: Stamp of the step in lockstep, None in real time.
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         self._read_ns = None if lockstep else now_ns
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.unread and feed.scan(lockstep) for feed in feeds]):
                 self._lay_out()
-                self._notice_new()
+                self._add_new_notices()
             if self.measured is not None:
                 for source in self.measured.sources:
                     for message, _, _ in self._feeds[source].unread:
@@ -396,7 +442,7 @@ class ChannelTable:
                     feed.extract(lockstep)
             ok = self._convert()
         new, since_ns = False, NEVER_NS
-        fresh = [not feed.error and feed.in_time(now_ns, stamp_ns) for feed in feeds]
+        fresh = [not feed.error and feed.is_in_time(now_ns, stamp_ns) for feed in feeds]
         for feed, in_time in zip(feeds, fresh, strict=True):
             if not in_time:
                 ok[feed.start : feed.stop] = False
@@ -414,8 +460,8 @@ class ChannelTable:
         if (pattern, fresh) != self._last:
             self._last = pattern, fresh
             self._ok = ok
-            self._notice(fresh, now_ns, stamp_ns)
-        ids = self._ids_of(pattern, ok)
+            self._add_notices(fresh, now_ns, stamp_ns)
+        ids = self._present_ids(pattern, ok)
         if self._of_images:
             values = np.concatenate([camera.patches for camera in self.cameras])[ok]
         elif len(ids) == len(self._ids):
@@ -427,25 +473,29 @@ class ChannelTable:
 
     @property
     def cameras(self) -> list[CameraReader]:
-        """What reads the patches of images, in the order of the channels; empty for numbers."""
+        """Readers of the image patches, in channel order; empty if channels are numbers."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return [reader for reader in readers if isinstance(reader, CameraReader)]
 
     def expect_present(self) -> None:
-        """Expect of wildcards no longer what has not come lately: the robot is as it is now."""
+        """Stop expecting wildcard elements that have not come lately.
+
+        The elements that are present now become the expected ones.
+        """
         for feed in self._feeds.values():
             for reader in feed.growing:
                 reader.expect_present()
 
     def reset(self) -> None:
-        """An episode begins: patches forget the frames before it."""
+        """Forget earlier camera frames, because a new episode starts."""
         for feed in self._feeds.values():
             feed.reset()
 
     def _convert(self) -> NDArray[np.bool_]:
-        """Scale, offset and clip all channels in float64; which ones are finite float32.
+        """Apply curve, scale, offset and clip to all raw numbers; return which are valid (N,).
 
-        Angles whose sine or cosine is read, or that are brought into -pi..pi, are that before.
+        A value is valid if it is a finite float32. Angles are wrapped or turned into sines and
+        cosines before scale and offset are applied.
         """
         raw = self._raw
         if self._curves:
@@ -459,7 +509,8 @@ class ChannelTable:
         np.minimum(values, self._high, out=values)
         return ok
 
-    def _ids_of(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+    def _present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+        """Return the ids of the channels that are `ok` (N,); `pattern` holds the same as bytes."""
         ids = self._present.get(pattern)
         if ids is None:
             if len(self._present) >= _KEPT_PATTERNS:
@@ -469,12 +520,12 @@ class ChannelTable:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all channels, present or not."""
+        """Ids of all channels, present or not."""
         return self._ids
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:
-        """The entry of the wiring that each channel comes from, by the channel's id."""
+        """Entry of the wiring that each channel comes from, by the channel's id."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return {
             id_: config
@@ -484,51 +535,55 @@ class ChannelTable:
 
     @property
     def expected(self) -> int:
-        """How many channels there should be."""
+        """Number of channels that should be present."""
         return sum([feed.expected for feed in self._feeds.values()])
 
-    def ids_named(self, source: str, names: Collection[str]) -> list[str]:
-        """Return a source's channels that messages with these names hold; all without names."""
+    def ids_with_names(self, source: str, names: Collection[str]) -> list[str]:
+        """Return the ids of a source's channels that messages with these names hold.
+
+        All channels of the source are returned if `names` is empty.
+        """
         readers = self._feeds[source].readers
-        return [id_ for reader in readers for id_ in reader.ids_named(names)]
+        return [id_ for reader in readers for id_ in reader.ids_with_names(names)]
 
     def why_missing(self, now_ns: int) -> dict[str, list[str]]:
-        """Return by reason the channels that should be there and were not at the last read."""
+        """Return the ids of the channels that were missing at the last read, by reason."""
         found: dict[str, list[str]] = {}
         for feed in self._feeds.values():
             late = "" if feed.fresh and feed.messages else feed.why_late(now_ns, None)
             first: dict[str, str] = {}
-            wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+            wanted = feed.reported_channels() & ~self._ok[feed.start : feed.stop]
             for place in np.flatnonzero(wanted).tolist():
                 reason = late or feed.error or feed.why_missing(place, now_ns)
                 if reason not in first:
-                    first[reason] = reason if late else _with_detail(reason, feed.detail(place))
+                    first[reason] = reason if late else _join_detail(reason, feed.detail(place))
                 found.setdefault(first[reason], []).append(self._ids[feed.start + place])
         return found
 
     def why_late(self, source: str, now_ns: int) -> str:
-        """Return why a source's newest message does not count, in real time."""
+        """Return the reason why a source's newest message does not count, in real time."""
         return self._feeds[source].why_late(now_ns, None)
 
     def missing(self) -> list[str]:
-        """The required sources that did not count at the last read."""
+        """Return the names of the required sources that were missing at the last read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
-    def notices(self) -> list[Notice]:
-        """What was lost and what came back since the last call."""
+    def take_notices(self) -> list[Notice]:
+        """Return and clear the notices of what was lost and what came back since the last call."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
-    def notice_anew(self) -> None:
-        """Forget what was told: the next read tells what is lost by then."""
+    def reset_notices(self) -> None:
+        """Clear all notices, so that the next read reports everything that is lost by then."""
         self._notices.clear()
         self._last = None
         self._fine[:] = True
         for feed in self._feeds.values():
             feed.fresh = True
 
-    def _notice(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
+    def _add_notices(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
+        """Add notices of the sources and channels whose state differs from the previous read."""
         for feed, in_time in zip(self._feeds.values(), fresh, strict=True):
             name = feed.config.name
             if in_time and not feed.fresh:
@@ -538,10 +593,10 @@ class ChannelTable:
                 self._notices.append(Notice("lost", name, (), reason, not feed.messages))
             feed.fresh = in_time
             if in_time:
-                self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
+                self._add_channel_notices(feed, now_ns if stamp_ns is None else feed.arrival_ns)
 
-    def _notice_new(self) -> None:
-        """Notices of what wildcards took up since their first message."""
+    def _add_new_notices(self) -> None:
+        """Add notices of the elements that wildcards added after their first message."""
         for feed in self._feeds.values():
             new = [id_ for reader in feed.growing for id_ in reader.appeared]
             for reader in feed.growing:
@@ -550,13 +605,13 @@ class ChannelTable:
                 reason = f"expected once they have come for {PROVEN_NS / 1e9:g} s"
                 self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
 
-    def _notice_channels(self, feed: Feed, now_ns: int) -> None:
-        """Notices of single channels, those of one reason together."""
+    def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
+        """Add notices of single channels, one notice for all channels with the same reason."""
         span = slice(feed.start, feed.stop)
         ok, fine = self._ok[span], self._fine[span]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.listed()).tolist():
+        for index in np.flatnonzero((ok != fine) & feed.reported_channels()).tolist():
             id_ = self._ids[feed.start + index]
             if ok[index]:
                 groups["recovered", ""].append(id_)
@@ -566,11 +621,11 @@ class ChannelTable:
                 groups["lost", reason].append(id_)
         fine[:] = ok
         for (kind, reason), ids in groups.items():
-            reason = _with_detail(reason, details.get(reason, ""))
+            reason = _join_detail(reason, details.get(reason, ""))
             self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
 
     def status(self, now_ns: int) -> list[SourceStatus]:
-        """How each source is doing, as of the last read."""
+        """Return the state of each source as of the last read, for diagnostics."""
         return [
             SourceStatus(
                 name=feed.config.name,
@@ -582,8 +637,8 @@ class ChannelTable:
                 repeats=feed.repeats,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
-                missing=self._missing(feed),
-                reasons=self._reasons(feed),
+                missing=self._missing_ids(feed),
+                reasons=self._missing_reasons(feed),
                 unexpected=sum(reader.unexpected for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -591,36 +646,39 @@ class ChannelTable:
             for feed in self._feeds.values()
         ]
 
-    def _missing(self, feed: Feed) -> tuple[str, ...]:
-        """The ids of the channels that should be there and are not."""
-        wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+    def _missing_ids(self, feed: Feed) -> tuple[str, ...]:
+        """Return the ids of a source's channels that should be present and are missing."""
+        wanted = feed.reported_channels() & ~self._ok[feed.start : feed.stop]
         return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))
 
-    def _reasons(self, feed: Feed) -> tuple[str, ...]:
-        """Why the first of a source's channels are missing; nothing where the source itself is."""
+    def _missing_reasons(self, feed: Feed) -> tuple[str, ...]:
+        """Return why the first channels of a source are missing; empty if the source is missing."""
         if not feed.fresh or not feed.messages:
             return ()
         read_ns = feed.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.explained() & ~self._ok[feed.start : feed.stop]
+        missing = feed.explained_channels() & ~self._ok[feed.start : feed.stop]
         found: dict[str, str] = {}
         for place in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.why_missing(place, read_ns)
             if reason not in found:
-                found[reason] = _with_detail(reason, feed.detail(place))
+                found[reason] = _join_detail(reason, feed.detail(place))
         return tuple(found.values())
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """A table of another wiring, which keeps the message of each source of the same type.
+        """Return a table for another wiring, with the messages of each source of the same type.
 
-        That holds for a source that moved to another topic, too: until a message comes from
-        there the old one counts, for as long as its age or stamp lets it. This table stays as it
-        is. Raises WiringError as the constructor does.
+        A source that moved to another topic keeps its old message, too, which counts until a
+        message comes from the new topic or its age or stamp rules it out. This table is not
+        changed.
+
+        Raises:
+            WiringError: As from the constructor.
         """
         table = ChannelTable(wiring, self._resolve, self)
         for name, feed in table._feeds.items():
             old = self._feeds.get(name)
             if old is not None and old.config.type == feed.config.type and not feed.messages:
-                feed.take_over(old)
+                feed.copy_state(old)
         if table._open:
             table._lay_out()  # for what wildcards had taken up
         if table.measured is not None and self.measured is not None:
@@ -633,23 +691,23 @@ class ChannelTable:
         return table
 
 
-def _with_detail(reason: str, detail: str) -> str:
+def _join_detail(reason: str, detail: str) -> str:
     return f"{reason}: {detail}" if detail else reason
 
 
-def _wrapped(angles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return angles (n,) in -pi..pi; those that lie there keep every bit."""
+def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return angles (n,) brought into -pi..pi; angles in that range keep every bit."""
     wrapped: NDArray[np.float64] = angles - math.tau * np.round(angles / math.tau)
     return wrapped
 
 
 Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-_CURVES: dict[str, Curve] = {"wrap": _wrapped, "sin": np.sin, "cos": np.cos}
-"""What an entry of the wiring may make of angles, before scale."""
+_CURVES: dict[str, Curve] = {"wrap": _wrap_angles, "sin": np.sin, "cos": np.cos}
+"""Functions of an angle (rad) that an entry of the wiring may ask for; applied before scale."""
 
 
-def _curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
-    """Return the functions that readings pass, each with the places (n,) of those readings."""
+def _find_curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
+    """Return the functions to apply to readings, each with the places (n,) of its readings."""
     names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []
     for name, function in _CURVES.items():

@@ -1,9 +1,9 @@
-"""Reads a YAML file that nobody vouches for, and says exactly where it is wrong.
+"""A reader of untrusted YAML files, with errors that name the exact place.
 
-Plain data only: tags, anchors and aliases, duplicate keys, deep nesting and large files are
-refused, and the document is built without recursion. Scalars follow YAML 1.2's core schema
+Only plain data is accepted: tags, anchors and aliases, duplicate keys, deep nesting and large files
+are refused, and the document is built without recursion. Scalars follow YAML 1.2's core schema
 (`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text. An `Entry` knows
-its place in the file; its checks, and those below it that the wiring's parts share, raise a
+its place in the file; its checks, and the checks below it that parts of the wiring share, raise a
 `WiringError` that names file, key, value and what is allowed.
 """
 
@@ -24,51 +24,53 @@ from an_control.system.files import read_regular
 from an_control.wiring.messages import SYNTAX, parse_field
 
 _SHOWN = 80
-"""Characters of an offending value that an error repeats."""
+"""Maximum number of characters of a value in an error."""
 
 
 class WiringError(ValueError):
-    """A wiring that cannot be used.
+    """An error in a wiring: names the file, the key, the value, and what is allowed.
 
-    file     the file it came from
-    key      where in the file, dotted (`channels.height.scale`); empty for the whole file
-    value    what stood there, shortened
-    allowed  what may stand there
+    Args:
+        file: File of the wiring.
+        key: Place in the file, dotted (`channels.height.scale`); "" for the whole file.
+        value: The value that is not allowed, or a `Description` of it; it is shortened.
+        allowed: What is allowed there, as text.
     """
 
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
         self.file, self.key, self.allowed = str(file), key, allowed
-        self.value = shown(value)
-        place = f"{self.file}: {_short(key)}" if key else self.file
+        self.value = quote_value(value)
+        place = f"{self.file}: {_shorten(key)}" if key else self.file
         problem = f"{self.value} is not allowed; allowed"
-        if isinstance(value, Missing):
+        if isinstance(value, MissingItem):
             problem = f"{self.value} is missing; needed"
         super().__init__(f"{place}: {problem}: {allowed}")
 
 
-def shown(value: object) -> str:
-    """A value as an error repeats it: on one line, and short."""
-    return _short(value if isinstance(value, Shown) else repr(value))
+def quote_value(value: object) -> str:
+    """Return a value as text for an error: on one line, and short."""
+    return _shorten(value if isinstance(value, Description) else repr(value))
 
 
-def without_middle(error: Exception) -> str:
-    """What an error of a library says; of one that repeats a long value whole, its two ends."""
+def shorten_error(error: Exception) -> str:
+    """Return the text of an error; of a long text only its two ends."""
     text = str(error)
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
+    """Return a text, cut to `_SHOWN` characters."""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-class Shown(str):
-    """Words that describe a value, as against the value itself."""
+class Description(str):
+    """A description of a value, which errors print without quotes."""
 
     __slots__ = ()
 
 
-class Missing(Shown):
-    """The name of a key, or words for something, that should be there and is not."""
+class MissingItem(Description):
+    """The name or description of something that is missing but needed."""
 
     __slots__ = ()
 
@@ -82,49 +84,51 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?\.inf|\.nan"
 
 
 def read_yaml(path: str | Path) -> Entry:
-    """The document of a YAML file: dicts, lists, str, bool, None, int and float.
+    """Return the document of a YAML file, as an entry of plain data.
 
-    Raises WiringError for what is no file or cannot be read, is over MAX_BYTES, or is not plain
-    YAML.
+    Raises:
+        WiringError: If the path is no file or cannot be read, the file is larger than MAX_BYTES, or
+            it
+            is not plain YAML.
     """
     try:
         data = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise WiringError(
-            path, "", Shown(f"a file that cannot be read ({error})"), "a YAML file"
+            path, "", Description(f"a file that cannot be read ({error})"), "a YAML file"
         ) from None
     if len(data) > MAX_BYTES:
-        raise WiringError(path, "", Shown("a larger file"), f"at most {MAX_BYTES} bytes")
+        raise WiringError(path, "", Description("a larger file"), f"at most {MAX_BYTES} bytes")
     try:
-        return Entry(str(path), "", _build(yaml.parse(data.decode(), Loader=_PARSER)))
+        return Entry(str(path), "", _build_document(yaml.parse(data.decode(), Loader=_PARSER)))
     except UnicodeDecodeError as error:
-        raise WiringError(path, "", Shown(f"byte {error.start}"), "text in UTF-8") from None
-    except _Refused as refused:
-        raise WiringError(path, refused.key, Shown(refused), refused.allowed) from None
+        raise WiringError(path, "", Description(f"byte {error.start}"), "text in UTF-8") from None
+    except _RefusedYamlError as refused:
+        raise WiringError(path, refused.key, Description(refused), refused.allowed) from None
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         line = f"line {where.line + 1}: " if where else ""
         what = " ".join(filter(None, (error.context, error.problem)))
-        raise WiringError(path, "", Shown(line + what), _PLAIN) from None
+        raise WiringError(path, "", Description(line + what), _PLAIN) from None
     except yaml.YAMLError as error:
-        raise WiringError(path, "", Shown(f"unreadable text ({error})"), _PLAIN) from None
+        raise WiringError(path, "", Description(f"unreadable text ({error})"), _PLAIN) from None
 
 
-def _build(events: Iterable[yaml.Event]) -> object:
-    """The one document of an event stream."""
+def _build_document(events: Iterable[yaml.Event]) -> object:
+    """Return the one document of a stream of YAML events."""
     document: list[object] = []
     open_nodes: list[_Sequence | _Mapping] = []
     sink: _Sequence | _Mapping = _Sequence(document)
     for event in events:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _Refused(event, "an alias or anchor", _PLAIN)
+            raise _RefusedYamlError(event, "an alias or anchor", _PLAIN)
         if getattr(event, "tag", None):
-            raise _Refused(event, "a tag", _PLAIN)
+            raise _RefusedYamlError(event, "a tag", _PLAIN)
         if isinstance(event, yaml.ScalarEvent):
-            sink.add(event, _scalar(event) if event.implicit[0] else event.value)
+            sink.add(event, _read_scalar(event) if event.implicit[0] else event.value)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(open_nodes) >= MAX_DEPTH:
-                raise _Refused(event, "one level more", f"{MAX_DEPTH} levels")
+                raise _RefusedYamlError(event, "one level more", f"{MAX_DEPTH} levels")
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             node = _Mapping(sink.key) if is_mapping else _Sequence([], sink.key)
             sink.add(event, node.value)
@@ -133,20 +137,23 @@ def _build(events: Iterable[yaml.Event]) -> object:
         elif isinstance(event, yaml.CollectionEndEvent):
             sink = open_nodes.pop()
         elif isinstance(event, yaml.DocumentStartEvent) and document:
-            raise _Refused(event, "a second document", "one document")
+            raise _RefusedYamlError(event, "a second document", "one document")
     return document[0] if document else None
 
 
 class _Sequence:
+    """A list under construction."""
+
     def __init__(self, value: list[object], key: str = "") -> None:
         self.value, self.key = value, key
 
     def add(self, event: yaml.Event, value: object) -> None:
+        """Append a value."""
         self.value.append(value)
 
 
 class _Mapping:
-    """Takes keys and values in turn; a key stays the text that was written."""
+    """A dict under construction: takes keys and values in turn; a key stays text as written."""
 
     def __init__(self, parent: str) -> None:
         self.value: dict[str, object] = {}
@@ -155,22 +162,24 @@ class _Mapping:
 
     @property
     def key(self) -> str:
-        """Where the value that comes next stands in the file."""
-        return dotted(self._parent, self._key or "")
+        """Place in the file of the value that comes next."""
+        return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
+        """Take the next key or the value that belongs to it."""
         if self._key is not None:
             self.value[self._key], self._key = value, None
         elif not isinstance(event, yaml.ScalarEvent):
-            raise _Refused(event, "a key that is no name", "a name", self.key)
+            raise _RefusedYamlError(event, "a key that is no name", "a name", self.key)
         elif event.value in self.value:
-            key = dotted(self._parent, event.value)
-            raise _Refused(event, f"a second {event.value!r}", "each name once", key)
+            key = join_keys(self._parent, event.value)
+            raise _RefusedYamlError(event, f"a second {event.value!r}", "each name once", key)
         else:
             self._key = event.value
 
 
-def _scalar(event: yaml.ScalarEvent) -> object:
+def _read_scalar(event: yaml.ScalarEvent) -> object:
+    """Return a plain scalar's value by YAML 1.2's core schema."""
     text = event.value
     if text in _WORDS:
         return _WORDS[text]
@@ -181,38 +190,44 @@ def _scalar(event: yaml.ScalarEvent) -> object:
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
-class _Refused(Exception):
-    """YAML that is well-formed, but more than plain data."""
+class _RefusedYamlError(Exception):
+    """An error for YAML that is well-formed, but is more than plain data."""
 
     def __init__(self, event: Any, what: str, allowed: str, key: str = "") -> None:
         super().__init__(f"line {event.start_mark.line + 1}: {what}")
         self.allowed, self.key = allowed, key
 
 
-def dotted(parent: str, name: str) -> str:
-    """The place of an entry in the file."""
+def join_keys(parent: str, name: str) -> str:
+    """Return the dotted key of an entry below another one."""
     return f"{parent}.{name}" if parent and name else parent or name
 
 
 class Entry:
-    """A value of the file that knows where it stands, so that every complaint names the place."""
+    """A value of the file with its place in the file, which every error about it names.
+
+    Args:
+        file: File of the value.
+        key: Place in the file, dotted; "" for the whole document.
+        value: The value as read.
+    """
 
     def __init__(self, file: str, key: str, value: object) -> None:
         self.file, self.key, self.value = file, key, value
 
     def error(self, allowed: str) -> WiringError:
-        """The WiringError for this value."""
+        """Return the WiringError for this value."""
         empty = self.value is None and not self.key
         return WiringError(
-            self.file, self.key, Shown("an empty file") if empty else self.value, allowed
+            self.file, self.key, Description("an empty file") if empty else self.value, allowed
         )
 
     def items(self, what: str) -> Iterator[tuple[str, Entry]]:
-        """The named entries of a mapping that must have at least one; `what` says of what."""
+        """Yield name and entry of each item of a mapping; `what` describes it in the error."""
         if not isinstance(self.value, dict) or not self.value:
             raise self.error(what)
         for name, value in self.value.items():
-            yield name, Entry(self.file, dotted(self.key, name), value)
+            yield name, Entry(self.file, join_keys(self.key, name), value)
 
     def fields(
         self,
@@ -220,9 +235,15 @@ class Entry:
         optional: tuple[str, ...] = (),
         unneeded: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """Return the entries of a mapping that has all the required keys and none but the optional.
+        """Return the entries of a mapping by key.
 
-        `unneeded` are keys that people expect, and why there are none.
+        Args:
+            required: Keys that must be there.
+            optional: Other keys that may be there.
+            unneeded: Keys that users may expect, each with the reason why it does not exist.
+
+        Raises:
+            WiringError: If a required key is missing, or a key is unknown.
         """
         known = required + optional
         found = dict(self.items(f"a mapping of {', '.join(known)}"))
@@ -231,19 +252,21 @@ class Entry:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
                 hint = f" ({unneeded[name]})" if name in unneeded else hint
-                raise WiringError(self.file, entry.key, Shown("this key"), ", ".join(known) + hint)
+                raise WiringError(
+                    self.file, entry.key, Description("this key"), ", ".join(known) + hint
+                )
         for name in required:
             if name not in found:
                 raise WiringError(
                     self.file,
                     self.key,
-                    Missing(repr(name)),
+                    MissingItem(repr(name)),
                     ", ".join(required),
                 )
         return found
 
     def number(self, what: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """A finite number from low to high; `what` says what is allowed, in words."""
+        """Return a finite number from `low` to `high`; `what` describes it in the error."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(what)
@@ -252,7 +275,7 @@ class Entry:
         return float(value)
 
     def range(self, what: str, bound: float) -> tuple[float, float]:
-        """A list of two finite numbers, the first below the second, neither beyond +-bound."""
+        """Return a list of two increasing finite numbers, neither beyond +-bound."""
         if not isinstance(self.value, list) or len(self.value) != 2:
             raise self.error(what)
         low, high = (Entry(self.file, self.key, v).number(what, -bound, bound) for v in self.value)
@@ -261,7 +284,7 @@ class Entry:
         return low, high
 
     def text(self, what: str, pattern: re.Pattern[str]) -> str:
-        """Text that the pattern matches in full."""
+        """Return the text if the pattern matches all of it; `what` describes it in the error."""
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
             raise self.error(what)
         return self.value
@@ -274,20 +297,20 @@ _TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
 _TEXT = re.compile(r".{1,200}", re.DOTALL)
 
 
-def topic(entry: Entry) -> str:
-    """A topic's name."""
+def read_topic(entry: Entry) -> str:
+    """Return a topic name."""
     return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
-def max_age(entry: Entry) -> float:
-    """A greatest age in seconds."""
+def read_max_age(entry: Entry) -> float:
+    """Return a maximum age in seconds."""
     return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
-def number(
+def read_number(
     entry: Entry | None, default: float, what: str, *, low: float = -LARGEST, zero: bool = True
 ) -> float:
-    """An optional number."""
+    """Return an optional number; `what` describes it in the error."""
     if entry is None:
         return default
     value = entry.number(what, low, LARGEST)
@@ -296,15 +319,15 @@ def number(
     return value
 
 
-def source_name(entry: Entry, sources: tuple[str, ...]) -> str:
-    """The name of one of the wiring's sources."""
+def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
+    """Return the name of one of the wiring's sources."""
     if entry.value not in sources:
         raise entry.error(f"one of the sources {', '.join(sources)}")
     return str(entry.value)
 
 
-def field_path(entry: Entry, *, many: bool) -> str:
-    """A field path that names one number, or with `many` several."""
+def read_field_path(entry: Entry, *, many: bool) -> str:
+    """Return a field path that names one number, or with `many` several."""
     text = entry.text(SYNTAX, _TEXT)
     try:
         several = parse_field(text).many

@@ -1,7 +1,7 @@
-"""The wiring's `command`: from an action to the numbers of command messages, and back.
+"""The wiring's `command`: converts actions into the numbers of command messages, and back.
 
-Only reading it and the conversion: limits, rate of change and the watchdog belong to the safety
-gate, the fields of the messages to `CommandMessage`.
+This file only reads the configuration and converts. The safety gate applies limits, rates of change
+and the watchdog; `CommandMessage` fills the messages.
 """
 
 from __future__ import annotations
@@ -21,28 +21,35 @@ from an_control.wiring.checked_yaml import (
     LIMIT_S,
     LIMITS,
     Entry,
-    Missing,
+    MissingItem,
     WiringError,
-    field_path,
-    number,
-    source_name,
-    topic,
+    read_field_path,
+    read_number,
+    read_source_name,
+    read_topic,
 )
 from an_control.wiring.messages import ALL, MESSAGE_TYPE, parse_field
 
 Constant = bool | float | str
+"""The value of a field that no actuator commands."""
+"""The value of a field that no actuator commands."""
 
 
 @dataclass(frozen=True)
 class ActuatorConfig:
     """One actuator: value = action * scale + offset, in its physical unit.
 
-    limits    lowest and highest value
-    max_rate  greatest change per second of what the policy commands; 0 = off; the safe command
-              goes out at once
-    safe      the value that does no harm, within the limits; "hold": the position measured last
-    start     where bring-up moves it before the policy acts, within the limits
-    field     path of the field that holds its value; None: the message's `field` says it
+    Attributes:
+        name: Name of the actuator, as in the message.
+        scale: Value per unit of action, not 0.
+        offset: Value of action 0.
+        limits: Lowest and highest value.
+        max_rate: Maximum change per second of what the policy commands; 0 = off. The safe command
+            is
+            not limited by it.
+        safe: Value that does no harm, within the limits, or "hold" for the position measured last.
+        start: Value that bring-up moves it to before the policy acts, within the limits.
+        field: Path of the field that holds its value; None: given by the message's `field`.
     """
 
     name: str
@@ -59,7 +66,9 @@ class ActuatorConfig:
 class MeasuredConfig:
     """Where the actuators' positions are measured, in the units of the commands.
 
-    The `*` in `field` stands for an actuator's name.
+    Attributes:
+        source: Name of the source.
+        field: Field path; its `*` stands for an actuator's name.
     """
 
     source: str
@@ -70,9 +79,10 @@ class MeasuredConfig:
 class BringUpConfig:
     """How the robot is moved to its start pose before the policy acts.
 
-    max_rate   greatest change of each command, in units per second
-    tolerance  how near each measured position must come to its start
-    timeout_s  after this without success the node deactivates
+    Attributes:
+        max_rate: Maximum change of each command, in units per second.
+        tolerance: Maximum distance of each measured position from its start value.
+        timeout_s: Time after which the node deactivates if the start pose is not reached.
     """
 
     max_rate: float
@@ -84,11 +94,18 @@ class BringUpConfig:
 class MessageConfig:
     """One message of a command: its topic, and the actuators whose values it carries.
 
-    field      for actuators without one of their own: an array that holds their values, by name
-               where the message has names, else in their order; or a path with a `*` for the
-               actuator's name
-    constants  what else the message says, by field path
-    measured, bring_up  of its actuators
+    Attributes:
+        topic: Topic to publish to.
+        type: Message type, such as `std_msgs/msg/Float64MultiArray`.
+        field: Field path for actuators without one of their own: an array that holds their values,
+            by
+            name if the message has names, else in their order; or a path with a `*` for the
+            actuator's
+            name.
+        actuators: The actuators, in the action's order.
+        measured: Where the positions of its actuators are measured.
+        bring_up: How its actuators are moved to their start values.
+        constants: Values of other fields, by field path.
     """
 
     topic: str
@@ -101,35 +118,47 @@ class MessageConfig:
 
 
 class Actuator(Protocol):
-    """An actuator as a message knows it."""
+    """An actuator, as far as a message needs to know it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the actuator."""
+
     @property
-    def field(self) -> str | None: ...
+    def field(self) -> str | None:
+        """Path of the field that holds its value; None: given by the message's `field`."""
 
 
 class MessageFields(Protocol):
-    """What of a `MessageConfig` says how the message is filled."""
+    """The part of a `MessageConfig` that determines how the message is filled."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Topic to publish to."""
+
     @property
-    def type(self) -> str: ...
+    def type(self) -> str:
+        """Message type."""
+
     @property
-    def field(self) -> str | None: ...
+    def field(self) -> str | None:
+        """Field path for actuators without one of their own."""
+
     @property
-    def actuators(self) -> tuple[Actuator, ...]: ...
+    def actuators(self) -> tuple[Actuator, ...]:
+        """The actuators whose values the message carries."""
+
     @property
-    def constants(self) -> Mapping[str, Constant]: ...
+    def constants(self) -> Mapping[str, Constant]:
+        """Values of other fields, by field path."""
 
 
 M = TypeVar("M", bound=MessageFields)
 
 
 @dataclass(frozen=True)
-class Messages(Generic[M]):
-    """The messages of a command, in the order in which they are sent in every tick.
+class CommandMessageList(Generic[M]):
+    """The messages of a command, in the order in which they are sent at every tick.
 
     Their actuators, one message after the other, are in the action's order.
     """
@@ -137,27 +166,31 @@ class Messages(Generic[M]):
     messages: tuple[M, ...]
 
     def key(self, number: int) -> str:
-        """Where a message stands in the file."""
+        """Return the place of a message in the file."""
         return "command" if len(self.messages) == 1 else f"command[{number}]"
 
     @cached_property
     def topics(self) -> dict[str, str]:
-        """By topic, where the file says so."""
+        """Place in the file of each topic, by topic."""
         return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The actuators' names, in the action's order."""
+        """Names of the actuators, in the action's order."""
         return tuple(actuator.name for one in self.messages for actuator in one.actuators)
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """Which values each message carries."""
+        """Slice of the values (A,) that each message carries."""
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
-    def check_once(self, file: str) -> None:
-        """WiringError where a topic or an actuator comes twice."""
+    def check_unique(self, file: str) -> None:
+        """Check that each topic and each actuator occurs once.
+
+        Raises:
+            WiringError: If one occurs twice.
+        """
         topics: set[str] = set()
         names: set[str] = set()
         for place, one in enumerate(self.messages):
@@ -172,8 +205,8 @@ class Messages(Generic[M]):
 
 
 @dataclass(frozen=True)
-class CommandConfig(Messages[MessageConfig]):
-    """What an action means in physical units, and the messages that say so to the robot."""
+class CommandConfig(CommandMessageList[MessageConfig]):
+    """The actuators in physical units, and the messages that carry their values to the robot."""
 
     @cached_property
     def actuators(self) -> tuple[ActuatorConfig, ...]:
@@ -189,9 +222,10 @@ class CommandConfig(Messages[MessageConfig]):
         return np.array([actuator.offset for actuator in self.actuators])
 
     def command(self, action: ArrayLike) -> NDArray[np.float64]:
-        """The values (A,) in physical units of an action (A,); not limited, not checked finite.
+        """Return the values (A,) in physical units for an action (A,), unlimited and unchecked.
 
-        Raises ValueError where the action has not one number an actuator.
+        Raises:
+            ValueError: If the action has another number of values than there are actuators.
         """
         values = np.asarray(action, np.float64)
         if values.shape != self._scale.shape:
@@ -199,16 +233,16 @@ class CommandConfig(Messages[MessageConfig]):
         return values * self._scale + self._offset
 
     def action(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The action (A,) that means these values (A,); beyond +-1 where no action does."""
+        """Return the action (A,) for these values (A,); beyond +-1 if no action gives them."""
         return (np.asarray(values, np.float64) - self._offset) / self._scale
 
     @property
     def measured(self) -> tuple[MeasuredConfig, ...]:
-        """Where positions are measured, of each message that needs that."""
+        """Where positions are measured, for each message that needs them."""
         return tuple(one.measured for one in self.messages if one.measured is not None)
 
     def safe_command(self) -> NDArray[np.float64]:
-        """The values (A,) that the wiring names as safe, NaN for "hold"; a new array each time."""
+        """Return the safe values (A,) of the wiring, NaN for "hold", as a new array."""
         return np.array(
             [np.nan if actuator.safe == "hold" else actuator.safe for actuator in self.actuators]
         )
@@ -226,15 +260,24 @@ _NO_POSITIONS = re.compile(
 
 
 def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> CommandConfig:
-    """The messages of a command; `rate_hz` of them go out on each topic per second."""
-    messages = (_message(one, sources, 1.0 / rate_hz) for one in message_entries(entry))
+    """Return the command of a wiring file.
+
+    Args:
+        entry: The entry `command`.
+        sources: Names of the wiring's sources.
+        rate_hz: Number of messages on each topic per second.
+
+    Raises:
+        WiringError: If a key or value is not allowed.
+    """
+    messages = (_read_message(one, sources, 1.0 / rate_hz) for one in message_entries(entry))
     command = CommandConfig(tuple(messages))
-    command.check_once(entry.file)
+    command.check_unique(entry.file)
     return command
 
 
 def message_entries(entry: Entry) -> list[Entry]:
-    """The entries of a command's messages: itself, or those of a list."""
+    """Return the entries of a command's messages: the entry itself, or the items of its list."""
     if not isinstance(entry.value, list):
         return [entry]
     if len(entry.value) < 2:
@@ -242,33 +285,34 @@ def message_entries(entry: Entry) -> list[Entry]:
     return [Entry(entry.file, f"{entry.key}[{i}]", one) for i, one in enumerate(entry.value)]
 
 
-def _message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
+def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
+    """Return the configuration of one message."""
     fields = entry.fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
-    shared = shared_field(fields["field"]) if "field" in fields else None
+    shared = read_shared_field(fields["field"]) if "field" in fields else None
     actuators = fields["actuators"].items("at least one actuator")
     constants: dict[str, Constant] = {}
     type_ = fields["type"].text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
     if type_ == _TRAJECTORY:
         constants[_TIME_FROM_START] = step_s
     if "constants" in fields:
-        constants |= _constants(fields["constants"])
+        constants |= _read_constants(fields["constants"])
     config = MessageConfig(
-        topic=topic(fields["topic"]),
+        topic=read_topic(fields["topic"]),
         type=type_,
         field=shared,
-        actuators=tuple(_actuator(name, one, shared) for name, one in actuators),
-        measured=_measured(fields["measured"], sources) if "measured" in fields else None,
-        bring_up=_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
+        actuators=tuple(_read_actuator(name, one, shared) for name, one in actuators),
+        measured=_read_measured(fields["measured"], sources) if "measured" in fields else None,
+        bring_up=_read_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
         constants=constants,
     )
     _check_measured(entry, config)
     return config
 
 
-def shared_field(entry: Entry) -> str:
-    """A path for several actuators, with at most one `*`, in brackets."""
+def read_shared_field(entry: Entry) -> str:
+    """Return a field path for several actuators, with at most one `*`, in brackets."""
     text = entry.value
     try:
         steps = parse_field(text).steps if isinstance(text, str) else ()
@@ -281,7 +325,8 @@ def shared_field(entry: Entry) -> str:
     return str(text)
 
 
-def _constants(entry: Entry) -> dict[str, Constant]:
+def _read_constants(entry: Entry) -> dict[str, Constant]:
+    """Return the values of other fields by field path."""
     constants: dict[str, Constant] = {}
     for path, one in entry.items("at least one field path and its value"):
         if not isinstance(one.value, bool | int | float | str):
@@ -290,7 +335,8 @@ def _constants(entry: Entry) -> dict[str, Constant]:
     return constants
 
 
-def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
+def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
+    """Return the configuration of one actuator."""
     if not (_WORD.fullmatch(name) and name.isprintable()):
         allowed = "a name of visible characters without blanks"
         raise WiringError(entry.file, entry.key, name, allowed)
@@ -300,21 +346,23 @@ def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
     safe = fields["safe"]
     return ActuatorConfig(
         name=name,
-        scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=number(fields.get("offset"), 0.0, "a finite number"),
+        scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
         limits=limits,
-        max_rate=number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
+        max_rate=read_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
         safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
         start=fields["start"].number(within, *limits) if "start" in fields else None,
-        field=own_field(entry, fields.get("field"), shared),
+        field=read_own_field(entry, fields.get("field"), shared),
     )
 
 
-def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
-    """The path of one actuator's value; None where the one that all share says it."""
+def read_own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
+    """Return the field path of one actuator's value, or None if it is given for all actuators."""
     if entry is None:
         if shared is None:
-            raise WiringError(actuator.file, actuator.key, Missing("'field'"), f"a field, {_PATH}")
+            raise WiringError(
+                actuator.file, actuator.key, MissingItem("'field'"), f"a field, {_PATH}"
+            )
         return None
     try:
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
@@ -325,17 +373,19 @@ def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str |
     return str(entry.value)
 
 
-def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
+def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
+    """Return where positions are measured."""
     fields = entry.fields(("source", "field"))
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
         raise field.error("a field path with one *, for the actuator's name: position[*]")
-    if parse_field(field_path(field, many=True)).computed:
+    if parse_field(read_field_path(field, many=True)).computed:
         raise field.error("a field of positions, without a function")
-    return MeasuredConfig(source_name(fields["source"], sources), field.value)
+    return MeasuredConfig(read_source_name(fields["source"], sources), field.value)
 
 
-def _bring_up(entry: Entry) -> BringUpConfig:
+def _read_bring_up(entry: Entry) -> BringUpConfig:
+    """Return how the robot is moved to its start pose."""
     fields = entry.fields(("max_rate", "tolerance", "timeout_s"))
     return BringUpConfig(
         max_rate=fields["max_rate"].number("units per second, more than 0", _LEAST),
@@ -345,18 +395,21 @@ def _bring_up(entry: Entry) -> BringUpConfig:
 
 
 def _check_measured(entry: Entry, config: MessageConfig) -> None:
-    """Who holds or moves to a pose must know where the actuators are; all start or none."""
+    """Check that positions are measured where they are needed, and that all start or none."""
     holding = [actuator for actuator in config.actuators if actuator.safe == "hold"]
     without = next((one.name for one in config.actuators if one.start is None), None)
     if config.bring_up is not None and without is not None:
         key = f"{entry.key}.actuators.{without}"
-        raise WiringError(entry.file, key, Missing("'start'"), "a start for bring_up")
+        raise WiringError(entry.file, key, MissingItem("'start'"), "a start for bring_up")
     if config.bring_up is None and any(one.start is not None for one in config.actuators):
-        raise WiringError(entry.file, entry.key, Missing("'bring_up'"), "bring_up, for start")
+        raise WiringError(entry.file, entry.key, MissingItem("'bring_up'"), "bring_up, for start")
     if config.measured is None and (holding or config.bring_up is not None):
         why = "safe: hold" if holding else "bring_up"
         raise WiringError(
-            entry.file, entry.key, Missing("'measured'"), f"measured: {{source, field}}, for {why}"
+            entry.file,
+            entry.key,
+            MissingItem("'measured'"),
+            f"measured: {{source, field}}, for {why}",
         )
     moved = config.actuators if config.bring_up is not None else holding
     for actuator in moved:

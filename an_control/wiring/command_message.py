@@ -1,7 +1,7 @@
-"""One message of a command: the actuators' values into its fields, and out of them again.
+"""One message of a command: writes the actuators' values into its fields, and reads them back.
 
-The message object is made once and filled for every tick. Every value is cast to exactly its
-field's type: rclpy does not check, and a wrong type corrupts the number on its way out.
+The message object is made once and filled at every tick. Every value is cast to exactly its field's
+type: rclpy does not check types, and a wrong one corrupts the number when the message is sent.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.checked_yaml import Missing, WiringError
+from an_control.wiring.checked_yaml import MissingItem, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
-from an_control.wiring.compile import follow, name_list
+from an_control.wiring.compile import find_name_list, follow_field
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.messages import (
     ALL,
@@ -24,20 +24,21 @@ from an_control.wiring.messages import (
     CASTS,
     DURATION,
     TIME,
-    Field,
+    FieldPath,
     FieldType,
     Resolver,
     field_types,
     message_class,
     parse_field,
-    stamp_of,
+    stamp_field,
 )
 from an_control.wiring.readers import Hop
 
 Values = NDArray[np.float64]
 STARTS_NOW = ("trajectory_msgs/msg/JointTrajectory",)
-"""Types whose stamp is a time to start at; joint_trajectory_controller refuses a trajectory that
-ends in the past, and takes a stamp of zero for now."""
+"""Types whose stamp is the time to start at, so that it is left zero, which means now.
+
+joint_trajectory_controller refuses a trajectory that ends in the past."""
 _UNIT = {"boolean": (0.0, 1.0), "float": (-3.4028234e38, 3.4028234e38)}
 _WHOLE = {code: np.iinfo(code) for name, code in ARRAY_CODES.items() if "int" in name}
 _RANGES = _UNIT | {
@@ -45,7 +46,7 @@ _RANGES = _UNIT | {
     for name, code in ARRAY_CODES.items()
     if code in _WHOLE
 }
-"""What the fields of a type can hold, where that is less than a float64."""
+"""Lowest and highest value of the field types that hold less than a float64."""
 LARGEST = float(np.finfo(np.float64).max)
 MAX_DURATION_S = 2**31 - 1
 
@@ -54,7 +55,7 @@ MAX_DURATION_S = 2**31 - 1
 class _Array:
     """An array whose elements are all commanded; element i is value `order[i]`.
 
-    names: the list beside it that names them, empty where they are known by their place.
+    `names` is the list of names beside it, empty if elements are known by their index.
     """
 
     hops: tuple[Hop, ...]
@@ -68,19 +69,22 @@ class _Array:
 
 
 class CommandMessage:
-    """Writes values (A,) into `message`, and reads them from messages of others.
+    """A message object that values (A,) are written into and read from.
 
-    A command is read as one: one actuator missing or one number that is not finite, and it counts
-    as not come.
+    A message of another sender is read as a whole: if one actuator is missing or one number is not
+    finite, the message does not count.
 
     Args:
-        config: the topic, and a field for each actuator.
-        cls: the message class.
-        resolve: gives the classes of its parts.
-        file, key: where the configuration stands, for errors.
+        config: The topic, and a field for each actuator.
+        cls: The message class.
+        resolve: Returns the classes of the message's parts.
+        file: File of the configuration, for errors.
+        key: Place of the configuration in the file, for errors.
 
-    Raises WiringError where a field does not exist, cannot hold a number, or is commanded twice,
-    and where only some elements of an array are commanded.
+    Raises:
+        WiringError: If a field does not exist, cannot hold a number, or is commanded twice, or if
+            only
+            some elements of an array are commanded.
     """
 
     def __init__(
@@ -94,18 +98,18 @@ class CommandMessage:
         self._places: list[int] = []
         self._arrays: dict[tuple[int, str], _Array] = {}
         for number, actuator in enumerate(config.actuators):
-            self._add(number, actuator, config)
+            self._add_actuator(number, actuator, config)
         for one in self._arrays.values():
-            self._complete(one)
+            self._check_complete(one)
         for path, value in config.constants.items():
             self._write_constant(path, value)
-        self._stamp = None if config.type in STARTS_NOW else stamp_of(self.message)
+        self._stamp = None if config.type in STARTS_NOW else stamp_field(self.message)
 
     def fill(self, values: Values, stamp_ns: int | None) -> None:
-        """Write finite values (A,) and, where the type has one, the stamp; None keeps the last."""
+        """Write finite values (A,) and the stamp, if the type has one; None keeps the last."""
         for one in self._arrays.values():
             ordered = values if one.order is None else values[one.order]
-            setattr(one.parent, one.hops[-1].name, _elements(ordered, one.kind))
+            setattr(one.parent, one.hops[-1].name, _to_field_array(ordered, one.kind))
         if self._scalars:
             numbers = values.tolist()
             for place, (parent, name, cast, _) in zip(self._places, self._scalars, strict=True):
@@ -114,46 +118,52 @@ class CommandMessage:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
     def read(self, message: Any) -> Values:
-        """The values (A,) that a message of the same type holds; ValueError says why it holds none.
+        """Return the values (A,) that a message of the same type holds.
 
-        Names may come in another order, and others with them.
+        Names may come in another order, and among names of other actuators.
+
+        Raises:
+            ValueError: If the message lacks an actuator or a finite value; the text names it.
         """
         values = np.empty(self._count)
         for place, (_, name, _, hops) in zip(self._places, self._scalars, strict=True):
-            values[place] = getattr(_reach(message, hops)[0], name)
+            values[place] = getattr(_find_parent(message, hops)[0], name)
         for one in self._arrays.values():
-            parent, names = _reach(message, one.hops)
+            parent, names = _find_parent(message, one.hops)
             data = np.asarray(getattr(parent, one.hops[-1].name), np.float64)
             order = slice(None) if one.order is None else one.order
-            values[order] = data[self._find(one, names, len(data))]
+            values[order] = data[self._element_indices(one, names, len(data))]
         if not np.isfinite(values).all():
             raise ValueError("a value that is not finite")
         return values
 
     @property
     def stamped(self) -> bool:
-        """Whether `fill` writes a stamp, which says what the message answers."""
+        """Whether `fill` writes a stamp, which tells which step the message answers."""
         return self._stamp is not None
 
     @property
     def exact(self) -> bool:
-        """Whether its fields hold all that a float64 says."""
-        return all(kind.base == "double" for _, kind in self._kinds())
+        """Whether its fields hold every float64 exactly."""
+        return all(kind.base == "double" for _, kind in self._value_types())
 
     def sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
         """Return the lowest and highest value (A,) within the limits that each field can hold.
 
-        A field rounds what it is given: without this a limit of 0.1 would be sent as the next
-        float32 above it, and 1.6 as the whole number 2. Raises WiringError where limits are beyond
-        what a field can hold, or hold none of its values.
+        Fields round: without this check a limit of 0.1 would be sent as the next float32 above it,
+        and 1.6 as the whole number 2.
+
+        Raises:
+            WiringError: If limits are beyond what a field can hold, or contain no value of its
+                type.
         """
         (message,) = [one for one in command.messages if one.topic == self.topic]
         low, high = np.array([actuator.limits for actuator in message.actuators]).T
-        for number, kind in self._kinds():
+        for number, kind in self._value_types():
             least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
             within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
-            low[number], high[number] = _inwards(actuator.limits, kind.base)
+            low[number], high[number] = _round_inwards(actuator.limits, kind.base)
             if not within or low[number] > high[number]:
                 key = f"{self._key}.actuators.{actuator.name}.limits"
                 allowed = f"limits with a value that its field, a {kind.base}, can hold"
@@ -162,25 +172,26 @@ class CommandMessage:
                 raise WiringError(self._file, key, list(actuator.limits), allowed)
         return low, high
 
-    def _kinds(self) -> list[tuple[int, FieldType]]:
+    def _value_types(self) -> list[tuple[int, FieldType]]:
+        """Return the index and the field type of each actuator's value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
         for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
             kinds.append((place, field_types(type(parent))[name]))
         return kinds
 
-    def _add(self, number: int, actuator: Actuator, config: MessageFields) -> None:
-        """Find an actuator's field, and make what lies on the way to it."""
+    def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
+        """Find an actuator's field, and create the lists and names on the way to it."""
         own = actuator.field is not None
         key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
         text = actuator.field or config.field or ""
-        path = parse_field(text) if own else self._shared(text, number, actuator.name)
+        path = parse_field(text) if own else self._actuator_path(text, number, actuator.name)
         try:
             channel = ChannelConfig(actuator.name, "", text)
-            (leaf,) = follow(channel, type(self.message), self._resolve, self._file, path)
+            (leaf,) = follow_field(channel, type(self.message), self._resolve, self._file, path)
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._make_way(leaf.hops)
+            parent, names = self._create_path(leaf.hops)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = leaf.hops[-1]
@@ -191,39 +202,43 @@ class CommandMessage:
         if last.key is None:
             if any(one is parent and name == last.name for one, name, _, _ in self._scalars):
                 raise twice
-            self._scalars.append((parent, last.name, _cast(kind.base), leaf.hops))
+            self._scalars.append((parent, last.name, _make_cast(kind.base), leaf.hops))
             self._places.append(number)
             return
         one = self._arrays.setdefault((id(parent), last.name), _Array(leaf.hops, parent, kind, {}))
-        place = last.key if isinstance(last.key, int) else _place(names, last.key)
+        place = last.key if isinstance(last.key, int) else _index_of_name(names, last.key)
         if place in one.elements:
             raise twice
         one.elements[place] = number
         if isinstance(last.key, str):
             one.names = names
 
-    def _shared(self, text: str, number: int, name: str) -> Field:
-        """The path that the message's field is for one actuator."""
+    def _actuator_path(self, text: str, number: int, name: str) -> FieldPath:
+        """Return the field path of one actuator, from the path that the message has for all."""
         field = parse_field(text)
         steps = tuple(replace(s, key=name) if s.key == ALL else s for s in field.steps)
         cls, named = type(self.message), False
         for step in steps[:-1]:
             types = field_types(cls)
-            named |= name_list(types) is not None
+            named |= find_name_list(types) is not None
             kind = types.get(step.name)
             if kind is None or not kind.message:
-                return Field(steps)
+                return FieldPath(steps)
             cls = self._resolve(kind.message)
         types, last = field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
-            named |= name_list(types) is not None
+            named |= find_name_list(types) is not None
             steps = (*steps[:-1], replace(last, key=name if named else number))
-        return Field(steps)
+        return FieldPath(steps)
 
-    def _make_way(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
-        """The part of the message with the last field, and the list of names that counts there.
+    def _create_path(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
+        """Return the part of the message with the last field, and the list of its elements' names.
 
-        IndexError says which elements may come next in a list that has none there.
+        Names and messages on the way are appended to their lists.
+
+        Raises:
+            IndexError: If an element is not the next of its list; names the elements that are
+                allowed.
         """
         names: Any = None
         node = self.message
@@ -235,7 +250,7 @@ class CommandMessage:
                 break
             inner = getattr(node, hop.name)
             if hop.key is not None:
-                place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
+                place = hop.key if isinstance(hop.key, int) else _index_of_name(names, hop.key)
                 kind = field_types(type(node))[hop.name]
                 if place > len(inner):
                     raise IndexError(f"{hop.name}[0] to {hop.name}[{len(inner)}]")
@@ -245,13 +260,13 @@ class CommandMessage:
             node = inner
         return node, names
 
-    def _complete(self, one: _Array) -> None:
-        """Every element of an array is commanded; one of fixed size may have more, which stay 0."""
+    def _check_complete(self, one: _Array) -> None:
+        """Check that every element of an array is commanded; spare ones of a fixed size stay 0."""
         count = len(one.names) or 1 + max(one.elements)
         missing = next((place for place in range(count) if place not in one.elements), None)
         if missing is not None:
             element = one.names[missing] if one.names else missing
-            what = Missing(f"the actuator for {one.hops[-1].name}[{element}]")
+            what = MissingItem(f"the actuator for {one.hops[-1].name}[{element}]")
             allowed = "an actuator for each element, or none; other ones on another topic"
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
         order = np.array([one.elements[place] for place in range(count)], np.intp)
@@ -260,10 +275,11 @@ class CommandMessage:
         one.names = tuple(one.names)
 
     def _write_constant(self, path: str, value: Constant) -> None:
-        """Write what no actuator says; a duration takes seconds."""
+        """Write a field that no actuator commands; a duration is given in seconds."""
         key = f"{self._key}.constants.{path}"
 
         def fail(allowed: str) -> NoReturn:
+            """Raise the WiringError for this constant."""
             raise WiringError(self._file, key, value, allowed)
 
         try:
@@ -294,13 +310,13 @@ class CommandMessage:
             kind.base != "boolean" and isinstance(value, bool)
         ):
             fail(f"a {kind.base}")
-        elif number is not None and (problem := _misfit(number, kind.base)):
+        elif number is not None and (problem := _describe_misfit(number, kind.base)):
             fail(problem)
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
 
-    def _find(self, one: _Array, names: Any, count: int) -> Any:
-        """Where the elements are in an array of so many beside these names."""
+    def _element_indices(self, one: _Array, names: Any, count: int) -> Any:
+        """Return the indices of the elements in an array of `count` elements beside these names."""
         if not one.names:
             if count != len(one.elements) and not one.kind.fixed:
                 raise ValueError(f"{count} values for {len(one.elements)} actuators")
@@ -320,9 +336,15 @@ class CommandMessage:
 def command_messages(
     command: CommandConfig, file: str, resolve: Resolver = message_class
 ) -> tuple[CommandMessage, ...]:
-    """The messages of a command, in the order in which they are sent.
+    """Return the messages of a command, in the order in which they are sent.
 
-    Raises WiringError where a type is not installed or a field does not fit.
+    Args:
+        command: The wiring's command.
+        file: The wiring's file, for errors.
+        resolve: Returns the message class of a type's name.
+
+    Raises:
+        WiringError: If a type is not installed, or a field does not fit.
     """
     messages = []
     for number, config in enumerate(command.messages):
@@ -347,8 +369,8 @@ def sendable_limits(
     return np.concatenate(low), np.concatenate(high)
 
 
-def _inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
-    """Return limits rounded to values of this field type that lie within them."""
+def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
+    """Return limits rounded inwards to values of this field type."""
     low, high = limits
     if base == "double":
         return low, high
@@ -362,9 +384,8 @@ def _inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
     return float(lowest), float(highest)
 
 
-def _misfit(number: float, base: str) -> str:
-    """What a field of this type takes, where it cannot hold this number exactly; empty where it
-    can."""
+def _describe_misfit(number: float, base: str) -> str:
+    """Return what a field of this type can hold if it cannot hold `number` exactly, else ""."""
     whole = _WHOLE.get(ARRAY_CODES[base])
     low, high = (whole.min, whole.max) if whole else _RANGES.get(base, (-LARGEST, LARGEST))
     if not low <= number <= high:  # also where it is NaN
@@ -372,26 +393,26 @@ def _misfit(number: float, base: str) -> str:
     return "a whole number" if whole and number != int(number) else ""
 
 
-def _elements(values: Values, kind: FieldType) -> Any:
-    """Values as an array field takes them."""
+def _to_field_array(values: Values, kind: FieldType) -> Any:
+    """Return values as the array type that the field takes."""
     if kind.base == "double" and not kind.fixed:
         return array.array("d", np.ascontiguousarray(values).tobytes())
     if kind.base == "boolean":
-        return [*(values >= 0.5).tolist(), *[False] * _spare(len(values), kind)]
+        return [*(values >= 0.5).tolist(), *[False] * _count_spare(len(values), kind)]
     code = ARRAY_CODES[kind.base]
     cast = (values if code in "df" else np.rint(values)).astype(code)
     if not kind.fixed:
         return array.array(code, cast.tobytes())
-    return np.concatenate([cast, np.zeros(_spare(len(cast), kind), code)])
+    return np.concatenate([cast, np.zeros(_count_spare(len(cast), kind), code)])
 
 
-def _spare(count: int, kind: FieldType) -> int:
-    """Elements of an array of fixed size that are not commanded, and so 0."""
+def _count_spare(count: int, kind: FieldType) -> int:
+    """Return the number of elements of a fixed-size array that are not commanded and stay 0."""
     return (kind.size or count) - count if kind.fixed else 0
 
 
-def _cast(base: str) -> Callable[[float], Any]:
-    """From a float to what a single field takes."""
+def _make_cast(base: str) -> Callable[[float], Any]:
+    """Return the function from a float to the type of a single field."""
     if base == "boolean":
         return lambda value: value >= 0.5
     if base == "float":
@@ -399,22 +420,26 @@ def _cast(base: str) -> Callable[[float], Any]:
     return float if base == "double" else round
 
 
-def _place(names: Any, name: str) -> int:
-    """Where a name stands among the names beside an element; ValueError where it does not."""
+def _index_of_name(names: Any, name: str) -> int:
+    """Return the index of a name among the names beside an element.
+
+    Raises:
+        ValueError: If the name is not among them.
+    """
     listed = list(names)
     if name not in listed:
         raise ValueError(f"no actuator {name} for the names {listed}")
     return listed.index(name)
 
 
-def _reach(message: Any, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
-    """The part of a message with the last field, and the names that count there."""
+def _find_parent(message: Any, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
+    """Return the part of a message with the last field, and the list of its elements' names."""
     node, names = message, None
     for hop in hops[:-1]:
         names = getattr(node, hop.names) if hop.names else names
         inner = getattr(node, hop.name)
         if hop.key is not None:
-            place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
+            place = hop.key if isinstance(hop.key, int) else _index_of_name(names, hop.key)
             if place >= len(inner):
                 raise ValueError(f"no {hop.name}[{hop.key}]")
             inner = inner[place]

@@ -1,6 +1,6 @@
-"""From the channels of a source and its message class to the readers that read them.
+"""A compiler from the channels of a source and its message class to readers.
 
-Every field path is followed through the message's types, and refused where it leads to no number.
+Every field path is followed through the message's types, and refused if it leads to no number.
 """
 
 from __future__ import annotations
@@ -14,96 +14,106 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.config import ChannelConfig, Names
+from an_control.wiring.config import ChannelConfig, MessageNames
 from an_control.wiring.messages import (
     ALL,
     DURATION,
     TIME,
-    Field,
+    FieldPath,
     FieldType,
     Mark,
     Resolver,
     Step,
     field_types,
-    mark_of,
+    find_mark,
     parse_field,
 )
 from an_control.wiring.readers import (
-    Angles,
+    AngleReader,
     Channel,
-    Elements,
+    ElementReader,
     Hop,
-    Marked,
+    MarkedReader,
+    NestedReader,
     Reader,
-    Scalars,
-    Walk,
+    ScalarReader,
     Wildcard,
-    array_getter,
-    pooled,
+    make_array_getter,
+    make_pooled_getter,
 )
 
 NAME_LISTS = ("name", "names", "joint_names")
-"""Fields that name the elements of the arrays beside them, where they are lists of strings."""
+"""Names of fields that, as lists of strings, name the elements of the arrays beside them."""
 _MAX_DEPTH = 16
 _Array = tuple[str, bool, str | None]
-"""Which array an element is of: its path, whether it holds octets, the path of its names."""
+"""Identifies an array: its path, whether it holds octets, the path of its names."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A number in the messages, or with a `*` as the last key of a hop, several."""
+    """A number in a message that a field path leads to; several if a hop's key is `*`."""
 
     config: ChannelConfig
     hops: tuple[Hop, ...]
     base: str
     function: str | None = None
     mark: Mark | None = None
-    """How a message says that it has no reading of it."""
+    """How a message marks the number as not available."""
 
     @cached_property
     def path(self) -> str:
+        """Attribute path of the field."""
         return ".".join(hop.name for hop in self.hops)
 
     @cached_property
     def open(self) -> bool:
+        """Whether messages decide how many numbers there are."""
         return any(hop.key == ALL for hop in self.hops)
 
     @cached_property
     def nested(self) -> bool:
-        """Whether it needs the slow walk: lists of messages, and single octets."""
+        """Whether it needs `NestedReader`, for lists of messages and single octets."""
         lists = any(hop.key is not None for hop in self.hops[:-1])
         on_list = self.function is not None and self.hops[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.hops[-1].key is None)
 
     @property
     def pools(self) -> bool:
-        """Whether its elements are known by their places alone."""
+        """Whether its elements are known by their index alone, so that they can be pooled."""
         return self.hops[-1].key == ALL and not self.nested and self.names is None
 
     @cached_property
     def names(self) -> str | None:
-        """Path of the nearest list that names the last hop's elements."""
+        """Path of the nearest list that names the last hop's elements, None if there is none."""
         for count in range(len(self.hops), 0, -1):
             if names := self.hops[count - 1].names:
                 return ".".join([*(hop.name for hop in self.hops[: count - 1]), names])
         return None
 
     def label(self) -> str:
-        """The leaf's part of its channel's id, as far as it is known without a message."""
+        """Return the leaf's part of its channel's id, as far as it is known without a message."""
         return ".".join(part for hop in self.hops for part in hop.labels(hop.key) if part != ALL)
 
 
-def follow(
-    config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: Field | None = None
+def follow_field(
+    config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[Leaf]:
-    """The numbers that a channel's field path leads to; WiringError where there are none.
+    """Return the numbers that a channel's field path leads to.
 
-    field: the path, where it is parsed already.
+    Args:
+        config: The channel.
+        cls: Class of the source's messages.
+        resolve: Returns the message class of a type's name.
+        file: The wiring's file, for errors.
+        field: The field path, if it has been parsed already.
+
+    Raises:
+        WiringError: If the path leads to no number.
     """
     field = field or parse_field(config.field)
     leaves = [
-        replace(leaf, mark=_mark_on(leaf.hops, cls, resolve))
-        for leaf in _Follower(config, field, resolve, file).follow(field.steps, cls, ())
+        replace(leaf, mark=_find_mark_on(leaf.hops, cls, resolve))
+        for leaf in _FieldFollower(config, field, resolve, file).follow(field.steps, cls, ())
     ]
     if config.pool is not None and not all(leaf.pools for leaf in leaves):
         allowed = "a list of numbers known by their places, such as ranges[*]"
@@ -118,11 +128,11 @@ def follow(
     return leaves
 
 
-def _mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
-    """Return the mark of a field on the way to a number; None where no field has one."""
+def _find_mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
+    """Return the mark of a field on the way to a number, or None if no field has one."""
     for place, hop in enumerate(hops):
-        if mark := mark_of(cls, hop.name):
-            return mark.inside(".".join(before.name for before in hops[:place]))
+        if mark := find_mark(cls, hop.name):
+            return mark.at_path(".".join(before.name for before in hops[:place]))
         type_ = field_types(cls)[hop.name]
         if type_.array or type_.message is None:
             return None
@@ -130,31 +140,36 @@ def _mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
     return None
 
 
-def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader], list[Names]]:
-    """The readers for a source's leaves, and the lists of names that they look at.
+def compile_source(
+    leaves: Sequence[Leaf], taken: set[str]
+) -> tuple[list[Reader], list[MessageNames]]:
+    """Return the readers for a source's leaves, and the lists of names that they use.
 
-    taken holds the ids that other channels have, those of all channels without a `*` among them;
-    a wildcard leaves these out, and adds its own.
+    Args:
+        leaves: The numbers to read.
+        taken: Ids of other channels, including all channels without a `*`. A wildcard makes no
+            channel
+            with one of these ids, and adds its own to them.
     """
     scalars: dict[Mark | None, list[tuple[Channel, str]]] = defaultdict(list)
     angles: dict[tuple[Mark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
     arrays: dict[_Array, list[tuple[Channel, int | str]]] = defaultdict(list)
     rest: list[Reader] = []
-    names: dict[str, Names] = {}
+    names: dict[str, MessageNames] = {}
     for leaf in leaves:
         last = leaf.hops[-1]
         by_name = isinstance(last.key, str) and leaf.names is not None
         listed = leaf.names if by_name and not leaf.nested else None
         if listed is not None and listed not in names:
-            names[listed] = Names(listed)
+            names[listed] = MessageNames(listed)
         if leaf.open:
-            rest.append(_open_reader(leaf, names.get(listed or ""), taken))
+            rest.append(_make_wildcard_reader(leaf, names.get(listed or ""), taken))
             continue
-        channel = _take(leaf, taken)
+        channel = _reserve_channel(leaf, taken)
         if channel is None:
             continue
         if leaf.nested:
-            rest.append(Walk(leaf.hops, leaf.function, [channel]))
+            rest.append(NestedReader(leaf.hops, leaf.function, [channel]))
         elif leaf.function:
             angles[leaf.mark, leaf.path].append((channel, leaf.function))
         elif last.key is None:
@@ -163,23 +178,24 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader
             arrays[leaf.path, leaf.base == "octet", listed].append((channel, last.key))
     readers: list[Reader] = []
     for mark, numbers in scalars.items():
-        readers.append(_marked(Scalars(*zip(*numbers, strict=True)), mark))
+        readers.append(_with_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
     for (mark, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_marked(Angles(channels, path, functions), mark))
+        readers.append(_with_mark(AngleReader(channels, path, functions), mark))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
-        readers.append(Elements(path, array_getter(path, octets), channels, keys, beside))
+        readers.append(ElementReader(path, make_array_getter(path, octets), channels, keys, beside))
     return readers + rest, list(names.values())
 
 
-def _marked(reader: Reader, mark: Mark | None) -> Reader:
-    return reader if mark is None else Marked(reader, mark)
+def _with_mark(reader: Reader, mark: Mark | None) -> Reader:
+    """Return the reader, with the mark if there is one."""
+    return reader if mark is None else MarkedReader(reader, mark)
 
 
-def _take(leaf: Leaf, taken: set[str]) -> Channel | None:
-    """The one channel of a leaf, None where another has its id."""
+def _reserve_channel(leaf: Leaf, taken: set[str]) -> Channel | None:
+    """Return the channel of a leaf and reserve its id, or None if another channel has it."""
     if ALL not in leaf.config.id:
         return leaf.config.id, leaf.config
     id_ = leaf.config.id.replace(ALL, leaf.label())
@@ -189,38 +205,48 @@ def _take(leaf: Leaf, taken: set[str]) -> Channel | None:
     return id_, leaf.config
 
 
-def _open_reader(leaf: Leaf, names: Names | None, taken: set[str]) -> Reader:
+def _make_wildcard_reader(leaf: Leaf, names: MessageNames | None, taken: set[str]) -> Reader:
+    """Return the reader of a leaf with a wildcard."""
     if leaf.nested:
         wildcard = Wildcard(leaf.config, "", taken, by_name=leaf.names is not None)
-        return Walk(leaf.hops, leaf.function, wildcard=wildcard)
+        return NestedReader(leaf.hops, leaf.function, wildcard=wildcard)
     prefix = leaf.label()
     wildcard = Wildcard(
         leaf.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
     )
-    get = array_getter(leaf.path, leaf.base == "octet")
+    get = make_array_getter(leaf.path, leaf.base == "octet")
     if leaf.config.pool is not None:
-        get = pooled(get, leaf.config)
-    return Elements(leaf.path, get, names=names, wildcard=wildcard)
+        get = make_pooled_getter(get, leaf.config)
+    return ElementReader(leaf.path, get, names=names, wildcard=wildcard)
 
 
-class _Follower:
-    """Follows one field path through the types of a message."""
+class _FieldFollower:
+    """A walk along one field path through the types of a message."""
 
-    def __init__(self, config: ChannelConfig, field: Field, resolve: Resolver, file: str) -> None:
+    def __init__(
+        self, config: ChannelConfig, field: FieldPath, resolve: Resolver, file: str
+    ) -> None:
         self._config, self._function = config, field.function
         self._resolve, self._file = resolve, file
 
     def follow(
         self, steps: tuple[Step, ...], cls: Any, hops: tuple[Hop, ...], named: bool = False
     ) -> Iterator[Leaf]:
-        """The leaves of a path from a message of class cls; named: whether names are above it."""
+        """Yield the leaves of a path in messages of class `cls`.
+
+        Args:
+            steps: The rest of the path.
+            cls: Message class in which it begins.
+            hops: The way from the source's message to there.
+            named: Whether a message on the way has a list of names.
+        """
         types = field_types(cls)
-        names = name_list(types)
+        names = find_name_list(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
             if self._function:
                 self._fail("an angle of one quaternion")
-            yield from self._everything(cls, hops)
+            yield from self._follow_all(cls, hops)
             return
         if step.name not in types:
             near = difflib.get_close_matches(step.name, types, 1)
@@ -231,13 +257,14 @@ class _Follower:
         for key in self._keys(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*hops, Hop(step.name, key, names, shown))
-            yield from self._after(rest, type_, new, named or names is not None)
+            yield from self._follow_rest(rest, type_, new, named or names is not None)
 
-    def _after(
+    def _follow_rest(
         self, rest: tuple[Step, ...], type_: FieldType, hops: tuple[Hop, ...], named: bool
     ) -> Iterator[Leaf]:
+        """Yield the leaves of the rest of a path behind a field of this type."""
         if type_.message:
-            cls = self._class(type_.message)
+            cls = self._resolve_class(type_.message)
             if rest:
                 yield from self.follow(rest, cls, hops, named)
             elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
@@ -254,12 +281,12 @@ class _Follower:
         else:
             yield Leaf(self._config, hops, type_.base)
 
-    def _everything(self, cls: Any, hops: tuple[Hop, ...]) -> Iterator[Leaf]:
-        """Every number of a message but the stamps."""
+    def _follow_all(self, cls: Any, hops: tuple[Hop, ...]) -> Iterator[Leaf]:
+        """Yield every number of a message except stamps."""
         if len(hops) > _MAX_DEPTH:
             self._fail(f"a message of at most {_MAX_DEPTH} levels")
         types = field_types(cls)
-        names = name_list(types)
+        names = find_name_list(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
@@ -267,11 +294,12 @@ class _Follower:
                 shown = (True, type_.array)
                 new = (*hops, Hop(name, key, names, shown))
                 if type_.message:
-                    yield from self._everything(self._class(type_.message), new)
+                    yield from self._follow_all(self._resolve_class(type_.message), new)
                 elif type_.numeric:
                     yield Leaf(self._config, new, type_.base)
 
     def _check_key(self, step: Step, type_: FieldType, named: bool) -> None:
+        """Check that a step's index or name fits the field's type."""
         if not type_.array and step.key is not None:
             self._fail(f"no index, as {step.name!r} is a single {type_.base}")
         if type_.array and step.key is None:
@@ -283,24 +311,26 @@ class _Follower:
             self._fail(f"an index, as in {step.name}[0]: the message has no list of names")
 
     def _keys(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
-        """A key, or for all of an array of fixed size its indices, unless they are pooled."""
+        """Return the key; for all elements of a fixed-size array its indices, unless pooled."""
         if key == ALL and type_.fixed and type_.size is not None and self._config.pool is None:
             return range(type_.size)
         return (key,)
 
-    def _class(self, name: str) -> Any:
+    def _resolve_class(self, name: str) -> Any:
+        """Return the message class of a type's name."""
         try:
             return self._resolve(name)
         except LookupError as error:
             self._fail(f"a field of an installed message type ({error})")
 
     def _fail(self, allowed: str) -> NoReturn:
+        """Raise the WiringError for this channel's field."""
         key = f"channels.{self._config.id}.field"
         raise WiringError(self._file, key, self._config.field, allowed)
 
 
-def name_list(types: dict[str, FieldType]) -> str | None:
-    """The field that lists the names of a message's elements."""
+def find_name_list(types: dict[str, FieldType]) -> str | None:
+    """Return the name of the field that lists the names of a message's elements, or None."""
     for name in NAME_LISTS:
         type_ = types.get(name)
         if type_ and type_.array and type_.base.startswith("string"):
@@ -309,12 +339,12 @@ def name_list(types: dict[str, FieldType]) -> str | None:
 
 
 def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
-    """Return a function that gives what a message of this class names, nothing without names.
+    """Return a function that returns the names in a message of this class; () if it has no names.
 
-    None for a class with lists of messages, each of which may be of another sender.
+    None is returned for a class with lists of messages, each of which may come from another sender.
     """
     types = field_types(cls)
-    if names := name_list(types):
+    if names := find_name_list(types):
         return attrgetter(names)
     if any(type_.array and type_.message for type_ in types.values()):
         return None
@@ -322,5 +352,5 @@ def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
 
 
 def lists_names(cls: Any) -> bool:
-    """Whether messages of this class name their elements."""
-    return name_list(field_types(cls)) is not None
+    """Return whether messages of this class name their elements."""
+    return find_name_list(field_types(cls)) is not None

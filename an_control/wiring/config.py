@@ -1,8 +1,8 @@
-"""The wiring of a robot: which field of which topic feeds which channel, and where commands go.
+"""The wiring file of a robot: which field of a topic feeds which channel, and where commands go.
 
-One YAML a robot, read once and frozen. What a file may hold is written out in `load_wiring` and
-the functions below it; whether the message types have the named fields is checked by
-`ChannelTable`, which knows the message classes.
+There is one YAML file a robot, which is read once and frozen. `load_wiring` and the functions below
+it define what a file may hold. `ChannelTable`, which knows the message classes, checks that the
+message types have the named fields.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from an_control.wiring.checked_yaml import (
     LARGEST,
     LIMITS,
+    Description,
     Entry,
-    Shown,
     WiringError,
-    field_path,
-    max_age,
-    number,
+    read_field_path,
+    read_max_age,
+    read_number,
+    read_source_name,
+    read_topic,
     read_yaml,
-    source_name,
-    topic,
 )
 from an_control.wiring.command import CommandConfig, read_command
 from an_control.wiring.image import ImageConfig, read_image
@@ -47,11 +47,16 @@ _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One topic subscription; a message older than max_age_s (0 = off) does not count.
+    """One topic subscription.
 
-    While a required one has no message that counts, the safe command goes out. `weight`, where
-    given, is what all its channels together count for min_present_share, instead of 1 each.
-    `rate_hz` is how often it sends, where that is not the control rate; None: at that rate.
+    Attributes:
+        name: Name of the source in the wiring.
+        topic: Topic to subscribe to.
+        type: Message type, such as `sensor_msgs/msg/JointState`.
+        max_age_s: Age above which a message does not count; 0 = off.
+        required: Whether the safe command is sent while no message of this source counts.
+        weight: Weight of all its channels together in min_present_share; None: 1 for each channel.
+        rate_hz: Rate at which the source sends, if it differs from the control rate; None: equal.
     """
 
     name: str
@@ -65,9 +70,12 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """Every `size` neighbouring elements become one reading: the least of them, or their mean.
+    """How neighbouring elements of an array are combined into one reading.
 
-    elements  from the first up to, but without, the last that is taken; None: all
+    Attributes:
+        size: Number of neighbouring elements of one reading.
+        by: "min" or "mean" of these elements.
+        elements: First element and end (exclusive) of the part that is used; None: all elements.
     """
 
     size: int
@@ -79,17 +87,28 @@ class PoolConfig:
 class ChannelConfig:
     """One channel: value = clip(reading * scale + offset), from a field of a source's messages.
 
-    The id of a field that names several numbers holds one `*`, which stands for the element's
-    name or index: a wildcard.  max_age_s, where given, overrides the source's.  With `image` the
-    channels are the patches of the source's images, the `*` their ROW.COLUMN, and there is no
-    field.
+    If the field names several numbers, the id holds one `*` (a wildcard), which stands for the
+    element's name or index. With `image` the channels are the patches of the source's images, the
+    `*` stands for ROW.COLUMN, and there is no field.
 
-    nan, inf, minus_inf, outside  what stands for a reading of that kind; None: it is missing
-    valid   lowest and highest reading that is not `outside`
-    wrap    whether the reading is an angle (rad) that is brought into -pi..pi before scale
-    pool    applied to elements by index after these and before scale, offset and clip
-    weight  what the channel counts for min_present_share, with a wildcard all its elements
-            together; None: each counts 1
+    Attributes:
+        id: Id of the channel.
+        source: Name of the source.
+        field: Field path (see `an_control.wiring.messages`).
+        scale: Factor on the reading, not 0.
+        offset: Added after `scale`.
+        clip: Lowest and highest value; None: not clipped.
+        max_age_s: Maximum age of a message, instead of the source's; 0 = off.
+        image: How images are cut into patches.
+        nan: Value used for a reading of NaN; None: the reading is missing.
+        inf: Value used for a reading of infinity; None: the reading is missing.
+        minus_inf: Value used for a reading of minus infinity; None: the reading is missing.
+        valid: Lowest and highest valid reading; None: all are valid.
+        outside: Value used for a reading outside `valid`; None: the reading is missing.
+        pool: How elements are combined, after the values above are used and before `scale`.
+        weight: Weight in min_present_share, of a wildcard for all elements together; None: 1 for
+            each.
+        wrap: Whether the reading is an angle (rad) that is brought into -pi..pi before `scale`.
     """
 
     id: str
@@ -111,23 +130,30 @@ class ChannelConfig:
 
     @property
     def wave(self) -> str | None:
-        """What is read of an angle: its sin, its cos, or None for the angle itself."""
+        """`sin` or `cos` if the channel is the sine or cosine of an angle, else None."""
         return parse_field(self.field).wave if self.field else None
 
     @property
     def repaired(self) -> bool:
-        """Whether its readings are not taken as they are."""
+        """Whether any reading of it may be replaced or ruled out."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A robot's wiring; `file` is where it came from, for errors.
+    """A robot's wiring.
 
-    rate_hz            control rate
-    min_present_share  share of present channels, by weight, below which the safe command goes out
-                       (0..1)
+    Attributes:
+        file: File that it was read from, for errors.
+        robot: Name of the robot.
+        rate_hz: Control rate.
+        min_present_share: Share (0..1) of present channels, by weight, below which the safe command
+            is
+            sent.
+        sources: Topic subscriptions.
+        channels: What the policy can read.
+        command: How actions become messages to the actuators.
     """
 
     file: str
@@ -139,7 +165,11 @@ class Wiring:
     command: CommandConfig
 
     def source(self, name: str) -> SourceConfig:
-        """The source of that name; KeyError where there is none."""
+        """Return the source with this name.
+
+        Raises:
+            KeyError: If there is none.
+        """
         for source in self.sources:
             if source.name == name:
                 return source
@@ -147,7 +177,7 @@ class Wiring:
 
     @property
     def rewirable(self) -> dict[str, str]:
-        """What an announced rewiring can change, by its place in the file, and its value now.
+        """Current value of everything that an announced rewiring can change, by its key.
 
         Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
         """
@@ -160,13 +190,14 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """How cameras are cut into patches; empty where the channels are numbers."""
+        """How each camera's images are cut into patches; empty if channels are numbers."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:
-        """This wiring with other values for some keys of `rewirable`, all taken together.
+        """Return this wiring with other values for some keys of `rewirable`, all changed together.
 
-        Raises WiringError for an unknown key, and for a value that the file could not hold.
+        Raises:
+            WiringError: If a key is unknown, or a value would not be allowed in the file.
         """
         sources = {one.name: one for one in self.sources}
         channels = {one.id: one for one in self.channels}
@@ -175,26 +206,28 @@ class Wiring:
             name, _, part = rest.rpartition(".")
             entry = Entry(self.file, key, value)
             if (kind, part) == ("sources", "topic") and name in sources:
-                sources[name] = replace(sources[name], topic=topic(entry))
+                sources[name] = replace(sources[name], topic=read_topic(entry))
             elif (kind, part) == ("channels", "source") and name in channels:
-                source = source_name(entry, tuple(sources))
+                source = read_source_name(entry, tuple(sources))
                 channels[name] = replace(channels[name], source=source)
             elif (
                 (kind, part) == ("channels", "field")
                 and name in channels
                 and not channels[name].image
             ):
-                channels[name] = replace(channels[name], field=field_path(entry, many="*" in name))
+                channels[name] = replace(
+                    channels[name], field=read_field_path(entry, many="*" in name)
+                )
             else:
                 near = difflib.get_close_matches(key, self.rewirable, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
-                raise WiringError(self.file, key, Shown("this key"), allowed)
-        check_loops(self.file, sources.values(), self.command.topics)
+                raise WiringError(self.file, key, Description("this key"), allowed)
+        check_no_loops(self.file, sources.values(), self.command.topics)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
-    def changes(self, before: Wiring) -> list[str]:
-        """What of `rewirable` is new, other or gone since another wiring, in words."""
+    def describe_changes(self, before: Wiring) -> list[str]:
+        """Return what of `rewirable` was added, changed or removed since `before`, as texts."""
         kept = {*map(id, self.channels)} & {*map(id, before.channels)}
         new, old = (
             replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
@@ -207,7 +240,8 @@ class Wiring:
 def load_wiring(path: str | Path) -> Wiring:
     """Read and check a wiring file.
 
-    Raises WiringError naming file, key, value and what is allowed.
+    Raises:
+        WiringError: If the file cannot be used; names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(
         (
@@ -222,16 +256,18 @@ def load_wiring(path: str | Path) -> Wiring:
     )
     if top["an_control_wiring"].number("1, the version of the format") != 1:
         raise top["an_control_wiring"].error("1, the version of the format")
-    sources = tuple(_source(name, e) for name, e in top["sources"].items("at least one source"))
+    sources = tuple(
+        _read_source(name, e) for name, e in top["sources"].items("at least one source")
+    )
     names = tuple(source.name for source in sources)
     channels = tuple(
-        _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
+        _read_channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
     )
     _check_images(top["channels"], channels)
     _check_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
-    check_loops(str(path), sources, command.topics)
+    check_no_loops(str(path), sources, command.topics)
     return Wiring(
         file=str(path),
         robot=top["robot"].text(_A_NAME, _NAME),
@@ -243,10 +279,16 @@ def load_wiring(path: str | Path) -> Wiring:
     )
 
 
-def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
-    """WiringError for a source whose topic is one of `outputs`: what the policy itself sends.
+def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
+    """Check that no source reads a topic to which the policy itself publishes.
 
-    `outputs` gives by topic what it is in words.
+    Args:
+        file: The wiring's file, for errors.
+        sources: The wiring's sources.
+        outputs: What each topic is that the policy publishes, as text, by topic.
+
+    Raises:
+        WiringError: If a source reads one of these topics.
     """
     for source in sources:
         if source.topic in outputs:
@@ -254,7 +296,8 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
             raise WiringError(file, f"sources.{source.name}.topic", source.topic, allowed)
 
 
-def _source(name: str, entry: Entry) -> SourceConfig:
+def _read_source(name: str, entry: Entry) -> SourceConfig:
+    """Return the source of one entry of `sources`."""
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
     fields = entry.fields(
@@ -265,16 +308,17 @@ def _source(name: str, entry: Entry) -> SourceConfig:
     rate = fields.get("rate_hz")
     return SourceConfig(
         name=name,
-        topic=topic(fields["topic"]),
+        topic=read_topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
-        max_age_s=max_age(fields["max_age_s"]),
-        required=_flag(fields.get("required")),
-        weight=_weight(fields.get("weight")),
+        max_age_s=read_max_age(fields["max_age_s"]),
+        required=_read_flag(fields.get("required")),
+        weight=_read_weight(fields.get("weight")),
         rate_hz=None if rate is None else rate.number(_RATE, *_RATES),
     )
 
 
-def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
+def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
+    """Return the channel of one entry of `channels`."""
     if not (_ID.fullmatch(id_) and id_.isprintable()):
         allowed = "an id of visible characters without blanks, with at most one *"
         raise WiringError(entry.file, entry.key, id_, allowed)
@@ -283,14 +327,14 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         if "*" not in id_:
             raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
         fields = entry.fields(("source", "image"), ("max_age_s",))
-        max_age_s = max_age(fields["max_age_s"]) if "max_age_s" in fields else None
-        source, image = source_name(fields["source"], sources), read_image(fields["image"])
+        max_age_s = read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None
+        source, image = read_source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
-    path = parse_field(field_path(fields["field"], many="*" in id_))
-    if _flag(fields.get("wrap")) and path.computed:
+    path = parse_field(read_field_path(fields["field"], many="*" in id_))
+    if _read_flag(fields.get("wrap")) and path.computed:
         raise fields["wrap"].error("no wrap beside a function: sin, cos and angles need none")
     if "outside" in fields and "valid" not in fields:
         raise fields["outside"].error("valid: [lowest, highest] beside it")
@@ -298,32 +342,32 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         raise fields["pool"].error("a channel with a * in its id")
     return ChannelConfig(
         id=id_,
-        source=source_name(fields["source"], sources),
-        field=field_path(fields["field"], many="*" in id_),
-        scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=number(fields.get("offset"), 0.0, "a finite number"),
+        source=read_source_name(fields["source"], sources),
+        field=read_field_path(fields["field"], many="*" in id_),
+        scale=read_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=read_number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].range(LIMITS, _FLOAT32) if "clip" in fields else None,
-        nan=_stand_in(fields.get("nan")),
-        inf=_stand_in(fields.get("inf")),
-        minus_inf=_stand_in(fields.get("-inf")),
+        nan=_read_replacement(fields.get("nan")),
+        inf=_read_replacement(fields.get("inf")),
+        minus_inf=_read_replacement(fields.get("-inf")),
         valid=fields["valid"].range(LIMITS, LARGEST) if "valid" in fields else None,
-        outside=_stand_in(fields.get("outside")),
-        pool=_pool(fields["pool"]) if "pool" in fields else None,
-        weight=_weight(fields.get("weight")),
-        wrap=_flag(fields.get("wrap")),
-        max_age_s=max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
+        outside=_read_replacement(fields.get("outside")),
+        pool=_read_pool(fields["pool"]) if "pool" in fields else None,
+        weight=_read_weight(fields.get("weight")),
+        wrap=_read_flag(fields.get("wrap")),
+        max_age_s=read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
 
-def _stand_in(entry: Entry | None) -> float | None:
-    """The reading that stands for a number that is none."""
+def _read_replacement(entry: Entry | None) -> float | None:
+    """Return the value used for an unusable reading, or None if the reading is missing."""
     if entry is None or entry.value == "missing":
         return None
-    return number(entry, 0.0, "a finite number, or missing")
+    return read_number(entry, 0.0, "a finite number, or missing")
 
 
-def _flag(entry: Entry | None) -> bool:
-    """Return an optional true or false; false where there is none."""
+def _read_flag(entry: Entry | None) -> bool:
+    """Return an optional true or false; False if there is no entry."""
     if entry is None:
         return False
     if not isinstance(entry.value, bool):
@@ -331,11 +375,13 @@ def _flag(entry: Entry | None) -> bool:
     return entry.value
 
 
-def _weight(entry: Entry | None) -> float | None:
-    return None if entry is None else number(entry, 1.0, "a weight of 0 or more", low=0.0)
+def _read_weight(entry: Entry | None) -> float | None:
+    """Return an optional weight."""
+    return None if entry is None else read_number(entry, 1.0, "a weight of 0 or more", low=0.0)
 
 
-def _pool(entry: Entry) -> PoolConfig:
+def _read_pool(entry: Entry) -> PoolConfig:
+    """Return the settings of an entry `pool`."""
     fields = entry.fields(("size", "by"), ("elements",))
     size = fields["size"].number("a whole number of elements, 1 or more", 1, 1e6)
     if size != int(size):
@@ -355,7 +401,7 @@ def _pool(entry: Entry) -> PoolConfig:
 def _check_weights(
     entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
 ) -> None:
-    """A source's weight is shared by its channels, which then have none of their own."""
+    """Check that no channel has a weight of its own if its source has one."""
     weighed = {source.name for source in sources if source.weight is not None}
     for channel in channels:
         if channel.weight is not None and channel.source in weighed:
@@ -368,25 +414,28 @@ def _check_weights(
 
 
 def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
-    """A policy reads numbers or patches, and patches of one form."""
+    """Check that all channels are numbers, or all are patches of the same shape."""
     images = [channel.image for channel in channels if channel.image is not None]
     if images and len(images) < len(channels):
-        raise WiringError(entry.file, entry.key, Shown("fields and images"), "one or the other")
+        raise WiringError(
+            entry.file, entry.key, Description("fields and images"), "one or the other"
+        )
     if len({(image.patch, image.stack) for image in images}) > 1:
         raise WiringError(
-            entry.file, entry.key, Shown("images of several forms"), "one patch and one stack"
+            entry.file, entry.key, Description("images of several forms"), "one patch and one stack"
         )
 
 
 MISSING, TWICE = -1, -2
-"""Where a name stands that the message does not have, or has twice."""
-KEPT_LISTINGS = 16
+"""Index of a name that the message does not have, or has twice."""
+KEPT_NAME_LISTS = 16
+"""Maximum number of lists of names whose places are remembered."""
 _SHOWN = 5
-"""Names that one sentence lists."""
+"""Maximum number of names in one log line."""
 
 
-class Listing:
-    """One list of names, and where each stands."""
+class NameList:
+    """One list of names of a message, with the index of each name."""
 
     def __init__(self, number: int, names: Sequence[str]) -> None:
         self.number = number
@@ -396,7 +445,7 @@ class Listing:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def places(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """The index of each name (n,), MISSING or TWICE where it has none."""
+        """Return the index of each name (n,), MISSING or TWICE for a name without one."""
         try:
             found = itemgetter(*names)(self._places) if names else ()
         except KeyError:
@@ -404,40 +453,43 @@ class Listing:
         return np.array(found, np.intp).reshape(-1)
 
 
-class Names:
-    """The names beside an array; shared by all arrays of the message.
+class MessageNames:
+    """The names beside an array, shared by all arrays of the message.
 
-    Lists that come again and again, as where several publishers share a topic, are kept.
+    Lists of names that occur repeatedly, as when several publishers share a topic, are remembered.
+
+    Args:
+        path: Attribute path of the list of names in the message.
     """
 
     def __init__(self, path: str) -> None:
         self._get = attrgetter(path)
-        self._kept: dict[tuple[str, ...], Listing] = {}
+        self._kept: dict[tuple[str, ...], NameList] = {}
         self._count = 0
-        self.listing = Listing(0, ())
+        self.listing = NameList(0, ())
 
     def update(self, message: Any) -> int:
-        """Take over the message's names; the number of their listing."""
+        """Take the message's names as the current ones, and return the number of their list."""
         names = self._get(message)
         if names != self.listing.names:
             key = tuple(names)
             listing = self._kept.get(key)
             if listing is None:
                 self._count += 1
-                listing = Listing(self._count, key)
-                if len(self._kept) >= KEPT_LISTINGS:
+                listing = NameList(self._count, key)
+                if len(self._kept) >= KEPT_NAME_LISTS:
                     self._kept.clear()
                 self._kept[key] = listing
             self.listing = listing
         return self.listing.number
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """Return which of a message's names comes nearest to a missing one, as text for a log line.
+def describe_nearest_name(name: str, names: Sequence[str]) -> str:
+    """Return which name of a message is nearest to a missing one, as text for a log line.
 
-    Where none is near, the text lists the names that the message has.
+    If no name is similar, the text lists the names that the message has.
     """
-    if other := variant(name, names):
+    if other := describe_other_spelling(name, names):
         return f"it names {other}"
     if close := difflib.get_close_matches(name, names, 1):
         return f"it names {_quoted(close[0])}, which is similar"
@@ -448,14 +500,14 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return f"it names {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def variant(name: str, names: Sequence[str]) -> str:
-    """Return which of a message's names is meant to be a missing one, and what to do; or ""."""
+def describe_other_spelling(name: str, names: Sequence[str]) -> str:
+    """Return the name that is another spelling of a missing one, with the remedy as text, or ""."""
     for alike, difference in _DIFFERENCES:
         for other in names:
             if alike(name, other):
                 return f"{_quoted(other)}, which differs in {difference}: {_WRITE_IT}"
     for other in names:
-        if _ends_with(other, name) or _ends_with(name, other):
+        if _differs_by_prefix(other, name) or _differs_by_prefix(name, other):
             return f"{_quoted(other)}, which differs in its prefix: {_WRITE_IT}"
     return ""
 
@@ -463,27 +515,30 @@ def variant(name: str, names: Sequence[str]) -> str:
 _WRITE_IT = "write it so in the wiring"
 _DIFFERENCES = (
     (lambda one, other: one.strip() == other.strip(), "blanks"),
-    (lambda one, other: _plain(one) == _plain(other), "how its characters are encoded"),
-    (lambda one, other: _plain(one).casefold() == _plain(other).casefold(), "case"),
+    (lambda one, other: _normalise(one) == _normalise(other), "how its characters are encoded"),
+    (lambda one, other: _normalise(one).casefold() == _normalise(other).casefold(), "case"),
     (
-        lambda one, other: _plain(one).casefold().strip() == _plain(other).casefold().strip(),
+        lambda one, other: (
+            _normalise(one).casefold().strip() == _normalise(other).casefold().strip()
+        ),
         "case and blanks",
     ),
 )
-"""When two names are nearly the same, and in what they differ."""
+"""Tests of whether two names are nearly the same, each with what then differs."""
 
 
-def _plain(name: str) -> str:
+def _normalise(name: str) -> str:
+    """Return a name with its characters in one encoding (NFKC)."""
     return unicodedata.normalize("NFKC", name)
 
 
-def _ends_with(long: str, short: str) -> bool:
-    """Return whether a name is another one behind a prefix."""
+def _differs_by_prefix(long: str, short: str) -> bool:
+    """Return whether `long` is `short` behind a prefix."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
 
 
 def _quoted(name: str) -> str:
-    """Return a name as it is, or in quotes where one could not see all of it."""
+    """Return a name as it is, or in quotes if it has invisible characters."""
     visible = name.isprintable() and name and not any(map(str.isspace, name))
     return name if visible else repr(name)

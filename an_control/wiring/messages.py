@@ -1,8 +1,8 @@
-"""What the wiring knows about message types: names, field types, stamps, field paths, marks.
+"""Facts about ROS message types: names, field types, stamps, field paths, marks.
 
 Works on any class with `get_fields_and_field_types()`, as rosidl generates them; needs no rclpy.
 
-Field paths are the notation that names numbers in a message:
+A field path names numbers in a message:
 
     pose.pose.position.z       a number
     data[3]                    an element, by index
@@ -14,10 +14,10 @@ Field paths are the notation that names numbers in a message:
     gravity_x(orientation)     which way down is, seen from the body; also gravity_y and gravity_z
     sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
 
-A message may say that it has no reading. A driver without an orientation sends an identity
+A message may mark fields as not available. A driver without an orientation sends an identity
 quaternion and sets the first element of `orientation_covariance` to -1, as the message's definition
-asks: read as it is, the robot would stand upright for ever. What is marked so (`Mark`) counts as
-missing. Marks that are no finite number (NaN, infinity) need nothing here.
+asks; without a check, the robot would seem to stand upright for ever. Fields with such a `Mark`
+count as missing. Drivers that send NaN or infinity instead need no mark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 
 MESSAGE_TYPE = re.compile(r"([a-z][a-z0-9_]*)/msg/([A-Z][A-Za-z0-9]*)", re.ASCII)
 Resolver = Callable[[str], Any]
-"""From a type's name to its class; raises LookupError saying what is missing."""
+"""A function from a type's name to its class; it raises LookupError naming what is missing."""
 
 TIME = "builtin_interfaces/Time"
 DURATION = "builtin_interfaces/Duration"
@@ -45,12 +45,12 @@ ARRAY_CODES = {
     "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
     "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
 }  # fmt: skip
-"""The code of Python's arrays and numpy for each type of number that has one."""
+"""The type code of Python's `array` and numpy for each numeric field type that has one."""
 CASTS: dict[str, Callable[[Any], Any]] = {
     "double": float, "float": float, "boolean": bool, "string": str,
     **{name: int for name in NUMERIC if "int" in name},
 }  # fmt: skip
-"""What makes a value exactly what a field of that type takes; rclpy does not check it."""
+"""The cast of a value to exactly the type of each kind of field, which rclpy does not check."""
 _FIELD_TYPE = re.compile(
     r"sequence<(?P<item>[^<>,]+(?:<\d+>)?)(?:,\s*(?P<bound>\d+))?>"
     r"|(?P<base>[^\[\]]+)(?:\[(?P<size>\d+)\])?"
@@ -58,10 +58,12 @@ _FIELD_TYPE = re.compile(
 
 
 def message_class(name: str) -> Any:
-    """The class of a message type such as `sensor_msgs/msg/JointState`.
+    """Return the class of a message type such as `sensor_msgs/msg/JointState`.
 
-    Imports nothing but message packages: a package without a `msg` folder is left alone.
-    Raises LookupError naming what is missing.
+    Only message packages are imported: a package without a `msg` folder is left alone.
+
+    Raises:
+        LookupError: If the type's name is malformed, or names what is not installed.
     """
     match = MESSAGE_TYPE.fullmatch(name)
     if not match:
@@ -84,9 +86,11 @@ def message_class(name: str) -> Any:
 class FieldType:
     """The type of one field of a message.
 
-    base   `double`, `string`, `geometry_msgs/Vector3`, ...
-    array  whether the field holds several of these
-    size   how many at most, None = any number; for an array with `fixed`, exactly
+    Attributes:
+        base: `double`, `string`, `geometry_msgs/Vector3`, ...
+        array: Whether the field holds several values of this type.
+        size: Maximum number of values, None if there is none; exact number if `fixed`.
+        fixed: Whether the array has a fixed size.
     """
 
     base: str
@@ -96,22 +100,25 @@ class FieldType:
 
     @property
     def numeric(self) -> bool:
-        """Whether it holds numbers (a boolean counts as 0 or 1, text does not count)."""
+        """Whether the field holds numbers (a boolean counts as 0 or 1, text does not count)."""
         return self.base in NUMERIC
 
     @property
     def message(self) -> str | None:
-        """The type's full name where the field holds messages, else None."""
+        """Full name of the message type that the field holds, None for other fields."""
         package, slash, name = self.base.rpartition("/")
         return f"{package.removesuffix('/msg')}/msg/{name}" if slash else None
 
 
 def field_types(cls: Any) -> dict[str, FieldType]:
-    """The fields of a message class, in order."""
-    return {name: _field_type(text) for name, text in cls.get_fields_and_field_types().items()}
+    """Return the fields of a message class by name, in order."""
+    return {
+        name: _parse_field_type(text) for name, text in cls.get_fields_and_field_types().items()
+    }
 
 
-def _field_type(text: str) -> FieldType:
+def _parse_field_type(text: str) -> FieldType:
+    """Parse the text of a field's type as rosidl writes it."""
     match = _FIELD_TYPE.fullmatch(text)
     if not match:
         return FieldType(text)
@@ -123,10 +130,10 @@ def _field_type(text: str) -> FieldType:
 
 
 def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
-    """A function that gives a message's stamp in ns, from `header.stamp` or `stamp`.
+    """Return a function that returns a message's stamp in ns, from `header.stamp` or `stamp`.
 
-    It gives None where the type has none, or where the stamp is zero, as in a message that
-    nobody stamped.
+    The function returns None if the type has no stamp, or if the stamp is zero, as in a message
+    that the sender did not stamp.
     """
     if (path := _stamp_path(cls)) is None:
         return lambda message: None
@@ -134,13 +141,14 @@ def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     return lambda message: _nanoseconds(get(message))
 
 
-def stamp_of(message: Any) -> Any:
-    """The part of a message that holds its stamp; None where its type has none."""
+def stamp_field(message: Any) -> Any:
+    """Return the part of a message that holds its stamp, or None if its type has none."""
     path = _stamp_path(type(message))
     return None if path is None else attrgetter(path)(message)
 
 
 def _stamp_path(cls: Any) -> str | None:
+    """Return the path of the stamp in messages of a class, or None if they have none."""
     fields = cls.get_fields_and_field_types()
     if fields.get("header") == "std_msgs/Header":
         return "header.stamp"
@@ -148,6 +156,7 @@ def _stamp_path(cls: Any) -> str | None:
 
 
 def _nanoseconds(stamp: Any) -> int | None:
+    """Return a stamp in ns, or None if it is zero."""
     return stamp.sec * 1_000_000_000 + stamp.nanosec or None
 
 
@@ -164,9 +173,11 @@ SYNTAX = (
 
 @dataclass(frozen=True)
 class Step:
-    """One field on the way: its name, and which element where it holds several.
+    """One field of a field path.
 
-    key: an index, a name, ALL, or None where the field is no array.
+    Attributes:
+        name: Name of the field; ALL, as the last step, for every number.
+        key: Index or name of an element, ALL for every element, None if the field is no array.
     """
 
     name: str
@@ -174,12 +185,18 @@ class Step:
 
 
 ALL = "*"
-"""As a step's key: every element.  As a step's name, which is then the last: every number."""
+"""As a step's key: every element. As the name of the last step: every number."""
 
 
 @dataclass(frozen=True)
-class Field:
-    """A parsed field path; `function` is one of QUATERNIONS or None, `wave` sin, cos or None."""
+class FieldPath:
+    """A parsed field path.
+
+    Attributes:
+        steps: The fields on the way to the number.
+        function: One of QUATERNIONS, a function of a quaternion, or None.
+        wave: sin or cos of an angle, or None.
+    """
 
     steps: tuple[Step, ...]
     function: str | None = None
@@ -192,12 +209,16 @@ class Field:
 
     @property
     def many(self) -> bool:
-        """Whether it may name several numbers, so that the channel's id needs a `*`."""
+        """Whether the path may name several numbers, so that the channel's id needs a `*`."""
         return any(ALL in (step.name, step.key) for step in self.steps)
 
 
-def parse_field(text: str) -> Field:
-    """Parse a field path; ValueError where it is none."""
+def parse_field(text: str) -> FieldPath:
+    """Parse a field path.
+
+    Raises:
+        ValueError: If the text is no field path.
+    """
     call = _CALL.fullmatch(text)
     if call and call[1] in WAVES:
         inner = parse_field(call[2])
@@ -207,15 +228,16 @@ def parse_field(text: str) -> Field:
     if call:
         if call[1] not in QUATERNIONS:
             raise ValueError(f"unknown function {call[1]!r}")
-        return Field(_parse_steps(call[2]), call[1])
+        return FieldPath(_parse_steps(call[2]), call[1])
     if text == ALL:
-        return Field((Step(ALL),))
+        return FieldPath((Step(ALL),))
     if text.endswith(".*"):
-        return Field((*_parse_steps(text[:-2]), Step(ALL)))
-    return Field(_parse_steps(text))
+        return FieldPath((*_parse_steps(text[:-2]), Step(ALL)))
+    return FieldPath(_parse_steps(text))
 
 
 def _parse_steps(text: str) -> tuple[Step, ...]:
+    """Parse the part of a field path without functions and a last `*`."""
     steps, position = [], 0
     while match := _STEP.match(text, position):
         name, in_quotes, key = match.groups()
@@ -231,8 +253,8 @@ def _parse_steps(text: str) -> tuple[Step, ...]:
     raise ValueError(f"{text!r} is no field path")
 
 
-def element(field: str, name: str) -> str:
-    """Return the path of the element of that name, in quotes where it needs them.
+def element_path(field: str, name: str) -> str:
+    """Return the path of the element with this name, in quotes where it needs them.
 
     Example:
         >>> element("position", "hip_1"), element("position", "hip[1]")
@@ -243,10 +265,10 @@ def element(field: str, name: str) -> str:
 
 
 def roll(x: float, y: float, z: float, w: float) -> float:
-    """Rotation about x (rad, -pi..pi) of a quaternion, fixed axes, as PyBullet gives it.
+    """Return the rotation about x (rad, -pi..pi) of a quaternion, fixed axes, as PyBullet does.
 
-    Zero at gimbal lock, where all of the turn counts as yaw; NaN where the four numbers are
-    no attitude (all zero, or not finite).  The quaternion need not be normalised.
+    The result is 0 at gimbal lock, where the whole turn counts as yaw, and NaN if the four numbers
+    are no attitude (all zero, or not finite). The quaternion need not be normalised.
     """
     sine = _sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
@@ -257,7 +279,7 @@ def roll(x: float, y: float, z: float, w: float) -> float:
 
 
 def pitch(x: float, y: float, z: float, w: float) -> float:
-    """Rotation about y (rad, -pi/2..pi/2) of a quaternion; NaN as in `roll`."""
+    """Return the rotation about y (rad, -pi/2..pi/2) of a quaternion; NaN as in `roll`."""
     sine = _sine_of_pitch(x, y, z, w)
     if abs(sine) >= _GIMBAL:
         return math.copysign(math.pi / 2, sine)
@@ -265,7 +287,7 @@ def pitch(x: float, y: float, z: float, w: float) -> float:
 
 
 def yaw(x: float, y: float, z: float, w: float) -> float:
-    """Rotation about z (rad, -pi..pi) of a quaternion; NaN as in `roll`."""
+    """Return the rotation about z (rad, -pi..pi) of a quaternion; NaN as in `roll`."""
     sine = _sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
         return math.nan
@@ -275,6 +297,11 @@ def yaw(x: float, y: float, z: float, w: float) -> float:
     return math.atan2(2.0 * (x * y + w * z), w * w + x * x - y * y - z * z)
 
 
+def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
+    """Return the sine of a quaternion's pitch, or NaN if the quaternion is no attitude."""
+    return 2.0 * (w * y - x * z) / _square(x, y, z, w)
+
+
 def gravity_x(x: float, y: float, z: float, w: float) -> float:
     """Return the x component of the unit vector that points down, in the frame of a body whose
     attitude in the world is the quaternion; NaN as in `roll`."""
@@ -282,23 +309,19 @@ def gravity_x(x: float, y: float, z: float, w: float) -> float:
 
 
 def gravity_y(x: float, y: float, z: float, w: float) -> float:
-    """Return the y component, see `gravity_x`."""
+    """Return the y component of the vector, see `gravity_x`."""
     return -2.0 * (y * z + w * x) / _square(x, y, z, w)
 
 
 def gravity_z(x: float, y: float, z: float, w: float) -> float:
-    """Return the z component, see `gravity_x`: -1 where the body stands upright."""
+    """Return the z component of the vector, see `gravity_x`: -1 where the body stands upright."""
     return -(w * w - x * x - y * y + z * z) / _square(x, y, z, w)
 
 
 def _square(x: float, y: float, z: float, w: float) -> float:
-    """Return the squared length of a quaternion; NaN where it is no attitude."""
+    """Return the squared length of a quaternion, or NaN if it is no attitude."""
     square = x * x + y * y + z * z + w * w
     return square if 1e-12 < square < math.inf else math.nan
-
-
-def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
-    return 2.0 * (w * y - x * z) / _square(x, y, z, w)
 
 
 WAVES = ("sin", "cos")
@@ -321,26 +344,28 @@ QUATERNIONS = {
 
 @dataclass(frozen=True)
 class Mark:
-    """How a message says that some of its fields hold no reading.
+    """A way in which a message says that some of its fields hold no reading.
 
-    fields  their names
-    absent  whether a message says so
-    reason  as a text for a log line
+    Attributes:
+        fields: Names of these fields.
+        absent: Returns whether a message has the mark.
+        reason: The mark as text for a log line.
     """
 
     fields: tuple[str, ...]
     absent: Callable[[Any], bool]
     reason: str
 
-    def inside(self, path: str) -> Mark:
-        """Return the mark of a message that lies at this path in another one."""
+    def at_path(self, path: str) -> Mark:
+        """Return the mark of a message that lies at this path in another message."""
         if not path:
             return self
         get, absent = attrgetter(path), self.absent
         return Mark(self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}")
 
 
-def _covariance(field: str) -> Mark:
+def _covariance_mark(field: str) -> Mark:
+    """Return the mark of a field of Imu, which is the first number of the field's covariance."""
     name = f"{field}_covariance"
     return Mark(
         (field,),
@@ -352,7 +377,7 @@ def _covariance(field: str) -> Mark:
 
 _MARKS: dict[str, tuple[Mark, ...]] = {
     "sensor_msgs/msg/Imu": tuple(
-        map(_covariance, ("orientation", "angular_velocity", "linear_acceleration"))
+        map(_covariance_mark, ("orientation", "angular_velocity", "linear_acceleration"))
     ),
     "sensor_msgs/msg/NavSatFix": (
         Mark(
@@ -365,7 +390,7 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
 }
 
 
-def mark_of(cls: Any, field: str) -> Mark | None:
-    """Return the mark that the definition of a message class has for one of its fields."""
+def find_mark(cls: Any, field: str) -> Mark | None:
+    """Return the mark that the definition of a message class has for a field, or None."""
     marks = _MARKS.get(f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}", ())
     return next((mark for mark in marks if field in mark.fields), None)

@@ -1,14 +1,13 @@
-"""A teacher for the Ant that gets up from the ground: one that walks, and a reflex before it.
+"""Make a teacher for the Ant that gets up from the ground: a walking teacher joined to a reflex.
 
     python -m experiments.ant_policy.gets_up models/ant_teacher.safetensors runs/ant_up.safetensors
 
-An Ant that was limp for 2 s lies flat on its torso. Its motors are too weak to lift it from there
-without momentum, and a teacher that has never seen this holds still. The reflex is a linear
-feedback: 8 torques from 21 readings, at full force nearly all the time, so that the Ant rocks
-itself up. It is found by trying matrices at random and improving the best by CMA-ES; a matrix is
-worth the return of the first 150 steps, in which the teacher takes over as soon as the torso is up.
-Both become one relu network, in which two steep units at the height of the torso switch from one
-to the other.
+An Ant without torque for 2 s lies flat on its torso. Its motors are too weak to lift it without
+momentum, and a teacher that has never been in this state stands still. The reflex is a linear
+feedback from 21 readings to 8 torques, at full force nearly all the time, so that the Ant rocks
+itself up. Random matrices are tried and the best is improved by CMA-ES. A matrix is scored by the
+return of the first 150 steps, in which the teacher takes over as soon as the torso is up. Both
+become one relu network, in which two steep units at the height of the torso switch between them.
 """
 
 from __future__ import annotations
@@ -24,37 +23,39 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.teacher.teachers import Layers, Teacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 LYING = -0.42
-"""Height of the torso over that of a usual start (m) below which the Ant lies on the ground."""
+"""Height of the torso relative to a usual start, in m, below which the Ant lies on the ground."""
 SPEED_SCALE = 3.0
-"""The factor of velocities, which are smaller than positions."""
+"""Factor on velocities' weights, since velocities count less than positions."""
 STEPS, UP_WITHIN = 150, 70
-"""Steps of a trial, and those within which the torso must be up."""
+"""Steps of a trial, and steps within which the torso must be up."""
 FALL = 100.0
-"""Return that a fall costs."""
+"""Return that is subtracted for a fall."""
 CANDIDATES, FINALISTS, GENERATIONS, POPULATION = 400, 4, 70, 12
 FIRST_TRIALS, FINAL_TRIALS, TRIALS = 2, 8, 3
 SIGMA, NOISE = 0.2, 0.15
-"""The standard deviations of the search and of the normal noise on the actions during it."""
+"""Initial standard deviation of the search, and standard deviation of the action noise in it."""
 STEEP, OFF = 1e3, 1e5
-"""Weights of the switch: per metre of height, and per unit of the switch on what it turns off."""
+"""Weights of the switch: per metre of height, and on the units that it turns off."""
 GAIN = 1.5
-"""The factor from the clipped feedback to the argument of tanh."""
+"""Factor from the clipped feedback to the argument of tanh."""
 
 
 @dataclass(frozen=True)
 class Reflex:
-    """A linear feedback (A, N + 1) from the observation (N,) and 1 to the torques (A,)."""
+    """A linear feedback (A, N + 1) from the observation (N,) and a constant to the torques (A,)."""
 
     matrix: np.ndarray
 
     @classmethod
-    def of(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
-        """Build a reflex from `actions` rows: a weight a reading that it uses, and a constant."""
+    def from_weights(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
+        """Build a reflex from `actions` rows: a weight for each reading it uses, and a constant."""
         matrix = np.zeros((actions, len(channels) + 1))
-        matrix[:, [*_used(channels), -1]] = numbers.reshape(actions, -1) * _scale(channels)
+        matrix[:, [*_used_readings(channels), -1]] = numbers.reshape(actions, -1) * _weight_scale(
+            channels
+        )
         return cls(matrix)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -63,38 +64,40 @@ class Reflex:
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
-def _used(channels: list[str]) -> list[int]:
-    """Return the places of all readings but height, direction of the goal and contacts."""
+def _used_readings(channels: list[str]) -> list[int]:
+    """Return the indices of all readings but height, goal direction and contacts."""
     unused = ("height", "goal.", "foot_")
     return [place for place, name in enumerate(channels) if not name.startswith(unused)]
 
 
-def _scale(channels: list[str]) -> np.ndarray:
-    names = [channels[place] for place in _used(channels)]
+def _weight_scale(channels: list[str]) -> np.ndarray:
+    """Return the factor of each weight of a row."""
+    names = [channels[place] for place in _used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])
 
 
 class Trials:
-    """Starts at rest in `env`: a reflex gets the Ant up, then the teacher acts."""
+    """Simulated starts from rest: a reflex gets the Ant up, then the teacher acts."""
 
     def __init__(self, env: gymnasium.Env, teacher: Teacher, channels: list[str]) -> None:
         self._env, self._teacher, self._channels = env, teacher, channels
         assert env.action_space.shape is not None
         self._actions, self._height = env.action_space.shape[0], channels.index("height")
-        self.numbers = self._actions * (len(_used(channels)) + 1)
-        """The number of weights of a candidate."""
+        self.numbers = self._actions * (len(_used_readings(channels)) + 1)
+        """Number of weights of a candidate."""
 
     def reflex(self, numbers: np.ndarray) -> Reflex:
-        """Return the feedback of a candidate."""
-        return Reflex.of(numbers, self._channels, self._actions)
+        """Return the reflex of a candidate."""
+        return Reflex.from_weights(numbers, self._channels, self._actions)
 
     def score(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
-        """Return the mean return of a candidate over the starts of these seeds."""
+        """Return the mean return of a candidate over the starts with these seeds."""
         reflex = self.reflex(numbers)
         return float(np.mean([self._play(reflex, int(seed), noise) for seed in seeds]))
 
     def _play(self, reflex: Reflex, seed: int, noise: float) -> float:
+        """Return the return of one trial, less penalties for a fall and for staying down."""
         rng = np.random.default_rng(seed)
         observation, _ = self._env.reset(seed=seed, options={"start": "rest"})
         total, up = 0.0, False
@@ -112,7 +115,7 @@ class Trials:
         return total
 
 
-def search(trials: Trials, seed: int) -> Reflex:
+def search_reflex(trials: Trials, seed: int) -> Reflex:
     """Return the best of `CANDIDATES` random reflexes, improved by CMA-ES."""
     rng = np.random.default_rng(seed)
     found = []
@@ -140,9 +143,14 @@ def search(trials: Trials, seed: int) -> Reflex:
     return trials.reflex(evolution.mean)
 
 
-def joined(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
-    """Arrays of the network that is the reflex where channel `height` is below `LYING`, and the
-    network of two hidden `layers` elsewhere."""
+def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a network that switches between a reflex and a teacher.
+
+    Args:
+        layers: the teacher's network with two hidden layers.
+        reflex: acts while the channel `height` reads less than `LYING`.
+        height: index of that channel.
+    """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]
     actions, units = len(matrix), len(second)
@@ -170,12 +178,15 @@ def joined(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]
 
 
 def main() -> None:
+    """Search for a reflex and write the joined teacher."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
     parser.add_argument("out", type=Path, help="the model file to write")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all random numbers (default: 1)"
+    )
     given = parser.parse_args()
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     try:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         model, teacher = read_model(given.teacher), read_teacher(str(given.teacher), env)
@@ -183,9 +194,9 @@ def main() -> None:
         parser.error(str(error))
     if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
-    channels = list(model.task["channels"])
-    reflex = search(Trials(env, teacher, channels), given.seed)
-    arrays = joined(teacher.layers, reflex, channels.index("height"))
+    channels = list(model.task.channels)
+    reflex = search_reflex(Trials(env, teacher, channels), given.seed)
+    arrays = join_networks(teacher.layers, reflex, channels.index("height"))
     assert isinstance(model.sizes, MlpSizes)
     head = [len(arrays[f"head.{number}.bias"]) for number in range(2)]
     sizes = replace(model.sizes, head=head)

@@ -1,12 +1,12 @@
-"""The mean of several models' weights, as one model.
+r"""Average the weights of several models into one model.
 
     python -m experiments.ant_policy.mean_of_models \
         runs/first/model.safetensors runs/second/model.safetensors --out runs/mean.safetensors
 
-Models that began as the same one and were trained on for a while keep what most of them learned in
-their mean, and lose less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies
-must be of the same sizes, channels and actuators; what else their tasks say, as `recovery`, is
-taken from the last file. Monitors are left out (`an-control train-monitor`).
+The average of models that were trained further from the same one keeps what most of them learned,
+and loses less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies must have the
+same sizes, channels and actuators; other entries of the task, such as `recovery`, are taken from
+the last file. Monitors are left out (`an-control train-monitor`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,21 @@ from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, read_model, write_model
 
 
-def mean_of(models: list[Model]) -> Model:
-    """Return the last model with the mean of all weights; raise ValueError if they do not fit."""
+def average_models(models: list[Model]) -> Model:
+    """Return the last model with the mean of all models' weights.
+
+    Raises:
+        ValueError: the models differ in kind, sizes, channels or actuators.
+    """
     first = models[0]
     for other in models[1:]:
         for key in ("kind", "sizes"):
             if getattr(other, key) != getattr(first, key):
                 raise ValueError(f"{key}: {getattr(other, key)} is not {getattr(first, key)}")
         for key in ("channels", "actuators"):
-            if other.task.get(key) != first.task.get(key):
-                raise ValueError(f"task.{key}: {other.task.get(key)} is not {first.task.get(key)}")
+            theirs, ours = getattr(other.task, key), getattr(first.task, key)
+            if theirs != ours:
+                raise ValueError(f"task.{key}: {theirs} is not {ours}")
     names = [name for name in first.arrays if not name.startswith(NETWORKS)]
     arrays = {
         name: np.asarray(np.mean([one.arrays[name] for one in models], 0, np.float64), np.float32)
@@ -41,12 +46,13 @@ def mean_of(models: list[Model]) -> Model:
 
 
 def main() -> None:
+    """Average the models that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", type=Path, nargs="+", help="model files of the same sizes")
     parser.add_argument("--out", type=Path, required=True, help="the model file to write")
     given = parser.parse_args()
     try:
-        model = mean_of([read_model(path) for path in given.models])
+        model = average_models([read_model(path) for path in given.models])
     except ValueError as error:
         parser.error(str(error))
     write_model(given.out, model)

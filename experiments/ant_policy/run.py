@@ -2,7 +2,7 @@
 
     python -m experiments ant_policy [--list]
 
-The seeds are those of the shipped models; docs/ant_policy.md says what came of each step.
+The seeds are those of the shipped models; docs/ant_policy.md reports the result of each step.
 """
 
 from __future__ import annotations
@@ -10,88 +10,88 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import Step, run_steps, step_parser
+from experiments.steps import ExperimentStep, run_steps, step_parser
 
 RUNS = Path("runs/ant_policy")
-"""The folder of what is done; the models lie in folders of their own in `runs`."""
+"""Folder of the record of done steps; the models have their own folders in `runs`."""
 RECIPES = "experiments/ant_policy/recipes"
 WORN = "gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5"
-"""The faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""
+"""Faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""
 MONITOR = f"delay=1 start=rest start=posture stop=0.5..2 {WORN}"
-"""The faults in the episodes of the monitor."""
+"""Faults in the monitor's episodes."""
 
 
-def student(recipe: str, teacher: str, start: str, out: str, seed: int) -> Step:
-    """Return the step that teaches a student, from the weights of the model `start` on."""
-    return Step(
+def student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> ExperimentStep:
+    """Return the step that trains a student from the weights of the model `start`."""
+    return ExperimentStep(
         f"runs/{out}/model.safetensors",
         f"an-control distill ant --recipe {RECIPES}/{recipe}.yaml --teacher runs/{teacher}"
         f" --start-model runs/{start} --out runs/{out} --seed {seed}",
     )
 
 
-def gets_up(teacher: str, out: str) -> Step:
+def gets_up_step(teacher: str, out: str) -> ExperimentStep:
     """Return the step that makes a teacher that gets up from the ground."""
     command = f"python -m experiments.ant_policy.gets_up runs/{teacher} runs/{out}"
-    return Step(f"runs/{out}", command)
+    return ExperimentStep(f"runs/{out}", command)
 
 
-def mean(first: str, second: str, out: str) -> Step:
-    """Return the step that takes the mean of two models."""
+def average_step(first: str, second: str, out: str) -> ExperimentStep:
+    """Return the step that averages two models."""
     command = "python -m experiments.ant_policy.mean_of_models"
-    return Step(f"runs/{out}", f"{command} runs/{first} runs/{second} --out runs/{out}")
+    return ExperimentStep(f"runs/{out}", f"{command} runs/{first} runs/{second} --out runs/{out}")
 
 
-def weights(run: str) -> str:
-    """Return the model of a run's folder."""
+def model_path(run: str) -> str:
+    """Return the path of the model in a run's folder."""
     return f"{run}/model.safetensors"
 
 
-PPO, TD3, UP = weights("ant_teacher"), weights("ant_td3"), "ant_up.safetensors"
-WORN_TD3, WORN_UP = weights("ant_worn"), "ant_worn_up.safetensors"
+PPO, TD3, UP = model_path("ant_teacher"), model_path("ant_td3"), "ant_up.safetensors"
+WORN_TD3, WORN_UP = model_path("ant_worn"), "ant_worn_up.safetensors"
 STEPS = (
     # 1 to 6: students of the package's teacher and of one that PPO made of it; the last is ant_ppo.
-    Step("runs/ant/model.safetensors", "an-control distill ant --out runs/ant --seed 2"),
-    Step(
+    ExperimentStep("runs/ant/model.safetensors", "an-control distill ant --out runs/ant --seed 2"),
+    ExperimentStep(
         f"runs/{PPO}",
         "an-control train-teacher ant --out runs/ant_teacher --steps 1500000",
     ),
-    student("ant-second", PPO, weights("ant"), "ant_again", 3),
-    student("ant-memory", PPO, weights("ant_again"), "ant_memory", 3),
-    student("ant-rewired", PPO, weights("ant_memory"), "ant_rewired", 7),
-    student("ant-missing", PPO, weights("ant_rewired"), "ant_ppo", 11),
+    student_step("ant-second", PPO, model_path("ant"), "ant_again", 3),
+    student_step("ant-memory", PPO, model_path("ant_again"), "ant_memory", 3),
+    student_step("ant-rewired", PPO, model_path("ant_memory"), "ant_rewired", 7),
+    student_step("ant-missing", PPO, model_path("ant_rewired"), "ant_ppo", 11),
     # 7 to 17: students of a faster teacher, then of one that also gets up.
-    Step(
+    ExperimentStep(
         f"runs/{TD3}",
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 300"
         " --out runs/ant_td3",
     ),
-    student("ant-fast-first", TD3, weights("ant_ppo"), "ant_fast_1", 1),
-    student("ant-fast-second", TD3, weights("ant_fast_1"), "ant_fast_2", 2),
-    student("ant-fast-third", TD3, weights("ant_fast_2"), "ant_fast_3", 3),
-    student("ant-fast-fourth", TD3, weights("ant_fast_3"), "ant_fast_4", 4),
-    student("ant-fast-fifth", TD3, weights("ant_fast_4"), "ant_fast_5", 5),
-    student("ant-fast-sixth", TD3, weights("ant_fast_5"), "ant_fast_6", 6),
-    gets_up(TD3, UP),
-    student("ant-fast-eighth", UP, weights("ant_fast_6"), "ant_fast_8", 10),
-    mean(weights("ant_fast_6"), weights("ant_fast_8"), "ant_mean.safetensors"),
-    student("ant-fast-ninth", UP, "ant_mean.safetensors", "ant_fast_9", 11),
-    mean(weights("ant_fast_8"), weights("ant_fast_9"), "ant_fast.safetensors"),
+    student_step("ant-fast-first", TD3, model_path("ant_ppo"), "ant_fast_1", 1),
+    student_step("ant-fast-second", TD3, model_path("ant_fast_1"), "ant_fast_2", 2),
+    student_step("ant-fast-third", TD3, model_path("ant_fast_2"), "ant_fast_3", 3),
+    student_step("ant-fast-fourth", TD3, model_path("ant_fast_3"), "ant_fast_4", 4),
+    student_step("ant-fast-fifth", TD3, model_path("ant_fast_4"), "ant_fast_5", 5),
+    student_step("ant-fast-sixth", TD3, model_path("ant_fast_5"), "ant_fast_6", 6),
+    gets_up_step(TD3, UP),
+    student_step("ant-fast-eighth", UP, model_path("ant_fast_6"), "ant_fast_8", 10),
+    average_step(model_path("ant_fast_6"), model_path("ant_fast_8"), "ant_mean.safetensors"),
+    student_step("ant-fast-ninth", UP, "ant_mean.safetensors", "ant_fast_9", 11),
+    average_step(model_path("ant_fast_8"), model_path("ant_fast_9"), "ant_fast.safetensors"),
     # 18 to 26: students of a teacher that was trained on worn robots; the last is ant.
-    Step(
+    ExperimentStep(
         f"runs/{WORN_TD3}",
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 400 --seed 3"
         f" --disturb {WORN} --disturb-share 0.7 --out runs/ant_worn",
     ),
-    student("ant-worn-first", WORN_TD3, "ant_fast.safetensors", "ant_worn_1", 14),
-    gets_up(WORN_TD3, WORN_UP),
-    student("ant-worn-second", WORN_UP, weights("ant_worn_1"), "ant_worn_15", 15),
-    student("ant-worn-second", WORN_UP, weights("ant_worn_1"), "ant_worn_16", 16),
-    mean(weights("ant_worn_15"), weights("ant_worn_16"), "ant_worn_mean.safetensors"),
-    student("ant-worn-third", WORN_UP, "ant_worn_mean.safetensors", "ant_worn_17", 17),
-    student("ant-worn-third", WORN_UP, weights("ant_worn_17"), "ant_worn_18", 18),
-    mean(weights("ant_worn_17"), weights("ant_worn_18"), "ant.safetensors"),
-    Step(
+    student_step("ant-worn-first", WORN_TD3, "ant_fast.safetensors", "ant_worn_1", 14),
+    gets_up_step(WORN_TD3, WORN_UP),
+    student_step("ant-worn-second", WORN_UP, model_path("ant_worn_1"), "ant_worn_15", 15),
+    student_step("ant-worn-second", WORN_UP, model_path("ant_worn_1"), "ant_worn_16", 16),
+    average_step(model_path("ant_worn_15"), model_path("ant_worn_16"), "ant_worn_mean.safetensors"),
+    student_step("ant-worn-third", WORN_UP, "ant_worn_mean.safetensors", "ant_worn_17", 17),
+    student_step("ant-worn-third", WORN_UP, model_path("ant_worn_17"), "ant_worn_18", 18),
+    average_step(model_path("ant_worn_17"), model_path("ant_worn_18"), "ant.safetensors"),
+    ExperimentStep(
         "runs/ant_monitor",
         "an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor"
         f" --disturb {MONITOR} --disturb-share 0.5",

@@ -2,7 +2,7 @@
 
     python -m experiments camera_tables [--only TITLE ...] [--smoke]
 
-A table that was stopped plays only the rows that it lacks.
+If it was stopped, the same command plays only the missing rows.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.page_tables import Table
-from experiments.page_tables import main as write
+from experiments.page_tables import PageTable, write_tables
 from experiments.reality.run import CAMERA as REALITY
-from experiments.steps import Step
+from experiments.steps import ExperimentStep
 
 RUNS = Path("runs/camera_tables")
 BACKGROUNDS = (
@@ -24,15 +23,15 @@ MISSING_PATCHES = ("reset", *(f"reset,missing={tenth / 10}" for tenth in range(1
 RESHUFFLED = ("reset", "500", "200", "100", "50", "25")
 PAGE = "camera_learning"
 TABLES = (
-    Table("car_racing", PAGE, "car_racing backgrounds", BACKGROUNDS),
-    Table("car_racing", PAGE, "car_racing reshuffled", RESHUFFLED, episodes=4),
-    Table("pong", PAGE, "pong missing", MISSING_PATCHES, episodes=20, seed=2),
-    Table("car_racing", PAGE, "car_racing in reality", REALITY, episodes=20),
-    Table("pong", PAGE, "pong in reality", REALITY, episodes=20, seed=2),
-    Table("pong", PAGE, "pong reshuffled", RESHUFFLED, episodes=3, seed=2),
+    PageTable("car_racing", PAGE, "car_racing backgrounds", BACKGROUNDS),
+    PageTable("car_racing", PAGE, "car_racing reshuffled", RESHUFFLED, episodes=4),
+    PageTable("pong", PAGE, "pong missing", MISSING_PATCHES, episodes=20, seed=2),
+    PageTable("car_racing", PAGE, "car_racing in reality", REALITY, episodes=20),
+    PageTable("pong", PAGE, "pong in reality", REALITY, episodes=20, seed=2),
+    PageTable("pong", PAGE, "pong reshuffled", RESHUFFLED, episodes=3, seed=2),
 )
 OTHERS = (
-    Step(
+    ExperimentStep(
         "docs/camera",
         "an-control evaluate models/pong.safetensors --episodes 1 --seed 2 --table reset"
         " --plots docs/camera",
@@ -41,5 +40,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what is not there yet; return the exit status."""
-    return write(__doc__, RUNS, TABLES, OTHERS, arguments)
+    """Write the tables that are not done and return the exit status."""
+    return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)

@@ -1,4 +1,4 @@
-"""Teach larger students of the swing-up CartPole: with an LSTM, and with the newest readings.
+"""Train larger students of the swing-up CartPole: with an LSTM, and with the newest readings.
 
     python -m experiments cartpole_softmax [--list]
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import Step, run_steps, step_parser
+from experiments.steps import ExperimentStep, run_steps, step_parser
 
 RUNS = Path("runs/cartpole_softmax")
 TEACHER = f"{RUNS}/teacher/model.safetensors"
@@ -19,14 +19,14 @@ DISTILL = (
     f" --teacher {TEACHER}"
 )
 STEPS = (
-    Step(
+    ExperimentStep(
         TEACHER,
         "an-control train cartpole --form mlp --optimiser cma --sigma 0.1 --rollouts 16"
         " --generations 3000 --decay 0.006 --validate-every 50 --episodes 1000"
         f" --out {RUNS}/teacher",
     ),
-    Step(f"{RUNS}/staged/model.safetensors", f"{DISTILL} --out {RUNS}/staged"),
-    Step(
+    ExperimentStep(f"{RUNS}/staged/model.safetensors", f"{DISTILL} --out {RUNS}/staged"),
+    ExperimentStep(
         f"{RUNS}/stacked/model.safetensors",
         f"{DISTILL} --stack 4 --neuron 64 --products --out {RUNS}/stacked",
     ),
@@ -34,5 +34,5 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Teach what is not there yet; return the exit status."""
+    """Run the trainings that are not done and return the exit status."""
     return run_steps(RUNS, STEPS, step_parser(__doc__).parse_args(arguments))

@@ -1,12 +1,12 @@
-"""What evolution reaches from nothing, by permutation-invariant policies and by MLPs.
+"""Measure what evolution reaches from nothing, for permutation-invariant policies and for MLPs.
 
     python -m experiments from_nothing [--only CartPole-v1 ...]
 
-Runs `an-control train` for each environment, kind of policy and seed: by its defaults, except where
-ways to search are compared. A run that was stopped continues, one that is done is only evaluated
-again, and one of other settings is refused. At the end the table and the pictures of
-docs/from_nothing.md are written from all runs in the folder; a run that is not done is in the
-pictures alone. Rows without a run in the folder stay.
+Runs `an-control train` for each environment, kind of policy and seed, with default settings except
+where search methods are compared. A run that was stopped continues, a finished run is only
+evaluated again, and a run with other settings is refused. In the end it writes the table and the
+pictures of docs/from_nothing.md from all runs in the folder. A run that is not finished appears in
+the pictures only. Table rows without a run in the folder are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
@@ -36,45 +36,45 @@ ANT = ROOT / "models/ant_ppo.safetensors"
 RANDOM_EPISODES = 100
 
 
-class Kind(NamedTuple):
-    """What is searched, and how."""
+class SearchKind(NamedTuple):
+    """A kind of policy and search."""
 
     label: str
     words: str
-    """Of `an-control train`."""
+    """Options of `an-control train`."""
 
 
 PGPE = "--sigma 0.1 --rate 0.05 --popsize 256 --rollouts 8 --max-rollouts 64"
 KINDS = {
-    "attention": Kind("permutation-invariant", "--form attention"),
-    "pgpe": Kind("permutation-invariant; PGPE, small steps", PGPE),
-    "hints": Kind("permutation-invariant; PGPE with hints", f"{PGPE} --hints"),
-    "diagonal": Kind(
+    "attention": SearchKind("permutation-invariant", "--form attention"),
+    "pgpe": SearchKind("permutation-invariant; PGPE, small steps", PGPE),
+    "hints": SearchKind("permutation-invariant; PGPE with hints", f"{PGPE} --hints"),
+    "diagonal": SearchKind(
         "permutation-invariant; diagonal CMA-ES",
         "--optimiser cma-diagonal --sigma 1 --rollouts 4",
     ),
-    "mlp": Kind("MLP, channels in fixed order", "--form mlp"),
-    "shipped": Kind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
+    "mlp": SearchKind("MLP, channels in fixed order", "--form mlp"),
+    "shipped": SearchKind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
 }
 
 
 @dataclass(frozen=True)
-class Task:
-    """An environment and how long one run of it takes."""
+class SearchedTask:
+    """An environment, and the length of one run in it."""
 
     name: str
     minutes: float
     workers: int = 1
     score: float | None = None
-    """Where a run may end before."""
+    """Mean return at which a run ends early; None: never."""
     seeds: tuple[int, ...] = (1, 2, 3)
     kinds: tuple[str, ...] = ("attention", "mlp")
     picture: str = "curves.png"
     words: str = ""
-    """For all kinds."""
+    """Options of `an-control train` for all kinds."""
 
     def file(self, folder: Path, kind: str, seed: int) -> Path:
-        """Return the file of one run's result, beside its folder."""
+        """Return the file of one run's result, which lies beside the run's folder."""
         return folder / self.name / f"{kind}-{seed}.json"
 
     def arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
@@ -88,8 +88,12 @@ class Task:
         return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
     def make(self, folder: Path, kind: str, seed: int) -> None:
-        """Train; CalledProcessError where the command fails, as where the folder holds a run of
-        other settings."""
+        """Run one training.
+
+        Raises:
+            CalledProcessError: the command failed, for example since the folder holds a run with
+                other settings.
+        """
         result = self.file(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
@@ -99,30 +103,32 @@ class Task:
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all seeds that are done."""
+        """Return the results of all finished seeds."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
     def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return minutes of a core, million steps and return (3, V) of each run's validations."""
+        """Return the validation curve (3, V) of each run, as `validation_curve` does."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
-            curve(path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json")))
+            validation_curve(
+                path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json"))
+            )
             for path in found
         ]
         return [one for one in curves if one.size]
 
     def _workers(self, result: Path) -> int:
-        """Return how many workers made this result; the task's number if there is none yet."""
-        return workers_of(json.loads(result.read_text())) if result.exists() else self.workers
+        """Return the number of workers of this result, or the task's if there is no result yet."""
+        return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 
 
 TASKS = (
-    Task("CartPole-v1", 5.0, score=500.0, seeds=(1, 2, 3, 4, 5)),
-    Task("Acrobot-v1", 1.0),
-    Task("Pendulum-v1", 3.0),
-    Task("LunarLanderContinuous-v3", 9.0),
-    Task(
+    SearchedTask("CartPole-v1", 5.0, score=500.0, seeds=(1, 2, 3, 4, 5)),
+    SearchedTask("Acrobot-v1", 1.0),
+    SearchedTask("Pendulum-v1", 3.0),
+    SearchedTask("LunarLanderContinuous-v3", 9.0),
+    SearchedTask(
         "cartpole",
         6.0,
         score=600.0,
@@ -130,17 +136,19 @@ TASKS = (
         picture="swing_up.png",
         words="--episodes 1000 --validate-every 20",
     ),
-    Task("ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
+    SearchedTask(
+        "ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"
+    ),
 )
 
 
-def workers_of(result: dict[str, Any]) -> int:
-    """Return the number of workers of a run; 1 if its result does not name it."""
+def count_workers(result: dict[str, Any]) -> int:
+    """Return the number of workers of a run; 1 if its result does not contain it."""
     return int(result.get("workers", 1))
 
 
-def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
-    """Return minutes of a core, million steps and return (3, V) of a run's validations."""
+def validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
+    """Return a run's validation curve (3, V): minutes of one core, million steps, return."""
     figures = [json.loads(line) for line in lines]
     columns = [
         (workers * one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
@@ -150,9 +158,9 @@ def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
     return np.array(columns).reshape(-1, 3).T
 
 
-def random_return(name: str) -> float:
+def measure_random_return(name: str) -> float:
     """Return the mean return of random actions."""
-    env = make_environment(environment_of(name))
+    env = make_environment(find_environment_id(name))
     env.action_space.seed(1)
     total = 0.0
     for episode in range(RANDOM_EPISODES):
@@ -165,26 +173,33 @@ def random_return(name: str) -> float:
     return total / RANDOM_EPISODES
 
 
-def finals(results: list[dict[str, Any]]) -> np.ndarray:
-    """Return the mean return (seeds,) of each run's model, in episodes that training never saw."""
+def final_returns(results: list[dict[str, Any]]) -> np.ndarray:
+    """Return the mean returns (seeds,) of the runs' models in episodes not used in training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
-def successes(results: list[dict[str, Any]]) -> str:
-    """Return the mean share of successful episodes, or "" if the task does not define success."""
+def success_share_text(results: list[dict[str, Any]]) -> str:
+    """Return the mean share of successful episodes as text, or "" if none is defined."""
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
 
-def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
-    """Return the table's cells of one environment and kind; none if no run is done."""
+def make_row(task: SearchedTask, kind: str, folder: Path, chance: float) -> list[str]:
+    """Return a row of the table for an environment and kind; [] if no run is finished.
+
+    Args:
+        task: the environment.
+        kind: name of the kind.
+        folder: the folder of all runs.
+        chance: mean return of random actions.
+    """
     results = task.results(folder, kind)
     if not results:
         return []
-    returns, ordered = finals(results), finals(task.results(folder, "mlp"))
+    returns, ordered = final_returns(results), final_returns(task.results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (returns.mean() - chance) / (ordered.mean() - chance) if len(ordered) else math.nan
-    ends = [(workers_of(one), one["metrics"][-1]) for one in results]
+    ends = [(count_workers(one), one["metrics"][-1]) for one in results]
     last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
     return [
         task.name,
@@ -194,31 +209,34 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
         "" if math.isnan(share) else f"{share:.0%}",
-        successes(results),
+        success_share_text(results),
     ]
 
 
-def table(folder: Path, page: str = "") -> str:
-    """Return the table of all environments; what has no results keeps the row that the page has."""
+def make_table(folder: Path, page: str = "") -> str:
+    """Return the table of all environments, with the page's rows where there are no results."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
         done = any(task.results(folder, kind) for kind in task.kinds)
-        chance = random_return(task.name) if done else math.nan
+        chance = measure_random_return(task.name) if done else math.nan
         for kind in task.kinds:
-            lines += [row(task, kind, folder, chance) or _kept(page, task.name, KINDS[kind].label)]
+            lines += [
+                make_row(task, kind, folder, chance)
+                or _find_row(page, task.name, KINDS[kind].label)
+            ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
 
 
-def _kept(page: str, *begin: str) -> list[str]:
-    """Return the cells of the page's row that starts with `begin`; none if there is no such row."""
+def _find_row(page: str, *begin: str) -> list[str]:
+    """Return the cells of the page's row that starts with `begin`; [] if there is no such row."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
-def pictures(folder: Path, out: Path) -> None:
-    """Draw validations against minutes and against steps: the mean of the seeds and their range."""
+def draw_pictures(folder: Path, out: Path) -> None:
+    """Draw validations over minutes and over steps: mean and range of the seeds."""
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)
@@ -234,8 +252,8 @@ def pictures(folder: Path, out: Path) -> None:
         figure.savefig(out / name, dpi=100)
 
 
-def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
-    """Draw one environment's row of a picture."""
+def _draw(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None:
+    """Draw the row of a picture that shows one environment."""
     for kind in task.kinds:
         curves = task.curves(folder, kind)
         for axes, column in ((by_time, 0), (by_steps, 1)):
@@ -248,7 +266,7 @@ def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
 
 
 def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
-    """Draw the best validation so far; a run that has ended stays there, a dot marks its end."""
+    """Draw the best validation so far; a dot marks the end of each run, which keeps its value."""
     if not curves:
         return
     at = np.linspace(0.0, max(x[-1] for x, _ in curves), 200)
@@ -268,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/from_nothing"), help="of all results"
+        "--out", type=Path, default=Path("runs/from_nothing"), help="folder of all results"
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="(default: all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -282,6 +300,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kind in task.kinds:
                     if kind in given.kinds:
                         task.make(out, kind, seed)
-    write_tables(PAGE, {TITLE: table(out, PAGE.read_text())})
-    pictures(out, PICTURES)
+    write_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
+    draw_pictures(out, PICTURES)
     return 0

@@ -1,10 +1,10 @@
-"""Run the simulated robots with every ROS 2 and CPython at hand, and compare the returns' bits.
+"""Run the simulated robots with several ROS 2 and CPython versions, and compare the returns' bits.
 
     python experiments/golden_returns/run.py [--python PYTHON ...] [--runs NAME ...] [--check]
 
 Each PYTHON is the interpreter of an environment in which an_control is installed with `[ros,sim]`;
-by default the one that runs this. Results are added to results.json, and the table of README.md is
-written again. With `--check` nothing is written: the status is 1 where a return differs.
+the default is the one that runs this. Results are added to results.json, and the table of README.md
+is updated. With `--check` nothing is written, and the status is 1 if a return differs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ RUNS = {
     "car_racing": ["car_racing", "--episodes", "1", "--shuffle", "reset"],
     "pong": ["pong", "--episodes", "1", "--shuffle", "reset"],
 }
-"""The words after `an-control sim`, by the name of a run."""
+"""Arguments of `an-control sim` for each run."""
 NAME = (
     "import sys; from an_control.ros.distributions import distribution_name;"
     "print('{}.{}'.format(*sys.version_info), distribution_name())"
 )
 
 
-def environment() -> dict[str, str]:
-    """Return this process's environment without what PyPI's ROS 2 packages have added to it.
+def clean_environment() -> dict[str, str]:
+    """Return this process's environment without changes by PyPI's ROS 2 packages.
 
-    They have Python start again with their own libraries' paths; another interpreter needs others.
+    They restart Python with the paths of their own libraries; another interpreter needs other
+    paths.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -48,23 +49,23 @@ def environment() -> dict[str, str]:
 
 
 def pair_name(python: str) -> str:
-    """Return the CPython and the distribution of an environment, such as "3.11 Kilted"."""
+    """Return the CPython and the ROS 2 distribution of an environment, such as "3.11 Kilted"."""
     done = subprocess.run(
-        [python, "-c", NAME], env=environment(), capture_output=True, text=True, check=True
+        [python, "-c", NAME], env=clean_environment(), capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
 
-def returns(python: str, run: str) -> list[float]:
+def play_run(python: str, run: str) -> list[float]:
     """Return the returns of the episodes of a run in lockstep over ROS 2.
 
     Raises:
-        RuntimeError: The run failed; the message ends with its last lines.
+        RuntimeError: the run failed; the message ends with its last lines.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(
                 f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}"
@@ -72,21 +73,23 @@ def returns(python: str, run: str) -> list[float]:
         return [episode["return"] for episode in json.loads(path.read_text())["episodes"]]
 
 
-def recorded() -> dict[str, dict[str, list[float]]]:
-    """Return the returns of results.json, by run and pair."""
+def read_results() -> dict[str, dict[str, list[float]]]:
+    """Return the returns in results.json, by run and environment."""
     found: dict[str, dict[str, list[float]]] = {}
     if RESULTS.exists():
         found = json.loads(RESULTS.read_text())
     return found
 
 
-def expected(results: dict[str, dict[str, list[float]]], run: str, pair: str) -> list[float]:
-    """Return the recorded returns of a pair; those of the reference where none are recorded."""
+def expected_returns(
+    results: dict[str, dict[str, list[float]]], run: str, pair: str
+) -> list[float]:
+    """Return the recorded returns of an environment, or the reference's if none are recorded."""
     return results[run].get(pair) or results[run][REFERENCE]
 
 
-def table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return the Markdown table of all results: `=` where every bit is that of the reference."""
+def make_table(results: dict[str, dict[str, list[float]]]) -> str:
+    """Return the Markdown table of all results, with `=` where every bit equals the reference."""
     pairs = sorted({pair for row in results.values() for pair in row}, key=_order)
     lines = [
         f"| run | {REFERENCE}, returns | " + " | ".join(pairs) + " |",
@@ -110,31 +113,32 @@ def _cell(found: list[float], reference: list[float]) -> str:
 
 
 def main() -> int:
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--check", action="store_true", help="compare; write nothing")
     options = parser.parse_args()
-    results = recorded()
+    results = read_results()
     failed = False
     for python in options.python:
         pair = pair_name(python)
         for run in options.runs:
-            found = returns(python, run)
+            found = play_run(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
-                if found != expected(results, run, pair):
-                    print(f"  recorded: {expected(results, run, pair)}")
+                if found != expected_returns(results, run, pair):
+                    print(f"  recorded: {expected_returns(results, run, pair)}")
                     failed = True
                 continue
-            results = recorded()  # another run may have added to them meanwhile
+            results = read_results()  # another run may have added to them meanwhile
             results.setdefault(run, {})[pair] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if not options.check:
         marks = "<!-- returns -->\n", "<!-- end of returns -->"
         page = PAGE.read_text()
         part = re.compile(f"({marks[0]}).*?({marks[1]})", re.DOTALL)
-        PAGE.write_text(part.sub(lambda found: found[1] + table(results) + found[2], page))
+        PAGE.write_text(part.sub(lambda found: found[1] + make_table(results) + found[2], page))
     return int(failed)
 
 

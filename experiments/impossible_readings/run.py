@@ -1,11 +1,11 @@
-"""Measure the ticks of the shipped Ant, with its monitor, on readings that fit no wiring.
+"""Measure the ticks of the shipped Ant, with its monitor, on readings that fit no assignment.
 
     python -m experiments impossible_readings [--loops 0 2] [--json FILE]
 
-As a library: so many ticks, with a pause before each. In the node: the policy node as a process, to
-which this one publishes the readings at the Ant's rate. Beside `--loops` processes that do nothing
-but compute. Both the time by the clock and the processor time of a tick are shown: they differ
-where other processes take the core away.
+It measures the library, with a pause before each tick, and the node: the policy node runs as a
+process, to which this one publishes the readings at the Ant's rate. `--loops` processes that only
+compute run beside it. It reports both the wall-clock time and the processor time of a tick, which
+differ where other processes take the core.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from an_control.system.share import share_path
 
 MODEL = share_path("models/ant.safetensors")
 POSE_TICKS, SWING_TICKS = 400, 1000
-"""Ticks after which the robot hangs in another pose, or its legs swing in another way."""
+"""Ticks after which the robot hangs in another pose, and ticks after which its legs swing
+differently."""
 SETTLE_TICKS = 100
-"""Ticks of the node that are not counted."""
+"""Ticks of the node that are not measured."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
-class Ranges:
-    """The range of each of the Ant's channels in training, lowest and highest (N,)."""
+class TrainedRanges:
+    """The range of each of the Ant's channels in training: `low` and `high` (N,)."""
 
     def __init__(self) -> None:
         ranges = trained_ranges(read_model(MODEL))
@@ -51,8 +52,8 @@ class Ranges:
         self.pose = [place[name] for name in ("roll", "pitch", "height")]
 
 
-def on_a_stand(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Hang upside down in a pose for a while, with sensor noise and no foot on the ground."""
+def readings_on_stand(ranges: TrainedRanges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield readings (N,) of an Ant that hangs upside down, with no foot on the ground."""
     for tick in range(1 << 62):
         if tick % POSE_TICKS == 0:
             base = rng.uniform(ranges.low, ranges.high)
@@ -63,8 +64,8 @@ def on_a_stand(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]
         yield values
 
 
-def carried(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Drift at random in every channel, as what is moved by a hand and not by its motors."""
+def readings_while_carried(ranges: TrainedRanges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield readings (N,) that drift at random, as if the Ant were carried by hand."""
     values, span = (ranges.low + ranges.high) / 2, ranges.high - ranges.low
     while True:
         step = 0.1 * span * rng.standard_normal(len(span)) * rng.random()
@@ -72,8 +73,8 @@ def carried(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
         yield values
 
 
-def on_its_side(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Lie on the side; legs swing whatever the action is, and feet touch now and then."""
+def readings_on_side(ranges: TrainedRanges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield readings (N,) of an Ant that lies on its side and swings its legs at random."""
     middle, half = (ranges.low + ranges.high) / 2, (ranges.high - ranges.low) / 2
     for tick in range(1 << 62):
         if tick % SWING_TICKS == 0:
@@ -84,17 +85,17 @@ def on_its_side(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray
         yield values
 
 
-Kind = Callable[[Ranges, np.random.Generator], Iterator[np.ndarray]]
-KINDS: dict[str, Kind] = {
-    "on a stand": on_a_stand,
-    "carried": carried,
-    "on its side": on_its_side,
+ReadingSource = Callable[[TrainedRanges, np.random.Generator], Iterator[np.ndarray]]
+KINDS: dict[str, ReadingSource] = {
+    "on a stand": readings_on_stand,
+    "carried": readings_while_carried,
+    "on its side": readings_on_side,
 }
 
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Let so many processes compute meanwhile."""
+    """Run `count` processes that only compute inside a `with` block."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -104,9 +105,9 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def library_times(kind: Kind, count: int, pause_s: float) -> np.ndarray:
-    """Return the time and the processor time in seconds (count, 2) of each tick of a policy."""
-    policy, ranges, times_s = load_policy(MODEL), Ranges(), np.empty((count, 2))
+def measure_library(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
+    """Return wall-clock and processor time in seconds (count, 2) of each tick of a policy."""
+    policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
     for number in range(-SETTLE_TICKS, count):
         values = next(readings)
@@ -120,7 +121,7 @@ def library_times(kind: Kind, count: int, pause_s: float) -> np.ndarray:
     return times_s
 
 
-def wiring_of(ranges: Ranges, rate_hz: float, actuators: list[str]) -> str:
+def make_wiring(ranges: TrainedRanges, rate_hz: float, actuators: list[str]) -> str:
     """Return a wiring with all channels in one array, and all actuators in another."""
     channels = "".join(
         f"  {name}: {{source: all, field: 'data[{place}]'}}\n"
@@ -142,8 +143,8 @@ channels:
 {commands}"""
 
 
-def run_node(file: Path, words: list[str]) -> int:
-    """Run the policy node in this process, and write each tick's times to `file`."""
+def run_timed_node(file: Path, words: list[str]) -> int:
+    """Run the policy node in this process and write the times of each tick to `file`."""
     from an_control.ros import node
     from an_control.ros.loop import Loop
 
@@ -162,17 +163,17 @@ def run_node(file: Path, words: list[str]) -> int:
     return status
 
 
-def node_times(kind: Kind, count: int) -> np.ndarray:
-    """Return the times in seconds (count, 2) as `library_times` does, of the node's whole ticks."""
+def measure_node(kind: ReadingSource, count: int) -> np.ndarray:
+    """Return times in seconds (count, 2), as `measure_library` does, of the node's whole ticks."""
     import rclpy
     from std_msgs.msg import Float64MultiArray
 
-    ranges, model = Ranges(), read_model(MODEL)
-    step_s = float(model.task["step_s"])
+    ranges, model = TrainedRanges(), read_model(MODEL)
+    step_s = float(model.task.step_s)
     readings = kind(ranges, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
         wiring, file = Path(folder) / "wiring.yaml", Path(folder) / "times.npy"
-        wiring.write_text(wiring_of(ranges, 1.0 / step_s, list(model.task["actuators"])))
+        wiring.write_text(make_wiring(ranges, 1.0 / step_s, list(model.task.actuators)))
         settings = {"wiring": wiring, "model": MODEL, "autostart": "true"}
         words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
         node = subprocess.Popen([sys.executable, __file__, "--as-node", str(file), *words])
@@ -188,7 +189,9 @@ def node_times(kind: Kind, count: int) -> np.ndarray:
             end_s = next_s + 60.0 + 2 * count * step_s
             while len(answers) < count + 2 * SETTLE_TICKS:
                 if node.poll() is not None or time.monotonic() > end_s:
-                    raise TimeoutError(f"the policy node sent {len(answers)} commands in time")
+                    raise TimeoutError(
+                        f"the policy node ended or sent only {len(answers)} commands in time"
+                    )
                 publisher.publish(Float64MultiArray(data=next(readings).tolist()))
                 next_s = max(next_s + step_s, time.monotonic())
                 while (left_s := next_s - time.monotonic()) > 0.0:
@@ -202,8 +205,8 @@ def node_times(kind: Kind, count: int) -> np.ndarray:
         return found
 
 
-def figures(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of the time and the processor time of a tick, in ms."""
+def tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
+    """Return quantiles of the wall-clock and the processor time of a tick, in ms."""
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)
@@ -211,11 +214,11 @@ def figures(times_s: np.ndarray) -> dict[str, float]:
     }
 
 
-def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a row for each way to call, number of loops and kind of readings; print it."""
+def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure, print and return a row for each caller, number of loops and kind of readings."""
     calls = {
-        "library": (options.library, lambda kind, n: library_times(kind, n, options.pause)),
-        "node": (options.node, node_times),
+        "library": (options.library, lambda kind, n: measure_library(kind, n, options.pause)),
+        "node": (options.node, measure_node),
     }
     rows = []
     for called, (count, times_of) in calls.items():
@@ -224,29 +227,31 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 with busy_loops(loops):
                     times_s = times_of(KINDS[name], count)
                 what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
-                rows.append({**what, **figures(times_s), **note(options)})
+                rows.append({**what, **tick_quantiles(times_s), **note_column(options)})
                 print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-def note(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what else a row should say."""
+def note_column(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the note of the command line as part of a row."""
     return {"note": options.note} if options.note else {}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--library", type=int, default=100_000, metavar="N", help="ticks a row")
-    parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks a row")
+    parser.add_argument(
+        "--library", type=int, default=100_000, metavar="N", help="ticks of each row"
+    )
+    parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks of each row")
     parser.add_argument("--loops", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--pause", type=float, default=0.002, help="seconds before a tick")
-    parser.add_argument("--note", default="", help="written to each row")
-    parser.add_argument("--json", type=Path, help="rows are added to those in this file")
+    parser.add_argument("--pause", type=float, default=0.002, help="seconds before each tick")
+    parser.add_argument("--note", default="", help="text that is added to each row")
+    parser.add_argument("--json", type=Path, help="file to which the rows are added")
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    rows = measure(options)
+    rows = measure_rows(options)
     if options.json:
         before = json.loads(options.json.read_text()) if options.json.exists() else []
         options.json.write_text(json.dumps(before + rows, indent=1) + "\n")
@@ -254,4 +259,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["--as-node"]:
-    sys.exit(run_node(Path(sys.argv[2]), sys.argv[3:]))
+    sys.exit(run_timed_node(Path(sys.argv[2]), sys.argv[3:]))

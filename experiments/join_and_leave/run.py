@@ -1,11 +1,11 @@
-"""Does a node stand still while others join and leave? A stress of the middleware, not of ours.
+"""Test whether a ROS 2 node hangs while others join and leave; it stresses the middleware alone.
 
     python -m experiments join_and_leave [--minutes 5]
 
-Eight processes, four in each of two ROS domains, start a node with three topics, talk for up to
-0.6 s and end it, again and again. Prints how many nodes there were, and the Python stack of each
-process that stood still for 40 s. Stacks of the middleware: `gdb -p PID -batch -ex "thread apply
-all bt"`, while it stands.
+Eight processes, four in each of two ROS domains, start a node with three topics, communicate for up
+to 0.6 s and end it, again and again. The experiment prints how many nodes there were, and the
+Python stack of each process that made no progress for 40 s. The middleware's own stacks show by
+`gdb -p PID -batch -ex "thread apply all bt"` while a process hangs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ while True:
 
 
 def stress(minutes: float, each: int) -> tuple[int, list[str]]:
-    """Return how many nodes there were, and the stacks of the processes that stood still."""
+    """Return how many nodes there were, and the stacks of the processes that hung."""
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [
         subprocess.Popen(
@@ -86,9 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="(default: 5)")
-    parser.add_argument("--processes", type=int, default=EACH, help="a domain (default: 4)")
+    parser.add_argument(
+        "--processes", type=int, default=EACH, help="processes in each domain (default: 4)"
+    )
     given = parser.parse_args(arguments)
     nodes, stacks = stress(given.minutes, given.processes)
-    still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes stood still"
+    still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes hung"
     print(f"{nodes} nodes, {still}", *stacks)
     return 0

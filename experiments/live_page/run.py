@@ -1,10 +1,11 @@
-"""Pictures and figures of the live page, from real runs.
+"""Make pictures and figures of the live page from real runs.
 
-    python -m experiments live_page pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
-    python -m experiments live_page measure [MINUTES]           what the page costs the Ant: so long
-                                                                with drags, without, without a page
-                                                                but rewired as often, and without
-                                                                either
+    python -m experiments live_page pictures [DIR [ROBOT ...]]  pictures of five robots, and the
+                                                                Ant moving
+    python -m experiments live_page measure [MINUTES]           what the page costs the Ant: MINUTES
+                                                                each with drags, without drags,
+                                                                rewired without a page, and
+                                                                without either
 
 Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
 """
@@ -30,7 +31,7 @@ sys.path.insert(0, str(ROOT / "test"))
 os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 os.environ.setdefault("ROS_DOMAIN_ID", "0")
 SETTLE_S = 12.0
-"""How long a robot runs before its picture is taken, so that its charts show something."""
+"""Seconds that a robot runs before its picture is taken, so that its charts show something."""
 FRAMES, FRAME_S = 60, 0.16
 CONFIG = ROOT / "config/mobile_base"
 ROBOTS: dict[str, tuple[object, ...]] = {
@@ -43,37 +44,43 @@ ROBOTS: dict[str, tuple[object, ...]] = {
         "--model", ROOT / "models/mobile_base.safetensors",
     ),
 }  # fmt: skip
-"""What `an-control sim` gets; the last one is a robot that is two YAML files."""
+"""Arguments of `an-control sim`; the last robot consists of two YAML files."""
 
 
 @contextmanager
-def simulated(*arguments: object) -> Iterator[Any]:
+def run_simulation(*arguments: object) -> Iterator[Any]:
+    """Run a simulation with these arguments inside a `with` block."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
         yield one
 
 
-def pictures(folder: Path, only: list[str]) -> None:
-    """One screenshot a robot, of the Ant also in the dark, and the Ant as an animated picture.
+def take_pictures(folder: Path, only: list[str]) -> None:
+    """Take a screenshot of each robot; of the Ant also in the dark, and an animation.
 
-    The Ant walks in real time, the others play in lockstep. `only` names some of `ROBOTS`.
+    The Ant walks in real time, the others play in lockstep.
+
+    Args:
+        folder: for the pictures.
+        only: names of `ROBOTS`; all if empty.
     """
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in only or ROBOTS:
-        simulation = simulated(*ROBOTS[name], "--episodes", "100000")
+        simulation = run_simulation(*ROBOTS[name], "--episodes", "100000")
         with simulation as robot, browsing(robot.address()) as page:
             page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
             page.page.wait_for_timeout(1e3 * SETTLE_S)
             if name == "ant":
-                _ant(page, folder)
+                _picture_ant(page, folder)
             else:
                 page.page.screenshot(path=folder / f"{name}.png")
 
 
-def _ant(page: Any, folder: Path) -> None:
+def _picture_ant(page: Any, folder: Path) -> None:
+    """Take the pictures of the Ant."""
     page.drag("hip_1.position", "ankle_3.velocity")
     page.page.check("input[name=announced][value=no]")
     page.drag("roll", "hip_2.velocity")
@@ -88,7 +95,7 @@ def _ant(page: Any, folder: Path) -> None:
 
 
 def _animate(page: Any, path: Path) -> None:
-    """Record the robot and its patch bay while cables are dragged, announced."""
+    """Record the robot and its wiring panel while signals are dragged and announced."""
     from PIL import Image
 
     page.page.check("input[name=announced][value=yes]")
@@ -125,15 +132,15 @@ def _animate(page: Any, path: Path) -> None:
     )
 
 
-class Returns:
-    """The returns of the episodes that started and ended while this was watching."""
+class EpisodeReturns:
+    """The returns of the episodes that both started and ended while they were watched."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
-    def see(self, figures: Mapping[str, float]) -> None:
-        """Take in the simulator's figures of the episode that runs."""
+    def note_figures(self, figures: Mapping[str, float]) -> None:
+        """Take note of the simulator's figures of the current episode."""
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -153,9 +160,16 @@ class Returns:
         }
 
 
-async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
-    """Return what a visitor sees in this time: p99 of a tick, updates a second, the page's load,
-    returns; a second, slow visitor takes an update a second."""
+async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+    """Visit the page for some seconds and return what it costs.
+
+    A second, slow visitor reads one update a second.
+
+    Args:
+        address: the page's address.
+        seconds: length of the visit.
+        drags: number of signals to drag meanwhile.
+    """
     from view.visitor import connected, visiting
 
     slow = await connected(address)
@@ -165,7 +179,7 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
         visitor.counts.clear()
         took_ms: list[float] = []
         begin_s, loads, p99 = time.monotonic(), [], []
-        plugs, returns, taken = list(visitor.wires()), Returns(), 0
+        plugs, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
                 one, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
@@ -178,7 +192,7 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
             p99.append(_tick_us(visitor))
-            returns.see(visitor.newest.get("tick", {}).get("episode", {}))
+            returns.note_figures(visitor.newest.get("tick", {}).get("episode", {}))
         slow.close()
         return {
             "drags": len(took_ms),
@@ -192,16 +206,19 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
 
 
 def _tick_us(visitor: Any) -> float:
+    """Return the p99 of the policy's tick in us, from the newest diagnostics."""
     for part in visitor.newest.get("diagnostics", {}).get("parts", []):
         if part["name"] == "policy":
             return float(part["values"]["tick p99 [us]"])
     return float("nan")
 
 
-async def _alone(seconds: float, drags: int) -> dict[str, float]:
-    """p99 of a tick without a page, as the policy node itself says, and returns.
+async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
+    """Return the p99 of a tick without a page, from the policy node's diagnostics, and the returns.
 
-    `drags` are done to the robot as the page would, by parameters alone.
+    Args:
+        seconds: length of the measurement.
+        drags: number of signals to move meanwhile as the page would, by parameters alone.
     """
     import rclpy
     from rclpy.node import Node
@@ -214,7 +231,7 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
 
     rclpy.init(args=[])
     node, caller = Node("measure"), Node("measure_calls")
-    listener, values, returns = Listener(node), [], Returns()
+    listener, values, returns = Listener(node), [], EpisodeReturns()
     deeds, begin_s = Deeds(Calls(caller), listener), time.monotonic()
     topics: dict[str, Any] = {}
     done = 0
@@ -242,7 +259,7 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
         progress = listener.newest("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
-            returns.see({name: value for name, value in figures if value == value})
+            returns.note_figures({name: value for name, value in figures if value == value})
         await asyncio.sleep(0.2)
     listener.close()
     for ended in node, caller:
@@ -253,45 +270,50 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
 
 
 def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     line = next(one for one in text.splitlines() if one.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
 
 
-def measure(minutes: float) -> None:
-    """Print the figures as JSON, with the machine's load."""
+def measure_page(minutes: float) -> None:
+    """Measure and print the figures as JSON, with the machine's load."""
     import subprocess
 
     seconds = 60.0 * minutes
     found: dict[str, Any] = {"load": os.getloadavg()}
-    with simulated("ant", "--realtime", "--episodes", "100000") as ant:
+    with run_simulation("ant", "--realtime", "--episodes", "100000") as ant:
         address = ant.address()
         (viewer,) = ant.children("an_control view")
         time.sleep(SETTLE_S)
         memory = [memory_mb(viewer)]
-        found["a visitor who drags"] = asyncio.run(_visit(address, seconds, max(100, int(seconds))))
+        found["a visitor who drags"] = asyncio.run(
+            _measure_visit(address, seconds, max(100, int(seconds)))
+        )
         memory.append(memory_mb(viewer))
-        found["a visitor who looks on"] = asyncio.run(_visit(address, seconds, 0))
+        found["a visitor who looks on"] = asyncio.run(_measure_visit(address, seconds, 0))
         memory.append(memory_mb(viewer))
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)
-        found["no page, rewired"] = asyncio.run(_alone(seconds, max(100, int(seconds))))
+        found["no page, rewired"] = asyncio.run(
+            _measure_without_page(seconds, max(100, int(seconds)))
+        )
     command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
                "--episodes", "100000"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
         time.sleep(SETTLE_S)
-        found["no page"] = asyncio.run(_alone(seconds, 0))
+        found["no page"] = asyncio.run(_measure_without_page(seconds, 0))
         plain.terminate()
     print(json.dumps(found, indent=2))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take the pictures or measure; return the exit status."""
+    """Take the pictures or measure, and return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
-        pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
+        take_pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
     elif what == "measure":
-        measure(float(rest[0]) if rest else 1.0)
+        measure_page(float(rest[0]) if rest else 1.0)
     else:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,7 +1,6 @@
-"""The comparison of memories: random draws of settings, then the best of each on every task.
+"""The comparison of memories: random draws of settings, then the best draw of each on every task.
 
-A run that was stopped resumes: each training that is done is a line of the folder's
-`metrics.jsonl`.
+A run that was stopped resumes: each finished training is a line of the folder's `metrics.jsonl`.
 """
 
 from __future__ import annotations
@@ -14,91 +13,99 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.runs.run_folder import RunFolder
-from experiments.memory.tasks import RepeatPrevious, Task, TMaze
-from experiments.memory.training import MEMORIES, Draw, Memory, train
+from experiments.memory.tasks import MemoryTask, RepeatPrevious, TMaze
+from experiments.memory.training import MEMORIES, ComparedMemory, DrawnSettings, train_memory
 
 Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How much is learned; every memory gets the same."""
+class TrainingBudget:
+    """Numbers of trainings and updates, which are the same for every memory."""
 
     draws: int = 12
-    """Of each memory, on RepeatPrevious Medium."""
+    """Draws of settings for each memory, on RepeatPrevious Medium."""
     draw_updates: int = 150
+    """Updates of each of these trainings."""
     seeds: int = 3
-    """Of each memory on each task, with its best draw."""
+    """Trainings of each memory on each task, with its best draw."""
     updates: int = 400
+    """Updates of each of these trainings."""
     t_maze: int = 1_500
-    """The length of its corridor."""
+    """Length of the T-maze's corridor."""
 
 
-def draw_of(number: int, seed: int) -> Draw:
-    """Return a draw of settings; every memory gets the same ones."""
-    return Draw.at_random(np.random.default_rng([seed, number]))
+def draw_settings(number: int, seed: int) -> DrawnSettings:
+    """Return the draw with this number; it is the same for every memory."""
+    return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
 
 
-def best_draw(lines: list[Line], memory: Memory) -> int:
-    """Return the number of the draw with the highest score; among equals the least loss wins."""
+def number_of_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
+    """Return the number of the draw with the highest score; equal scores are ranked by loss."""
     own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
     return int(best["number"])
 
 
-class Comparison:
+class MemoryComparison:
     """The trainings of one folder."""
 
-    def __init__(self, folder: RunFolder, budget: Budget, seed: int) -> None:
+    def __init__(self, folder: RunFolder, budget: TrainingBudget, seed: int) -> None:
         self._folder, self._budget, self._seed = folder, budget, seed
-        checkpoint = folder.last_checkpoint()
+        checkpoint = folder.load_checkpoint()
         done = 0 if checkpoint is None else checkpoint["done"]
-        self.lines: list[Line] = list(folder.metrics(done))
-        """Those that are done."""
+        self.lines: list[Line] = list(folder.read_metrics(done))
+        """Results of the finished trainings."""
 
     @staticmethod
-    def config(budget: Budget, seed: int) -> dict[str, Any]:
-        """Return what decides the trainings."""
+    def config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
+        """Return the settings that identify the trainings."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property
-    def tasks(self) -> tuple[Task, ...]:
-        """Return the tasks; the draws are tried on the second."""
+    def tasks(self) -> tuple[MemoryTask, ...]:
+        """Return the tasks; draws are compared on the second."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 
     @property
-    def trainings(self) -> int:
-        """Return the number of trainings in all."""
+    def training_count(self) -> int:
+        """Return the total number of trainings."""
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
     def run(self, report: Callable[[Line, int], object]) -> None:
-        """Make what is missing; `report` gets each line and how many are done.
+        """Run the missing trainings.
 
-        RunError where the disk refuses, or another process works in the folder.
+        Args:
+            report: called with each result and the number of finished trainings.
+
+        Raises:
+            RunError: the folder cannot be written, or another process works in it.
         """
-        with self._folder.alone():
-            self._folder.begin(self.lines)
-            while len(self.lines) < self.trainings:
+        with self._folder.lock():
+            self._folder.write_settings(self.lines)
+            while len(self.lines) < self.training_count:
                 line = self._train(len(self.lines))
                 self.lines.append(line)
-                self._folder.add_metrics(line)
-                self._folder.checkpoint({"done": len(self.lines)})
+                self._folder.append_metrics(line)
+                self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
     def _train(self, place: int) -> Line:
-        """Make the training at this place of the plan: draws first, by number and memory; then
-        tasks, by seed and memory."""
+        """Run the training at this place of the plan.
+
+        Draws come first, by number and memory, then tasks, by seed and memory.
+        """
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(place, len(MEMORIES))
         memory, stage, task = MEMORIES[which], "draw", self.tasks[1]
-        draw, updates = draw_of(number, self._seed), budget.draw_updates
+        draw, updates = draw_settings(number, self._seed), budget.draw_updates
         if place >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_of(best_draw(self.lines, memory), self._seed)
-        found = train(task, memory, draw, updates, self._seed + number)
+            draw = draw_settings(number_of_best_draw(self.lines, memory), self._seed)
+        found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}
         return {**names, "settings": settings, **found}

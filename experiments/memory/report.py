@@ -1,4 +1,4 @@
-"""What the comparison of memories found, as tables and as a picture."""
+"""Tables and a picture of the comparison of memories."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replacing
-from experiments.memory.comparison import Line, best_draw
+from experiments.memory.comparison import Line, number_of_best_draw
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 TITLES = ("memory scores", "memory draws")
-"""Of the tables on docs/memory.md."""
+"""Titles that mark the tables in docs/memory.md."""
 SCORES, DRAWS = TITLES
 NORMAL_95 = 1.96
-"""Standard errors of a band of 95 % confidence."""
+"""Standard errors in a 95 % confidence interval."""
 
 
-def tables(lines: list[Line]) -> dict[str, str]:
-    """By title, in Markdown; empty before every memory has a result."""
+def make_tables(lines: list[Line]) -> dict[str, str]:
+    """Return the Markdown tables by title; {} before every memory has a result."""
     final = [one for one in lines if one["stage"] == "final"]
     if not final:
         return {}
@@ -35,7 +35,7 @@ def tables(lines: list[Line]) -> dict[str, str]:
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
         drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[best_draw(lines, memory)]
+        best = drawn[number_of_best_draw(lines, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
@@ -59,7 +59,7 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def draw_curves(lines: list[Line], path: Path) -> None:
-    """Draw the share of right answers along each training: means over seeds, bands of 95 %."""
+    """Draw the share of right answers during each training: means over seeds, with 95 % bands."""
     final = [one for one in lines if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(

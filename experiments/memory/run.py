@@ -1,8 +1,8 @@
-"""Which memory learns to remember: the recurrences of a policy on tasks from the literature.
+"""Compare how well the recurrences of a policy learn to remember, on tasks from the literature.
 
     python -m experiments memory [--smoke]
 
-Writes the tables of docs/memory.md and their picture; half an hour or more of one core.
+Writes the tables of docs/memory.md and their picture; it takes half an hour or more of one core.
 """
 
 from __future__ import annotations
@@ -12,30 +12,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from an_control.learning.evaluation.comparison import missing_marks, write_tables
+from an_control.learning.evaluation.comparison import find_missing_marks, write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.interrupts import INTERRUPTED
-from experiments.memory.comparison import Budget, Comparison
-from experiments.memory.report import TITLES, draw_curves, tables
+from experiments.memory.comparison import MemoryComparison, TrainingBudget
+from experiments.memory.report import TITLES, draw_curves, make_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURE = ROOT / "docs/memory.md", ROOT / "docs/memory/curves.png"
 SEED = 1
-SMOKE = Budget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
+SMOKE = TrainingBudget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the trainings that are missing, then the tables; return the exit status."""
+    """Run the missing trainings, write the tables, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, help="of the trainings (default: runs/memory)")
-    parser.add_argument("--smoke", action="store_true", help="a few updates, into runs/smoke")
+    parser.add_argument("--out", type=Path, help="folder of the trainings (default: runs/memory)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="only test a few updates, in runs/smoke"
+    )
     given = parser.parse_args(arguments)
     out = given.out or Path("runs/smoke/memory" if given.smoke else "runs/memory")
     page, picture = (out / "memory.md", out / "curves.png") if given.smoke else (PAGE, PICTURE)
-    if not given.smoke and (problem := missing_marks(page, TITLES)):
+    if not given.smoke and (problem := find_missing_marks(page, TITLES)):
         parser.error(problem)
     try:
-        found = compare(out, SMOKE if given.smoke else Budget(), picture)
+        found = compare_memories(out, SMOKE if given.smoke else TrainingBudget(), picture)
     except RunError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
@@ -45,16 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def compare(out: Path, budget: Budget, picture: Path) -> dict[str, str]:
-    """Make the trainings of a folder that are missing, draw their curves; return the tables."""
-    comparison = Comparison(RunFolder(out, Comparison.config(budget, SEED)), budget, SEED)
+def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
+    """Run the missing trainings of a folder, draw their curves, and return the tables."""
+    comparison = MemoryComparison(
+        RunFolder(out, MemoryComparison.config(budget, SEED)), budget, SEED
+    )
 
     def report(line: Mapping[str, Any], done: int) -> None:
         what = f"{line['task']}, {line['memory']}, {line['stage']} {line['number']}"
-        print(f"{done} of {comparison.trainings}  {what}: {line['score']:.3f}", flush=True)
+        print(f"{done} of {comparison.training_count}  {what}: {line['score']:.3f}", flush=True)
 
     comparison.run(report)
-    found = tables(comparison.lines)
+    found = make_tables(comparison.lines)
     for title, table in found.items():
         print(f"\n{title}\n{table}")
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
-"""Tasks that only a memory solves. What an agent sees does not depend on what it does, so that they
-can be learned by supervision, and every memory learns from the same episodes.
+"""Tasks that can be solved only with a memory.
+
+The inputs do not depend on the answers, so the tasks can be learned by supervision, and every
+memory learns from the same episodes.
 
 RepeatPrevious is popgym's (Morad et al. 2023, "POPGym: Benchmarking Partially Observable
-Reinforcement Learning"): name the suit of the card of some steps ago. The T-maze is Bakker's (2002,
+Reinforcement Learning"): name the suit of the card some steps ago. The T-maze is Bakker's (2002,
 "Reinforcement Learning with Long Short-Term Memory", with noise), passive as in Ni et al. 2023
-("When Do Transformers Shine in RL?"): what is seen at the start says where to turn at the end.
+("When Do Transformers Shine in RL?"): a sign at the start shows where to turn at the end.
 """
 
 from __future__ import annotations
@@ -18,48 +20,48 @@ import numpy as np
 F32 = np.float32
 SUITS = 4
 RECORDED = 4_000
-"""Episodes of popgym from which batches are drawn."""
+"""Number of popgym's episodes from which batches are drawn."""
 PLAYED = 100
-"""Episodes of a score; none of them is learned from."""
+"""Number of episodes of a score, which are not learned from."""
 FIRST_PLAYED = 1_000_000
-"""Their first seed."""
+"""First seed of these episodes."""
 
 
-class Batch(NamedTuple):
-    """B episodes of T steps."""
+class MemoryBatch(NamedTuple):
+    """B episodes of T steps with F inputs."""
 
     seen: np.ndarray
-    """(T, B, F) float32."""
+    """(T, B, F) float32: inputs."""
     right: np.ndarray
-    """(B, T), or (B,) where only the last step counts: the right answers; -1 does not count."""
+    """(B, T), or (B,) if only the last step counts: right answers, -1 where none counts."""
 
 
 Answers = Callable[[np.ndarray], np.ndarray]
-"""From what is seen (T, B, F) to the answers, of the shape of `Batch.right`."""
+"""Function from inputs (T, B, F) to answers with the shape of `MemoryBatch.right`."""
 
 
-class Task(Protocol):
-    """One task."""
+class MemoryTask(Protocol):
+    """A supervised task."""
 
     name: str
     features: int
-    """F."""
+    """Number of inputs F."""
     answers: int
-    """How many answers there are."""
+    """Number of possible answers."""
     steps: int
-    """Of the longest episode."""
+    """Steps of the longest episode."""
     last: bool
     """Whether only the last step's answer counts."""
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
-        """Return episodes to learn from."""
+    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training."""
 
     def score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` other episodes."""
+        """Return the share of right answers in `PLAYED` episodes that are not learned from."""
 
 
 class RepeatPrevious:
-    """popgym's environment; seen is the suit of the newest card, one of four."""
+    """popgym's environment; the input is the suit of the newest card, one of four."""
 
     features = answers = SUITS
     last = False
@@ -72,12 +74,14 @@ class RepeatPrevious:
         self._env: Any = getattr(repeat_previous, f"RepeatPrevious{level}")()
         self.steps = int(self._env.deck.num_cards) - 1
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
-        recorded = _recorded(self._level)
+    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training."""
+        recorded = _record_suits(self._level)
         return self._batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def score(self, answer: Answers) -> float:
-        suits = np.array([_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
+        """Return the share of right answers in `PLAYED` episodes that are not learned from."""
+        suits = np.array([_play_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
         given = answer(self._batch(suits).seen)
         returns = [self._play(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
@@ -87,22 +91,23 @@ class RepeatPrevious:
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))
 
-    def _batch(self, suits: np.ndarray) -> Batch:
+    def _batch(self, suits: np.ndarray) -> MemoryBatch:
         """Return the batch of these suits (B, T)."""
         ago = self._env.k - 1
         right = np.full(suits.shape, -1, np.int64)
         right[:, ago:] = suits[:, : suits.shape[1] - ago]
-        return Batch(np.eye(SUITS, dtype=F32)[suits].swapaxes(0, 1), right)
+        return MemoryBatch(np.eye(SUITS, dtype=F32)[suits].swapaxes(0, 1), right)
 
 
 @lru_cache
-def _recorded(level: str) -> np.ndarray:
-    """Return the suits (RECORDED, T) that popgym's environment shows."""
+def _record_suits(level: str) -> np.ndarray:
+    """Return the suits (RECORDED, T) of episodes of popgym's environment."""
     env = RepeatPrevious(level)._env
-    return np.array([_suits(env, seed) for seed in range(RECORDED)])
+    return np.array([_play_suits(env, seed) for seed in range(RECORDED)])
 
 
-def _suits(env: Any, seed: int) -> np.ndarray:
+def _play_suits(env: Any, seed: int) -> np.ndarray:
+    """Return the suits (T,) of one episode."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:
         seen, _, over, _, _ = env.step(0)
@@ -111,11 +116,11 @@ def _suits(env: Any, seed: int) -> np.ndarray:
 
 
 class TMaze:
-    """At the start a sign, 011 left or 110 right; then a corridor, a 0 b with a and b anywhere from
-    0 to 1; at its end 010: which way?
+    """A corridor with a sign at its start that shows where to turn at its end.
 
-    Batches have corridors of up to `length` steps, evenly by the logarithm: short ones are learned
-    first. Scores have `length`.
+    The sign is 011 (left) or 110 (right). A step in the corridor is (a, 0, b) with random a and b
+    from 0 to 1; its end is 010. Batches have corridors of up to `length` steps, log-uniform, so
+    that short ones are learned first. Scores are measured in corridors of `length` steps.
     """
 
     features, answers, last = 3, 2, True
@@ -125,18 +130,20 @@ class TMaze:
         self._length = length
         self.steps = length + 2
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
+    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training."""
         length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
         return self._batch(rng, episodes, length)
 
     def score(self, answer: Answers) -> float:
+        """Return the share of right answers in `PLAYED` episodes that are not learned from."""
         seen, right = self._batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())
 
-    def _batch(self, rng: np.random.Generator, episodes: int, length: int) -> Batch:
+    def _batch(self, rng: np.random.Generator, episodes: int, length: int) -> MemoryBatch:
         seen = rng.random((length + 2, episodes, 3), F32)
         right = rng.integers(2, size=episodes)
         seen[:, :, 1] = 0.0
         seen[0] = np.stack([right, np.ones(episodes), 1 - right], 1)
         seen[-1] = [0.0, 1.0, 0.0]
-        return Batch(seen, right)
+        return MemoryBatch(seen, right)

@@ -15,18 +15,18 @@ from torch.nn.functional import cross_entropy
 
 from an_control.learning.recurrence import RecurrenceModule
 from an_control.policy.sizes import RecurrenceSizes
-from experiments.memory.tasks import Task
+from experiments.memory.tasks import MemoryTask
 
 PARAMETERS = 30_000
-"""No network has more; each has the most units that stay below."""
+"""Maximum number of a network's parameters; it has as many units as that allows."""
 CURVE_POINTS = 25
-"""How often a training is scored on batches as it learns from."""
+"""Number of points of a learning curve."""
 CURVE_EPISODES = 64
 
 
 @dataclass(frozen=True)
-class Memory:
-    """One of the memories that are compared: a recurrence, and where its gates' bias begins."""
+class ComparedMemory:
+    """A recurrence that is compared, and the initial bias of its gates."""
 
     name: str
     kind: Any
@@ -34,33 +34,33 @@ class Memory:
 
 
 MEMORIES = (
-    Memory("LSTM", "lstm"),
-    Memory("GRU", "gru"),
-    Memory("TrXL", "trxl"),
-    Memory("TrXL-I", "trxl-i"),
-    Memory("GTrXL, bias 2", "gtrxl", 2.0),
-    Memory("GTrXL, bias 0", "gtrxl", 0.0),
+    ComparedMemory("LSTM", "lstm"),
+    ComparedMemory("GRU", "gru"),
+    ComparedMemory("TrXL", "trxl"),
+    ComparedMemory("TrXL-I", "trxl-i"),
+    ComparedMemory("GTrXL, bias 2", "gtrxl", 2.0),
+    ComparedMemory("GTrXL, bias 0", "gtrxl", 0.0),
 )
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawnSettings:
     """Settings that are drawn at random."""
 
     rate: float
-    """The learning rate of Adam."""
+    """Learning rate of Adam."""
     heads: int
-    """The number of heads of a transformer's attention."""
+    """Attention heads of a transformer."""
     layers: int
-    """The number of layers of a transformer; 1 where only the last step is answered."""
+    """Layers of a transformer; 1 if only the last step's answer counts."""
     episodes: int
-    """The number of episodes in a batch."""
+    """Episodes of a batch."""
     max_norm: float
-    """The norm at which the gradient is cut; infinite: it is not."""
+    """Norm to which the gradient is clipped; infinity for no clipping."""
 
     @classmethod
-    def at_random(cls, rng: np.random.Generator) -> Draw:
-        """Draw settings; rates from 1e-4 to 3e-2, evenly by their logarithm."""
+    def from_rng(cls, rng: np.random.Generator) -> DrawnSettings:
+        """Draw settings; the learning rate is log-uniform between 1e-4 and 3e-2."""
         return cls(
             float(10.0 ** rng.uniform(-4.0, math.log10(3e-2))),
             int(rng.choice([1, 2, 4])),
@@ -70,24 +70,25 @@ class Draw:
         )
 
 
-class Network(nn.Module):
-    """A memory and one linear layer; with `PARAMETERS` numbers at most."""
+class MemoryNetwork(nn.Module):
+    """A memory and one linear layer, with at most `PARAMETERS` parameters."""
 
-    def __init__(self, task: Task, memory: Memory, draw: Draw) -> None:
+    def __init__(self, task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> None:
         super().__init__()
         self._last = task.last
         sizes = _sizes(task, memory, draw)
-        self.numbers = _count(sizes, task)
-        """Of a model file; torch has some of an LSTM's and a GRU's biases twice."""
+        self.numbers = _count_parameters(sizes, task)
+        """Number of parameters in a model file; torch has some biases of an LSTM and a GRU twice.
+        """
         self.memory = RecurrenceModule(task.features, sizes, memory.gate_bias)
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
         """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
         if self._last:
-            scores: Tensor = self.head(self.memory.last(seen))
+            scores: Tensor = self.head(self.memory.last_output(seen))
             return scores
-        outputs, _ = self.memory(seen, self.memory.start(seen.shape[1]))
+        outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)
         return every
 
@@ -98,7 +99,7 @@ class Network(nn.Module):
         return found
 
 
-def _sizes(task: Task, memory: Memory, draw: Draw) -> RecurrenceSizes:
+def _sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> RecurrenceSizes:
     """Return the sizes with the most units that `PARAMETERS` allow."""
     sizes = RecurrenceSizes(memory.kind, units=0)
     step = 1
@@ -107,25 +108,27 @@ def _sizes(task: Task, memory: Memory, draw: Draw) -> RecurrenceSizes:
         sizes = replace(sizes, layers=layers, heads=draw.heads, window=task.steps)
         step = max(2, draw.heads)
     units = step
-    while _count(replace(sizes, units=units + step), task) <= PARAMETERS:
+    while _count_parameters(replace(sizes, units=units + step), task) <= PARAMETERS:
         units += step
     return replace(sizes, units=units)
 
 
-def _count(sizes: RecurrenceSizes, task: Task) -> int:
+def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
     numbers = sum(math.prod(shape) for shape in sizes.shapes(task.features).values())
     return numbers + (sizes.units + 1) * task.answers
 
 
-def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> dict[str, Any]:
-    """Train once; return the score, the learning curve and the cost, for JSON.
+def train_memory(
+    task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
+) -> dict[str, Any]:
+    """Train once and return score, learning curve and costs, for JSON.
 
-    `diverged` where a loss was not finite, or the last ones are above what guessing costs.
+    `diverged` is True if a loss was not finite, or the last losses are above that of guessing.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    network = Network(task, memory, draw)
+    network = MemoryNetwork(task, memory, draw)
     optimiser = torch.optim.Adam(network.parameters(), draw.rate)
     began, curve, losses = time.process_time(), [], []
     marks = {round(updates * (one + 1) / CURVE_POINTS) for one in range(CURVE_POINTS)}
@@ -150,13 +153,13 @@ def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> di
 
 
 def _losses(
-    network: Network,
+    network: MemoryNetwork,
     optimiser: torch.optim.Optimizer,
-    task: Task,
-    draw: Draw,
+    task: MemoryTask,
+    draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other; yield the loss (nats) before each."""
+    """Make one update after the other and yield the loss before each, in nats."""
     while True:
         seen, right = task.batch(rng, draw.episodes)
         scores = network(torch.from_numpy(seen))
@@ -170,8 +173,8 @@ def _losses(
         yield float(loss.detach())
 
 
-def _accuracy(network: Network, task: Task, update: int) -> float:
-    """Return the share of right answers in fresh episodes."""
+def _accuracy(network: MemoryNetwork, task: MemoryTask, update: int) -> float:
+    """Return the share of right answers in new episodes."""
     seen, right = task.batch(np.random.default_rng([1, update]), CURVE_EPISODES)
     counts = right >= 0
     return float((network.answer(seen) == right)[counts].mean())

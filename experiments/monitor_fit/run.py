@@ -1,8 +1,8 @@
 """Measure what monitors do on robots that they were not trained on.
 
 Each cell of the table is one monitor on one robot whose signals never move; a second set of cells
-moves signals for real. Finished cells are kept in the results file, so a run that was stopped
-continues; the README says what came out.
+moves signals. Finished cells are kept in the results file, so a run that was stopped continues. The
+README reports the results.
 """
 
 from __future__ import annotations
@@ -23,64 +23,65 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import play_episode
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import Policy, read_model
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CHUNK = 5_000
-"""Ticks that are played of a cell in one go."""
+"""Ticks of a cell that are played at a time."""
 FOUND_TICKS = 25
-"""Ticks after a move within which its signals should be found."""
+"""Ticks within which moved signals should be found."""
 SEED = 7
-"""Of the episodes; training and its validation take other seeds."""
+"""Seed of the episodes; training and its validation use other seeds."""
 TENTH = ("--steps", "20000", "--updates", "2000", "--imputation-updates", "800")
 ANT_FAULTS = (
     *("--disturb", "delay=1", "start=rest", "start=posture", "stop=0.5..2", "gain=0.6..1"),
     *("friction=0.5..1", "mass=0.7..1.3", "lag=0..0.5", "--disturb-share", "0.5"),
 )
 LEARN_FAULTS = ("--disturb", "delay=1", "--disturb-share", "0.25")
-"""What `an-control learn` trains its monitors with."""
+"""Options with which `an-control learn` trains its monitors."""
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A policy whose monitors are measured.
-
-    source   channels of one sensor, from and to, whose rate may be half of the others'
-    physics  whether mass and friction of the robot can be set
-    """
+class MeasuredPolicy:
+    """A policy whose monitors are measured."""
 
     task: str
     model: Path
     faults: tuple[str, ...]
     source: tuple[int, int]
+    """First and last + 1 channel of the sensor whose rate is halved in some cells."""
     physics: bool = True
+    """Whether mass and friction of the robot can be set."""
     shipped: bool = False
+    """Whether the model already has its monitor."""
 
 
 SUBJECTS = {
-    "ant": Subject("ant", ROOT / "models/ant.safetensors", ANT_FAULTS, (8, 24), shipped=True),
-    "base": Subject(
+    "ant": MeasuredPolicy(
+        "ant", ROOT / "models/ant.safetensors", ANT_FAULTS, (8, 24), shipped=True
+    ),
+    "base": MeasuredPolicy(
         "an_control_sim:an_control/MobileBase-v0",
         ROOT / "models/mobile_base.safetensors",
         LEARN_FAULTS,
         (0, 12),
         physics=False,
     ),
-    "cheetah": Subject(
+    "cheetah": MeasuredPolicy(
         "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0",
         Path("HalfCheetahBulletEnv-v0/student/model.safetensors"),
         LEARN_FAULTS,
         (8, 20),
     ),
-    "hopper": Subject(
+    "hopper": MeasuredPolicy(
         "Hopper-v5", Path("Hopper-v5/student/model.safetensors"), LEARN_FAULTS, (5, 11)
     ),
 }
@@ -97,24 +98,26 @@ ROBOTS = {
     "one source at half rate, lag .5": ("source", "none,lag=0.5"),
     "one source at half rate, mass x1.3": ("source", "none,mass=1.3"),
 }
-"""By name: which readings repeat every second tick, and the protocol."""
+"""Robots by name: which readings repeat every second tick, and the protocol."""
 MOVES = ("100", "25", "25,swap=2", "reset", "reset+25", "100,lag=0.3")
-"""Protocols that move signals for real, for the full monitors."""
+"""Protocols that move signals, for the fully trained monitors."""
 
 
 class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Some readings are new in every second step only, as those of a sensor at half the rate."""
+    """Gymnasium wrapper that updates some readings only in every second step, like slow sensors."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], held: slice) -> None:
         super().__init__(env)
         self._held = held
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
         observation, info = self.env.reset(**how)
         self._kept, self._steps = observation[self._held].copy(), 0
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step."""
         observation, *rest = self.env.step(action)
         self._steps += 1
         if self._steps % 2:
@@ -125,16 +128,18 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (observation, *rest)
 
 
-class Watch:
-    """Counts, tick by tick, what a monitored policy does with the readings of one episode.
+class MonitorWatch:
+    """Counter of what a monitored policy does, tick by tick, with the readings of an episode.
 
-    ticks      played
-    invented   how often signals were taken to be elsewhere than they are, where none moved
-    permuted   ticks in which the policy got a signal under another channel's id, where none moved
-    unfit      ticks in which the robot was known not to fit the model
-    lost       ticks in which it was not known which slot carries which signal
-    moved      signals that moved
-    found      those of them that were found `FOUND_TICKS` later
+    These numbers are counted:
+
+    - ticks: ticks played
+    - invented: moves that the monitor reported although no signal moved
+    - permuted: ticks in which the policy got a signal under a wrong id although none moved
+    - unfit: ticks in which the monitor knew that the robot does not fit its model
+    - lost: ticks in which the monitor did not know which slot carries which signal
+    - moved: signals that moved
+    - found: moved signals that the monitor had found `FOUND_TICKS` later
     """
 
     COUNTS = ("ticks", "invented", "permuted", "unfit", "lost", "moved", "found")
@@ -147,12 +152,13 @@ class Watch:
         self.start()
 
     def start(self) -> None:
-        """Begin an episode."""
+        """Reset for an episode."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
+        """Count one tick."""
         monitor, counts = self._policy.monitor, self.counts
         slots, outputs = monitor.slots, monitor.assignment.outputs
         counts["ticks"] += 1
@@ -160,58 +166,68 @@ class Watch:
         counts["lost"] += monitor.lost
         if not disturber.shuffles:
             if slots is not self._taken:
-                counts["invented"] += bool(self._unlike(slots, self._nominal).any())
-            counts["permuted"] += bool(self._unlike(outputs, self._nominal).any())
+                counts["invented"] += bool(self._wrong_channels(slots, self._nominal).any())
+            counts["permuted"] += bool(self._wrong_channels(outputs, self._nominal).any())
         self._taken = slots
         if disturber.shuffles != self._shuffles:
-            truth = self._slots_of(disturber)
-            self._have_moved = self._unlike(self._truth, truth)
+            truth = self._true_slots(disturber)
+            self._have_moved = self._wrong_channels(self._truth, truth)
             self._truth, self._shuffles, self._after = truth, disturber.shuffles, 0
         elif self._after >= 0:
             self._after += 1
         if self._after == FOUND_TICKS - 1:
             counts["moved"] += int(self._have_moved.sum())
-            counts["found"] += int((self._have_moved & ~self._unlike(slots, self._truth)).sum())
+            counts["found"] += int(
+                (self._have_moved & ~self._wrong_channels(slots, self._truth)).sum()
+            )
             self._after = -1
 
-    def _slots_of(self, disturber: Disturber) -> np.ndarray:
-        """(N,) the slot that carries each channel's signal."""
+    def _true_slots(self, disturber: Disturber) -> np.ndarray:
+        """Return (N,) the slot that carries each channel's signal."""
         place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
         slots = np.empty(len(place), np.int64)
         for slot, signal in zip(disturber.ids, disturber.order, strict=True):
             slots[place[signal]] = place[slot]
         return slots
 
-    def _unlike(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """(N,) which channels are taken from a slot that carries a signal unlike theirs."""
+    def _wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        """Return (N,) True for channels whose assigned slot carries a signal unlike theirs."""
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
 
 
-def measure(
-    subject: Subject,
+def measure_cell(
+    subject: MeasuredPolicy,
     file: Path,
     robot: tuple[str, str],
     monitor: str,
     known: dict[str, Any],
     ticks: int,
 ) -> dict[str, Any]:
-    """Play whole episodes on from what is `known`, until there are this many ticks or for `CHUNK`;
-    return all counts together."""
+    """Play more episodes of a cell and return its counts so far.
+
+    Args:
+        subject: the policy and its task.
+        file: the model file.
+        robot: which readings repeat every second tick, and the protocol.
+        monitor: the monitor's mode.
+        known: the counts before.
+        ticks: ticks to reach; at most `CHUNK` are played, rounded up to whole episodes.
+    """
     held, words = robot
-    protocol = Protocol.parse(words)
+    protocol = EvaluationProtocol.parse(words)
     model = read_model(file)
-    env = make_environment(environment_of(subject.task))
+    env = make_environment(find_environment_id(subject.task))
     if held:
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
     policy = make_policy(model, monitor)  # type: ignore[arg-type]
-    watch = Watch(policy) if isinstance(policy, MonitoredPolicy) else None
-    channels = tuple(model.task["channels"])
+    watch = MonitorWatch(policy) if isinstance(policy, MonitoredPolicy) else None
+    channels = model.task.channels
     disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
     returns: list[float] = []
     wanted = min(CHUNK, ticks - known.get("ticks", 0))
     played, begun = 0, time.process_time()
     with closing(env):
-        for start in islice(evaluation_starts(SEED, 100_000), known.get("episodes", 0), None):
+        for start in islice(make_evaluation_starts(SEED, 100_000), known.get("episodes", 0), None):
             if watch is not None:
                 watch.start()
             result = play_episode(policy, env, channels, disturber, start, protocol, watch)
@@ -232,25 +248,33 @@ def measure(
     return {key: round(known.get(key, 0) + number, 2) for key, number in found.items()}
 
 
-def trained(name: str, folder: Path, much: str) -> Path:
-    """Return the model with a monitor trained for a tenth or all of its time, made if missing."""
+def model_with_monitor(name: str, folder: Path, length: str) -> Path:
+    """Return the model file with a monitor, which is trained first if it is missing.
+
+    Args:
+        name: the subject's name.
+        folder: the folder of the trained models.
+        length: "tenth" or "full", the length of the training.
+    """
     subject = SUBJECTS[name]
-    if subject.shipped and much == "full":
+    if subject.shipped and length == "full":
         return subject.model
-    file = folder / f"{name}_{much}.safetensors"
+    file = folder / f"{name}_{length}.safetensors"
     if not file.exists():
         model = subject.model if subject.model.is_absolute() else folder / subject.model
         if not model.exists():
             learn = [sys.executable, "-m", "an_control", "learn", subject.task]
             subprocess.run([*learn, "--out", str(model.parent.parent)], check=True)
         train = [sys.executable, "-m", "an_control", "train-monitor", str(model)]
-        how = (*(TENTH if much == "tenth" else ()), *subject.faults, "--task", subject.task)
+        how = (*(TENTH if length == "tenth" else ()), *subject.faults, "--task", subject.task)
         subprocess.run([*train, "--out", str(file), *how], check=True)
     return file
 
 
-def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tuple[str, ...]]:
-    """Subject, time of training, robot and setting of the monitor, of every cell."""
+def list_cells(
+    names: list[str], lengths: list[str], robots: list[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield subject, length of training, robot and monitor mode of every cell."""
     for name in names:
         for robot in robots:
             words = ROBOTS.get(robot, ("", ""))[1]
@@ -258,27 +282,33 @@ def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tu
                 continue
             if robot in ROBOTS:
                 yield name, "none", robot, "off"
-            for much in muches:
+            for much in lengths:
                 if robot in ROBOTS or much == "full":
                     yield name, much, robot, "match"
 
 
-def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
-    """Play what the results lack, a little of each cell in turn."""
+def run_cells(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
+    """Play the missing ticks of all cells, some of each in turn."""
     path, folder = Path(options.results), Path(options.folder)
     left = True
     while left:
         left = False
-        for name, much, robot, monitor in cells(options.subjects, options.trained, options.robots):
+        for name, much, robot, monitor in list_cells(
+            options.subjects, options.trained, options.robots
+        ):
             key = f"{name}/{much}/{robot}"
             results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
             known = results.get(options.label, {}).get(key, {})
             ticks = options.off_ticks if monitor == "off" else options.ticks
             if known.get("ticks", 0) >= ticks:
                 continue
-            file = folder / SUBJECTS[name].model if much == "none" else trained(name, folder, much)
+            file = (
+                folder / SUBJECTS[name].model
+                if much == "none"
+                else model_with_monitor(name, folder, much)
+            )
             how = ROBOTS.get(robot, ("", robot))
-            found = measure(SUBJECTS[name], file, how, monitor, known, ticks)
+            found = measure_cell(SUBJECTS[name], file, how, monitor, known, ticks)
             say(f"{options.label} {key}: {json.dumps(found)}")
             latest = json.loads(path.read_text()) if path.exists() else {}
             latest.setdefault(options.label, {})[key] = found
@@ -286,7 +316,8 @@ def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None
             left = left or found["ticks"] < ticks
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--label", default="after", help="the set of results to add to")
     parser.add_argument("--results", default=str(HERE / "results.json"))
@@ -300,6 +331,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
-    run(parse(arguments))
+    """Run the experiment and return the exit status."""
+    run_cells(parse_arguments(arguments))
     return 0

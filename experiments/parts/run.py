@@ -1,11 +1,11 @@
-"""Which part makes a better cart-pole: every pooling with every memory, learned at equal cost.
+"""Compare pooling layers and memories of a cart-pole policy, each pair trained at equal cost.
 
     python -m experiments parts [--seeds 1 2 3] [POOLING ...]
 
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
-What is in the folder already is not made again, so a run that was stopped continues. At the end the
-table and the picture of docs/parts.md are written, from docs/parts/comparison.json, which keeps the
+Runs in the folder are not repeated, so an experiment that was stopped continues. In the end it
+writes the table and the picture of docs/parts.md from docs/parts/comparison.json, which keeps the
 results of all seeds. Runs with another length, teacher or number of episodes are refused there.
 """
 
@@ -22,31 +22,31 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import model_digest
+from an_control.learning.teacher.teachers import hash_model
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 from experiments.learned_runs import (
     ROOT,
-    OtherSettings,
     Results,
     Settings,
-    begin,
-    call,
-    collect,
-    counts,
-    entries,
+    SettingsMismatchError,
+    collect_results,
     evaluate,
-    known,
-    markdown,
-    spread,
+    markdown_table,
+    mean_and_error,
+    parameter_and_seed_counts,
+    protocol_results,
+    read_results,
+    run_an_control,
+    start_run,
 )
 
 PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
 PICTURE, KEPT = ROOT / "docs/parts/comparison.png", ROOT / "docs/parts/comparison.json"
 PARAMETERS = 9000
-"""Every policy has about so many numbers: its neurons are as wide as that allows."""
+"""Approximate number of parameters of every policy; its neurons are as wide as that allows."""
 MINUTES = 4.0
-"""Processor time in which each policy learns."""
+"""Processor time of each training."""
 QUERIES, SEED_VECTORS, INDUCING, UNITS, WINDOW = 16, 4, 8, 16, 32
 POOLINGS = {
     "sinusoid": [],
@@ -70,15 +70,15 @@ EPISODES, EVALUATION_SEED = 100, 1
 
 
 @dataclass(frozen=True)
-class Policy:
-    """One pooling with one memory, and the folder of its results."""
+class ComparedPolicy:
+    """A policy with one pooling and one memory, and the folder of all results."""
 
     pooling: str
     memory: str
     folder: Path
 
     def sizes(self, neuron: int) -> AttentionSizes:
-        """Return the sizes of the policy with neurons of so many units."""
+        """Return the sizes of the policy with neurons of this width."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
@@ -105,10 +105,13 @@ class Policy:
     @property
     def neuron(self) -> int:
         """Return the width with which the number of parameters comes closest to `PARAMETERS`."""
-        return min(range(2, 65), key=lambda width: abs(parameters(self.sizes(width)) - PARAMETERS))
+        return min(
+            range(2, 65), key=lambda width: abs(count_parameters(self.sizes(width)) - PARAMETERS)
+        )
 
     @property
     def runs(self) -> Path:
+        """Return the folder of this policy's runs."""
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
     @property
@@ -117,19 +120,26 @@ class Policy:
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
 
     def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """Return what all seeds have in common; a teacher that is not there yet is not known."""
-        hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
+        """Return the settings that all seeds have in common.
+
+        A teacher that does not exist yet is stored as None.
+        """
+        hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.options}
 
     def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
-        folder is of a run with others."""
+        """Train and evaluate the policy with one seed, unless that is done.
+
+        Raises:
+            CalledProcessError: a command failed.
+            OtherSettings: the folder holds a run with other settings.
+        """
         folder = self.runs / str(seed)
-        if not begin(folder, self.settings(teacher, minutes, episodes)):
+        if not start_run(folder, self.settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
-        call(
+        run_an_control(
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
             *("--seed", str(seed), "--out", str(folder), *self.options),
         )
@@ -139,41 +149,42 @@ class Policy:
         )
 
     def row(self, found: Results) -> list[str]:
-        cells = [self.pooling, self.memory, *counts(found, self.runs)]
+        """Return the policy's row of the table."""
+        cells = [self.pooling, self.memory, *parameter_and_seed_counts(found, self.runs)]
         for protocol in PROTOCOLS:
-            some = entries(found, self.runs, protocol)
-            mean, error = spread([one["mean"] for one in some])
+            some = protocol_results(found, self.runs, protocol)
+            mean, error = mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
-            cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
+            cells.append(f"{mean:.0f}{_error_text(error)} ({share:.0%})")
         return cells
 
 
-def parameters(sizes: Any) -> int:
-    """Return how many numbers a policy of these sizes has."""
+def count_parameters(sizes: Any) -> int:
+    """Return the number of parameters of a policy of these sizes."""
     return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
-def _error(error: float) -> str:
+def _error_text(error: float) -> str:
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
-def evolve(out: Path) -> None:
-    """Evolve an MLP with ordered channels in this folder, in some five CPU-minutes."""
-    call(
+def evolve_teacher(out: Path) -> None:
+    """Evolve an MLP with ordered channels in this folder, in about five minutes of one core."""
+    run_an_control(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
         *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
     )
 
 
-def table(policies: list[Policy], found: Results) -> str:
-    """Return the table of the policies with results."""
+def make_table(policies: list[ComparedPolicy], found: Results) -> str:
+    """Return the table of the policies that have results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
-    return markdown(head, [one.row(found) for one in policies if one.runs.name in found])
+    return markdown_table(head, [one.row(found) for one in policies if one.runs.name in found])
 
 
-def picture(policies: list[Policy], found: Results, path: Path) -> None:
-    """Draw returns as bars, one group a pooling and one colour a memory, for two protocols."""
+def draw_picture(policies: list[ComparedPolicy], found: Results, path: Path) -> None:
+    """Draw returns as bars: a group for each pooling, a colour for each memory."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -182,7 +193,9 @@ def picture(policies: list[Policy], found: Results, path: Path) -> None:
         for number, memory in enumerate(MEMORIES):
             some = [one for one in policies if one.memory == memory and one.runs.name in found]
             spreads = [
-                spread([entry["mean"] for entry in entries(found, one.runs, protocol)])
+                mean_and_error(
+                    [entry["mean"] for entry in protocol_results(found, one.runs, protocol)]
+                )
                 for one in some
             ]
             axes.bar(
@@ -207,8 +220,10 @@ def picture(policies: list[Policy], found: Results, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pooling", nargs="*", help="only these: " + ", ".join(POOLINGS))
-    parser.add_argument("--out", type=Path, default=Path("runs/parts"), help="of all results")
+    parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/parts"), help="folder of all results"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
     parser.add_argument("--teacher", type=Path, help="an MLP policy; by default one is evolved")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
@@ -219,23 +234,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wrong:
         parser.error(f"{', '.join(sorted(wrong))}: not one of {', '.join(POOLINGS)}")
     out = given.out.resolve()
-    policies = [Policy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
+    policies = [ComparedPolicy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
     teacher = given.teacher or out / "teacher/model.safetensors"
 
     def settings() -> dict[Path, Settings]:
         return {one.runs: one.settings(teacher, given.minutes, given.episodes) for one in policies}
 
     try:
-        known(KEPT, settings())
+        read_results(KEPT, settings())
         if not given.table:
             if given.teacher is None:
-                evolve(teacher.parent)
+                evolve_teacher(teacher.parent)
             for seed, policy in product(given.seeds, policies):
                 if not given.pooling or policy.pooling in given.pooling:
                     policy.make(teacher, seed, given.minutes, given.episodes)
-        found = collect(KEPT, settings())
-    except OtherSettings as error:
+        found = collect_results(KEPT, settings())
+    except SettingsMismatchError as error:
         parser.error(str(error))
-    write_tables(PAGE, {TITLE: table(policies, found)})
-    picture(policies, found, PICTURE)
+    write_tables(PAGE, {TITLE: make_table(policies, found)})
+    draw_picture(policies, found, PICTURE)
     return 0

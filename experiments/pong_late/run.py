@@ -1,4 +1,4 @@
-"""Teach a student of Pong to play with frames that are late, lost or repeated.
+"""Train a student of Pong to play with frames that are late, lost or repeated.
 
 python -m experiments pong_late --start-model runs/pong/model.safetensors [--smoke]
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import Step, add_smoke, run_steps, step_parser
+from experiments.steps import ExperimentStep, add_smoke_option, run_steps, step_parser
 
 RECIPE = "experiments/pong_late/recipe.yaml"
 
 
-def step(start: Path, runs: Path, *, smoke: bool) -> Step:
-    """Return the training of a student that plays Pong already."""
+def student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
+    """Return the training of a student that can already play Pong."""
     out = runs / "student"
-    return Step(
+    return ExperimentStep(
         f"{out}/model.safetensors",
         f"an-control distill pong --recipe {RECIPE} --start-model {start} --seed 2 --out {out}"
         + (" --smoke" if smoke else ""),
@@ -24,10 +24,10 @@ def step(start: Path, runs: Path, *, smoke: bool) -> Step:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Teach the student; return the exit status."""
+    """Train the student and return the exit status."""
     parser = step_parser(__doc__)
-    add_smoke(parser)
+    add_smoke_option(parser)
     parser.add_argument("--start-model", type=Path, default=Path("models/pong.safetensors"))
     given = parser.parse_args(arguments)
     runs = Path("runs/smoke/pong_late" if given.smoke else "runs/pong_late")
-    return run_steps(runs, [step(given.start_model, runs, smoke=given.smoke)], given)
+    return run_steps(runs, [student_step(given.start_model, runs, smoke=given.smoke)], given)

@@ -1,4 +1,4 @@
-"""Measure the Ant, the cars and Pong under what robots are like: late, lost and noisy messages.
+"""Evaluate the Ant, the cars and Pong under faults of real robots: late, lost and noisy messages.
 
     python -m experiments reality [--episodes 100] [--camera-episodes 20] [--smoke]
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import Step, add_smoke, run_steps, step_parser
+from experiments.steps import ExperimentStep, add_smoke_option, run_steps, step_parser
 
 RUNS = Path("runs/reality")
 ANT = (
@@ -20,22 +20,24 @@ ANT = (
     *("reset+100,missing=0.1", "reset+25,missing=0.1", "reset,missing=0.25"),
     *("reset+100,missing=0.25", "25,swap=2", "25,jitter=0.05"),
 )
-"""What robots are like; the first protocol is the clean one."""
+"""Protocols with the faults of real robots; the first one has none."""
 CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 
 
-def steps(runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False) -> list[Step]:
+def make_steps(
+    runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
+) -> list[ExperimentStep]:
     """Return the steps; for a smoke run only the Ant's, with two protocols."""
 
-    def table(model: str, episodes: int, protocols: Sequence[str]) -> Step:
-        return Step(
+    def table(model: str, episodes: int, protocols: Sequence[str]) -> ExperimentStep:
+        return ExperimentStep(
             f"{runs}/{model}.json",
             f"an-control evaluate models/{model}.safetensors --episodes {episodes} --seed 1"
             f" --table {' '.join(protocols)} --title {model} --markdown {runs}/{model}.md"
             f" --json {runs}/{model}.json --state {runs}/{model}.rows",
         )
 
-    live = Step(
+    live = ExperimentStep(
         f"{runs}/ant_realtime.json",
         "an-control sim ant --realtime --shuffle reset --seed 1"
         f" --episodes {episodes} --json {runs}/ant_realtime.json",
@@ -47,7 +49,7 @@ def steps(runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = Fals
         live,
         table("car_racing", camera_episodes, CAMERA),
         table("pong", camera_episodes, CAMERA),
-        Step(
+        ExperimentStep(
             f"{runs}/inference.json",
             f"an-control bench inference --json {runs}/inference.json",
         ),
@@ -55,12 +57,14 @@ def steps(runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = Fals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is not there yet; return the exit status."""
+    """Run the measurements that are not done and return the exit status."""
     parser = step_parser(__doc__)
-    add_smoke(parser)
-    parser.add_argument("--episodes", type=int, default=100, help="of the Ant (default: 100)")
+    add_smoke_option(parser)
+    parser.add_argument(
+        "--episodes", type=int, default=100, help="episodes of the Ant (default: 100)"
+    )
     parser.add_argument("--camera-episodes", type=int, default=20, help="(default: 20)")
     given = parser.parse_args(arguments)
     runs = Path("runs/smoke/reality") if given.smoke else RUNS
     counts = (1, 1) if given.smoke else (given.episodes, given.camera_episodes)
-    return run_steps(runs, steps(runs, *counts, smoke=given.smoke), given)
+    return run_steps(runs, make_steps(runs, *counts, smoke=given.smoke), given)

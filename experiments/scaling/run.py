@@ -1,14 +1,14 @@
-"""What evolution costs on many machines, from what its parts cost on this one.
+"""Estimate what evolution costs on many machines from the costs of its parts on this one.
 
     python -m experiments scaling [--seconds 10] [--json FILE]
 
 A generation asks the optimiser for candidates, sends each worker its tasks, waits until the last
-one has played, and tells the optimiser. Tasks are cut as for Dask (`processes.share`), and sent by
-one scheduler, one after the other:
+task is played, and tells the optimiser the results. Tasks are cut as for Dask (`processes.share`),
+and one scheduler sends them one after the other:
 
     generation = optimiser + max(tasks x message, rounds x task),  rounds = ceil(tasks / workers)
 
-It leaves out what differs between machines: networks, other people's load, starts of workers.
+The estimate leaves out differences between machines: networks, other load, and starts of workers.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.bench.training import median_rate
+from an_control.bench.training import measure_median_rate
 from an_control.learning.es.optimisers import make_optimiser
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.rollout.engine import training_starts
-from an_control.learning.rollout.episode import play
-from an_control.learning.rollout.processes import Task, cut, share
-from an_control_sim.gym.environments import describe, environment_of, make_environment
+from an_control.learning.rollout.engine import draw_training_starts
+from an_control.learning.rollout.episode import play_pickled_model
+from an_control.learning.rollout.processes import RolloutTask, count_episodes_per_task, split_tasks
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
-"""The paper's (Tang & Ha 2021, appendix)."""
+"""Values of the paper (Tang & Ha 2021, appendix)."""
 WORKERS = (1, 2, 16, 256, 1000)
 GENERATIONS = 20
-"""Of the optimiser alone; CMA-ES does not decompose its covariance in each."""
+"""Generations over which the optimiser is timed; CMA-ES does not decompose its covariance in each.
+"""
 
 
-class Costs(NamedTuple):
-    """Seconds, on one core, of what a generation is made of."""
+class GenerationCosts(NamedTuple):
+    """Costs of the parts of a generation on one core, in seconds."""
 
     episode_s: float
     """One episode of full length."""
     optimiser_s: float
     """Ask and tell of a whole population."""
     message_s: float
-    """A task sent and its empty result received."""
+    """Sending a task and receiving an empty result."""
 
 
-def generation(costs: Costs, workers: int) -> dict[str, Any]:
-    """Return a generation's seconds with so many workers, its speed-up and its limit."""
-    played, bound = _played(costs, workers)
+def estimate_generation(costs: GenerationCosts, workers: int) -> dict[str, Any]:
+    """Return the estimated duration, speed-up and bottleneck of a generation with these workers."""
+    played, bound = _playing_time(costs, workers)
     whole = costs.optimiser_s + played
-    alone = costs.optimiser_s + _played(costs, 1)[0]
+    alone = costs.optimiser_s + _playing_time(costs, 1)[0]
     if costs.optimiser_s > played:
         bound = "optimiser"
     return {
@@ -66,47 +67,47 @@ def generation(costs: Costs, workers: int) -> dict[str, Any]:
     }
 
 
-def _played(costs: Costs, workers: int) -> tuple[float, str]:
-    """Return the seconds until all tasks are played, and if messages or playing decide them."""
-    episodes = share(POPULATION, ROLLOUTS, workers)
+def _playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
+    """Return the seconds until all tasks are played, and the bottleneck: messages or playing."""
+    episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
     sent, rounds = tasks * costs.message_s, -(-tasks // workers)
     playing = rounds * episodes * costs.episode_s
     return max(sent, playing), "messages" if sent > playing else "playing"
 
 
-def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of a task with the authors' policy; return them and what they come to."""
-    environment = environment_of(task)
+def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
+    """Measure the costs of a task with the authors' policy, and return them with the estimates."""
+    environment = find_environment_id(task)
     env = make_environment(environment)
-    described = describe(env, task, environment)
+    described = describe_task(env, task, environment)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
-    form = Authors(len(described["actuators"]), 16)
+    form = Authors(len(described.actuators), 16)
     people = [form.model(np.zeros(form.size), described, {})] * POPULATION
-    starts = training_starts(np.random.default_rng(0), ROLLOUTS)
-    tasks = cut(environment, described["channels"], people, starts, workers=1)
-    costs = Costs(
-        _episode_s(tasks[0], limit or 1000, seconds),
-        _optimiser_s(form.size),
-        _message_s(tasks),
+    starts = draw_training_starts(np.random.default_rng(0), ROLLOUTS)
+    tasks = split_tasks(environment, described.channels, people, starts, workers=1)
+    costs = GenerationCosts(
+        _measure_episode_s(tasks[0], limit or 1000, seconds),
+        _measure_optimiser_s(form.size),
+        _measure_message_s(tasks),
     )
-    rows = [generation(costs, workers) for workers in WORKERS]
+    rows = [estimate_generation(costs, workers) for workers in WORKERS]
     return {"task": task, "numbers": form.size, **costs._asdict(), "rows": rows}
 
 
-def _episode_s(task: Task, limit: int, seconds: float) -> float:
-    """Return a whole episode's seconds, from the steps of those that end earlier."""
+def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
+    """Return the seconds of a full episode, estimated from the steps of shorter ones."""
     name, channels, model, starts, disturbance = task.arguments
 
     def steps() -> int:
-        return int(play(name, channels, model, starts[:4], disturbance).steps.sum())
+        return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
     steps()
-    return limit / median_rate(steps, seconds, time.process_time)
+    return limit / measure_median_rate(steps, seconds, time.process_time)
 
 
-def _optimiser_s(size: int) -> float:
+def _measure_optimiser_s(size: int) -> float:
     rng = np.random.default_rng(0)
     optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
     begin = time.perf_counter()
@@ -116,8 +117,8 @@ def _optimiser_s(size: int) -> float:
     return (time.perf_counter() - begin) / GENERATIONS
 
 
-def _message_s(tasks: list[Task]) -> float:
-    """Return the seconds of a task as large as a real one, to a Dask worker and back."""
+def _measure_message_s(tasks: list[RolloutTask]) -> float:
+    """Return the seconds that a task of real size takes to a Dask worker and back."""
     import distributed
 
     with (
@@ -127,25 +128,27 @@ def _message_s(tasks: list[Task]) -> float:
 
         def per_task() -> float:
             begin = time.perf_counter()
-            client.gather([client.submit(_nothing, *one.arguments, pure=False) for one in tasks])
+            client.gather([client.submit(_do_nothing, *one.arguments, pure=False) for one in tasks])
             return (time.perf_counter() - begin) / len(tasks)
 
         per_task()
         return statistics.median(per_task() for _ in range(3))
 
 
-def _nothing(*arguments: object) -> None:
-    """Do nothing: a message to a worker alone is measured."""
+def _do_nothing(*arguments: object) -> None:
+    """Do nothing, so that only the message to a worker is measured."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the result; return the exit status."""
+    """Measure, print and write the result, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="a figure (default: 1)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="seconds for each figure (default: 1)"
+    )
     parser.add_argument("--json", type=Path, help="also write the result here")
     given = parser.parse_args(arguments)
     task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
-    result = scaling_benchmark(task, given.seconds)
+    result = measure_scaling(task, given.seconds)
     for name, what in (
         ("episode_s", "an episode of full length"),
         ("optimiser_s", f"CMA-ES over {result['numbers']:,} numbers, a generation"),
@@ -153,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         print(f"{what}: {1e3 * result[name]:,.3g} ms")
     print(f"{task}, {POPULATION} x {ROLLOUTS} episodes, a generation")
-    print("| workers | seconds | speed-up | efficiency | held up by |\n|---|---|---|---|---|")
+    print("| workers | seconds | speed-up | efficiency | bottleneck |\n|---|---|---|---|---|")
     for row in result["rows"]:
         figures = f"{row['generation_s']:,.1f} | {row['speed_up']:,.1f} | {row['efficiency']:.2f}"
         print(f"| {row['workers']:,} | {figures} | {row['bound']} |")

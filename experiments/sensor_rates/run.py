@@ -1,4 +1,4 @@
-"""Measure the rate and the slew of a real policy node's commands for sensors at several rates.
+"""Measure rate and slew of a real policy node's commands for sensors at several rates.
 
     python -m experiments sensor_rates [--hz 25 45 100] [--seconds 10] [--json FILE]
 
@@ -25,7 +25,8 @@ import numpy as np
 
 RATE_HZ, MAX_RATE = 50.0, 0.5
 SETTLE_S = 3.0
-"""Seconds after a change of the sensors' rate that are not counted; a third of short runs."""
+"""Seconds after a change of the sensors' rate that are not measured; in short runs a third of the
+run."""
 JOINTS = tuple(f"j{number}" for number in range(6))
 WIRING = f"""
 an_control_wiring: 1
@@ -48,7 +49,7 @@ command:
 
 
 class Arm:
-    """The robot's side of the topics."""
+    """The robot's side of the topics: publishes joint states and records commands."""
 
     def __init__(self) -> None:
         import rclpy
@@ -68,8 +69,8 @@ class Arm:
     def _receive(self, message: Any) -> None:
         self.heard.append((time.monotonic(), list(message.data)))
 
-    def run(self, hz: float, seconds: float) -> None:
-        """Publish at this rate for so long."""
+    def publish_for(self, hz: float, seconds: float) -> None:
+        """Publish joint states at this rate for some seconds."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
         while (now_s := time.monotonic()) < begin_s + seconds:
@@ -86,21 +87,28 @@ class Arm:
             wait_s = min(0.001, next_s - time.monotonic())
             self._rclpy.spin_once(self._node, timeout_sec=max(0.0, wait_s))
 
-    def wait(self) -> None:
-        """Publish until the node commands; TimeoutError where it does not within a minute."""
+    def wait_for_command(self) -> None:
+        """Publish joint states until the node sends a command.
+
+        Raises:
+            TimeoutError: it sends none within a minute.
+        """
         end_s = time.monotonic() + 60.0
         while not self.heard:
             if time.monotonic() > end_s:
                 raise TimeoutError("the policy node sent no command within a minute")
-            self.run(RATE_HZ, 0.5)
+            self.publish_for(RATE_HZ, 0.5)
 
     def close(self) -> None:
+        """End the robot's node."""
         self._node.destroy_node()
         self._rclpy.shutdown()
 
 
-def figures(hz: float, heard: list[tuple[float, list[float]]], settle_s: float) -> dict[str, float]:
-    """Return what the commands of one rate were like, without the first seconds."""
+def command_figures(
+    hz: float, heard: list[tuple[float, list[float]]], settle_s: float
+) -> dict[str, float]:
+    """Return rate and slew of the recorded commands, without the first seconds."""
     begin_s = heard[0][0] + settle_s
     times_s = np.array([at for at, _ in heard if at >= begin_s])
     values = np.array([one for at, one in heard if at >= begin_s])
@@ -123,26 +131,27 @@ def figures(hz: float, heard: list[tuple[float, list[float]]], settle_s: float) 
     }
 
 
-def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
-    """Return the figures of each rate, and print them."""
+def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
+    """Measure, print and return the figures for each rate."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import random_model
+    from an_control.policy.task import Task
 
     sizes = AttentionSizes(actions=6, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     with tempfile.TemporaryDirectory() as folder:
         wiring, model = Path(folder) / "wiring.yaml", Path(folder) / "model.safetensors"
         wiring.write_text(WIRING)
-        write_model(model, random_model(sizes, seed=1, gain=4.0, task={"step_s": 1.0 / RATE_HZ}))
+        write_model(model, random_model(sizes, seed=1, gain=4.0, task=Task(step_s=1.0 / RATE_HZ)))
         settings = {"wiring": wiring, "model": model, "autostart": "true", "engine": "numpy"}
         words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
         arm = Arm()
         node = subprocess.Popen([sys.executable, "-m", "an_control.ros.node", "--ros-args", *words])
         rows = []
         try:
-            arm.wait()
+            arm.wait_for_command()
             for hz in rates_hz:
-                arm.run(hz, seconds)
-                rows.append(figures(hz, arm.heard, min(SETTLE_S, seconds / 3)))
+                arm.publish_for(hz, seconds)
+                rows.append(command_figures(hz, arm.heard, min(SETTLE_S, seconds / 3)))
                 print(" ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()))
         finally:
             node.send_signal(signal.SIGINT)
@@ -152,14 +161,14 @@ def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--hz", type=float, nargs="+", default=[25, 33, 45, 60, 100, 500])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    rows = measure(options.hz, options.seconds)
+    rows = measure_rates(options.hz, options.seconds)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0

@@ -1,10 +1,11 @@
-"""Start the policy node again and again beside a simulated Ant, and count what goes wrong.
+"""Start the policy node repeatedly beside a simulated Ant, and count what goes wrong.
 
     python -m experiments starts [--times 20] [--cold] [--load 2] [--json FILE]
 
-The Ant runs in this process in real time, under its safe command until the node acts; the node is a
-fresh process each time. Counted: log lines of the watchdog and of lost sources, safe commands after
-the first command of the policy, and the longest time between two commands, by this process's clock.
+The Ant runs in this process in real time, with its safe command until the node acts; the node is a
+new process each time. The experiment counts log lines of the watchdog and of lost sources, and safe
+commands after the policy's first command, and measures the longest time between two commands by
+this process's clock.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LIMIT_S = 300.0
 
 
 class Ant:
-    """The simulated robot, and the commands that it receives."""
+    """The simulated robot, and the commands that it has received."""
 
     def __init__(self) -> None:
         import rclpy
@@ -40,16 +41,16 @@ class Ant:
 
         from an_control.ros.graph import QuietNode
         from an_control_sim.bridge.bridge import Bridge
-        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.process import RELIABLE
 
         rclpy.init(args=[])
         node = QuietNode("robot")
-        robot = Robot(load_simulation(str(SIMULATION)))
+        robot = SimulatedRobot(load_simulation(str(SIMULATION)))
         self.bridge = Bridge(node, robot, policy="", realtime=True)
         self.heard: list[tuple[float, bool]] = []
-        """When each command came, and whether it was the safe one."""
+        """Time of each command, and whether it was the safe one."""
         node.create_subscription(JointState, "joint_commands", self._receive, RELIABLE)
         self.bridge.start()
         self.bridge.reset(1, 0)
@@ -64,8 +65,8 @@ class Ant:
         self.bridge.step()
 
 
-def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a node, let it act for so long, end it, and return what was counted."""
+def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
+    """Start a node, let it act for some seconds, end it, and return counts and times."""
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]
@@ -82,7 +83,9 @@ def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
             acts_s = None
             while acts_s is None or time.monotonic() < acts_s + seconds:
                 if node.poll() is not None or time.monotonic() > begin_s + LIMIT_S:
-                    raise RuntimeError("the node does not act:\n" + "".join(lines))
+                    raise RuntimeError(
+                        "the policy node ended or sent no command:\n" + "".join(lines)
+                    )
                 ant.step()
                 acts_s = acts_s or next((at for at, safe in ant.heard if not safe), None)
             heard = [(at, safe) for at, safe in ant.heard if at >= acts_s]
@@ -102,12 +105,14 @@ def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=4.0, help="how long each node acts")
-    parser.add_argument("--cold", action="store_true", help="numba compiles at each start")
-    parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="seconds that each node acts (default: 4)"
+    )
+    parser.add_argument("--cold", action="store_true", help="let numba compile at each start")
+    parser.add_argument("--load", type=int, default=0, help="number of busy processes beside it")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -118,14 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ant = Ant()
         for _ in range(options.times):
-            rows.append(start(ant, options.seconds, options.cold))
+            rows.append(measure_start(ant, options.seconds, options.cold))
             print(" ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     finally:
         for one in busy:
             one.kill()
-    told = sum(row["watchdog_lines"] > 0 for row in rows)
+    warned = sum(row["watchdog_lines"] > 0 for row in rows)
     safe = sum(row["safe_commands"] > 0 for row in rows)
-    print(f"{len(rows)} starts: {told} with a line of the watchdog, {safe} with a safe command")
+    print(
+        f"{len(rows)} starts: {warned} with a log line of the watchdog, {safe} with a safe command"
+    )
     if options.json:
         before: dict[str, Any] = {}
         with suppress(OSError):

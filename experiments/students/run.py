@@ -1,13 +1,13 @@
-"""What students gain by the Set Transformer's parts, by a memory and by missing patches.
+"""Measure what the Set Transformer's parts, a memory or missing patches in training gain a student.
 
     python -m experiments students pong [--seeds 1 2 3] [--table]
     python -m experiments students ant [--seeds 1 2 3] [--table]
 
 All students of a robot imitate its own teacher at equal cost, and are evaluated under several
-protocols. What is in the folder already is not made again, so a run that was stopped continues. At
-the end the table and the picture of docs/parts.md are written, from docs/parts/pong.json or
-ant.json, which keep the results of all seeds. Runs with another number of episodes or teacher are
-refused there.
+protocols. Runs in the folder are not repeated, so an experiment that was stopped continues. In the
+end it writes the table and the picture of docs/parts.md from docs/parts/pong.json or ant.json,
+which keep the results of all seeds. Runs with another number of episodes or teacher are refused
+there.
 """
 
 from __future__ import annotations
@@ -20,64 +20,66 @@ from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import own_teacher
+from an_control.learning.teacher.teachers import teacher_of_task
 from experiments.learned_runs import (
     ROOT,
-    OtherSettings,
     Results,
     Settings,
-    begin,
-    call,
-    collect,
-    counts,
-    entries,
+    SettingsMismatchError,
+    collect_results,
     evaluate,
-    known,
-    markdown,
-    returns,
+    markdown_table,
+    parameter_and_seed_counts,
+    protocol_results,
+    read_results,
+    return_and_error,
+    run_an_control,
+    start_run,
 )
 
 PAGE = ROOT / "docs/parts.md"
 ATTENTION = "AttentionNeuron"
 PMA_OF_PATCHES = ["--pma", "100"]
-"""As many seeds as AttentionNeuron has queries there."""
+"""As many seeds as AttentionNeuron has queries for patches."""
 PMA_OF_CHANNELS = ["--pma", "8"]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Students of one robot's teacher."""
+class StudentComparison:
+    """The students of one robot's teacher, and how they are trained and evaluated."""
 
     task: str
     title: str
-    """The title of the table."""
+    """Title that marks the table in the page."""
     cost: tuple[str, ...]
-    """How long each learns, in words of `distill`."""
+    """Options of `distill` that set the length of each training."""
     students: dict[str, list[str]]
-    """Each student's options of `distill`."""
+    """Options of `distill` for each student."""
     protocols: dict[str, str]
-    """The protocols, and their names in the table."""
+    """Names of the protocols in the table."""
     evaluation_seed: int
     axis: str
-    """What the picture shows."""
+    """Label of the picture's axis."""
     digits: int
-    """The digits of a mean after the point."""
+    """Decimal places of a mean."""
     evaluated: tuple[str, ...] = ()
-    """Further words of `evaluate`."""
+    """Further options of `evaluate`."""
     episodes: int = 20
     seeds: tuple[int, ...] = (1,)
 
     @property
     def kept(self) -> Path:
+        """Return the file in which the results of all seeds are kept."""
         return ROOT / f"docs/parts/{self.task}.json"
 
     @property
     def picture(self) -> Path:
+        """Return the file of the picture."""
         return ROOT / f"docs/parts/{self.task}.png"
 
 
 COMPARISONS = {
-    "pong": Comparison(
+    "pong": StudentComparison(
         task="pong",
         title="students of Pong",
         cost=("--rounds", "10"),
@@ -99,7 +101,7 @@ COMPARISONS = {
         axis="mean return of a game (-21 to 21)",
         digits=1,
     ),
-    "ant": Comparison(
+    "ant": StudentComparison(
         task="ant",
         title="students of the Ant",
         cost=("--minutes", "15"),
@@ -130,15 +132,16 @@ COMPARISONS = {
 
 
 @dataclass(frozen=True)
-class Student:
-    """One of a comparison's students, and the folder of all results."""
+class ComparedStudent:
+    """A student of a comparison, and the folder of all results."""
 
     name: str
-    comparison: Comparison
+    comparison: StudentComparison
     folder: Path
 
     @property
     def runs(self) -> Path:
+        """Return the folder of this student's runs."""
         return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
 
     @property
@@ -147,39 +150,53 @@ class Student:
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
     def settings(self, episodes: int, teacher: str | None) -> Settings:
-        """Return what all seeds have in common; `teacher` is its hash, where it is known."""
+        """Return the settings that all seeds have in common.
+
+        Args:
+            episodes: episodes of the evaluation.
+            teacher: hash of the teacher, None if it is not known.
+        """
         return {"episodes": episodes, "teacher": teacher, "options": self.options}
 
     def make(self, seed: int, episodes: int, teacher: str | None = None) -> None:
-        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
-        folder is of a run with others."""
+        """Train and evaluate the student with one seed, unless that is done.
+
+        Raises:
+            CalledProcessError: a command failed.
+            OtherSettings: the folder holds a run with other settings.
+        """
         what, run = self.comparison, self.runs / str(seed)
-        if not begin(run, self.settings(episodes, teacher)):
+        if not start_run(run, self.settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
-        call("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
+        run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
         protocols, at = list(what.protocols), what.evaluation_seed
         evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
 
     def returns(self, found: Results) -> list[tuple[float, float]]:
-        """For each protocol the mean and its standard error."""
+        """Return the mean return and its standard error for each protocol."""
         protocols = self.comparison.protocols
-        return [returns(entries(found, self.runs, protocol)) for protocol in protocols]
+        return [
+            return_and_error(protocol_results(found, self.runs, protocol)) for protocol in protocols
+        ]
 
     def row(self, found: Results) -> list[str]:
+        """Return the student's row of the table."""
         digits = self.comparison.digits
         shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(found)]
-        return [self.name, *counts(found, self.runs), *shown]
+        return [self.name, *parameter_and_seed_counts(found, self.runs), *shown]
 
 
-def table(what: Comparison, students: list[Student], found: Results) -> str:
-    """Return the table of the students with results."""
+def make_table(what: StudentComparison, students: list[ComparedStudent], found: Results) -> str:
+    """Return the table of the students that have results."""
     head = ["student", "parameters", "seeds", *what.protocols.values()]
-    return markdown(head, [one.row(found) for one in students if one.runs.name in found])
+    return markdown_table(head, [one.row(found) for one in students if one.runs.name in found])
 
 
-def picture(what: Comparison, students: list[Student], found: Results, path: Path) -> None:
-    """Draw returns as bars, one group a protocol and one colour a student."""
+def draw_picture(
+    what: StudentComparison, students: list[ComparedStudent], found: Results, path: Path
+) -> None:
+    """Draw returns as bars: a group for each protocol, a colour for each student."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
@@ -204,25 +221,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
-    parser.add_argument("--out", type=Path, help="of all results (default: runs/TASK_students)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the table")
-    parser.add_argument("--episodes", type=int, help="by default those of the table")
+    parser.add_argument(
+        "--out", type=Path, help="folder of all results (default: runs/TASK_students)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: the table's seeds)")
+    parser.add_argument("--episodes", type=int, help="of each evaluation (default: the table's)")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args(arguments)
     what = COMPARISONS[given.task]
     out = (given.out or Path(f"runs/{what.task}_students")).resolve()
-    students = [Student(name, what, out) for name in what.students]
-    own = None if given.table else own_teacher(what.task)
+    students = [ComparedStudent(name, what, out) for name in what.students]
+    own = None if given.table else teacher_of_task(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
     settings = {one.runs: one.settings(*how) for one in students}
     try:
-        known(what.kept, settings)
+        read_results(what.kept, settings)
         if not given.table:
             for seed, student in product(given.seeds or what.seeds, students):
                 student.make(seed, *how)
-        found = collect(what.kept, settings)
-    except OtherSettings as error:
+        found = collect_results(what.kept, settings)
+    except SettingsMismatchError as error:
         parser.error(str(error))
-    write_tables(PAGE, {what.title: table(what, students, found)})
-    picture(what, students, found, what.picture)
+    write_tables(PAGE, {what.title: make_table(what, students, found)})
+    draw_picture(what, students, found, what.picture)
     return 0

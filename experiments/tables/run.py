@@ -2,7 +2,7 @@
 
     python -m experiments tables [--only TITLE ...] [--smoke]
 
-A table that was stopped plays only the rows that it lacks.
+If it was stopped, the same command plays only the missing rows.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.page_tables import Table
-from experiments.page_tables import main as write
+from experiments.page_tables import PageTable, write_tables
 from experiments.reality.run import ANT as REALITY
-from experiments.steps import Step
+from experiments.steps import ExperimentStep
 
 RUNS = Path("runs/tables")
 SHARES = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5)
@@ -50,28 +49,28 @@ STARTS = (
     "reset,start=posture",
 )
 TABLES = (
-    Table("ant", "rewiring", "ant moved", MOVED),
-    Table("ant", "rewiring", "ant moved and noisy", NOISY, episodes=20),
-    Table("ant", "rewiring", "ant missing", MISSING, episodes=40, plots="rewiring/ant_missing"),
-    Table("ant", "rewiring", "ant moved and missing", MOVED_AND_MISSING, episodes=40),
-    Table("ant", "scrambler", "ant in reality", REALITY),
-    Table("ant", "scrambler", "ant stops and starts", STARTS, options="--success 2847"),
-    Table("cartpole", "rewiring", "cartpole moved", MOVED_CARTPOLE),
-    Table("ant_quick", "rewiring", "ant rewired", REWIRED, options="--monitor off"),
-    Table("ant_quick", "rewiring", "ant disturbed", DISTURBED, options="--monitor off"),
+    PageTable("ant", "rewiring", "ant moved", MOVED),
+    PageTable("ant", "rewiring", "ant moved and noisy", NOISY, episodes=20),
+    PageTable("ant", "rewiring", "ant missing", MISSING, episodes=40, plots="rewiring/ant_missing"),
+    PageTable("ant", "rewiring", "ant moved and missing", MOVED_AND_MISSING, episodes=40),
+    PageTable("ant", "scrambler", "ant in reality", REALITY),
+    PageTable("ant", "scrambler", "ant stops and starts", STARTS, options="--success 2847"),
+    PageTable("cartpole", "rewiring", "cartpole moved", MOVED_CARTPOLE),
+    PageTable("ant_quick", "rewiring", "ant rewired", REWIRED, options="--monitor off"),
+    PageTable("ant_quick", "rewiring", "ant disturbed", DISTURBED, options="--monitor off"),
 )
 OTHERS = (
-    Step(
+    ExperimentStep(
         "docs/rewiring/ant",
         "an-control evaluate models/ant_quick.safetensors --monitor off --episodes 100"
         " --table none 100 100,announced --plots docs/rewiring/ant",
     ),
-    Step(
+    ExperimentStep(
         "docs/rewiring/ant_monitored",
         "an-control evaluate models/ant.safetensors --episodes 1 --table none 100"
         " --plots docs/rewiring/ant_monitored",
     ),
-    Step(
+    ExperimentStep(
         "docs/ant_policy.md",
         "an-control evaluate models/ant.safetensors --identification --episodes 10 --seed 1"
         " --markdown docs/ant_policy.md --plots docs/ant_policy",
@@ -80,5 +79,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what is not there yet; return the exit status."""
-    return write(__doc__, RUNS, TABLES, OTHERS, arguments)
+    """Write the tables that are not done and return the exit status."""
+    return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)

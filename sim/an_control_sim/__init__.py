@@ -1,11 +1,37 @@
-"""Simulated robots: gymnasium environments and what serves them over ROS 2.
+"""Simulated robots: gymnasium environments, and nodes that serve them over ROS 2.
 
-Importing the package registers the environments, as does
-`gymnasium.make("an_control_sim:an_control/Ant-v0")`. Their own imports wait until one is made, so
-that the parts which need no simulator run where none is installed.
+Importing the package registers the environments with gymnasium, as does
+`gymnasium.make("an_control_sim:an_control/Ant-v0")`. Their modules are imported when an environment
+is made, so that this package can be imported without any simulator.
+
+    >>> from an_control_sim import describe_task, make_environment
+    >>> env = make_environment("CartPole-v1")
+    >>> describe_task(env, "balance", "CartPole-v1")["channels"]
+    ['observation.0', 'observation.1', 'observation.2', 'observation.3']
+    >>> env.action_space.shape  # a number in [-1, 1] for each choice; the largest is taken
+    (2,)
 """
 
+from __future__ import annotations
+
 import importlib.util
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from an_control_sim.gym.environments import describe_task, make_environment
+    from an_control_sim.gym.probe import measure_units
+    from an_control_sim.gym.units import Units
+
+__all__ = [
+    "ENVIRONMENTS",
+    "Units",
+    "describe_task",
+    "make_environment",
+    "measure_units",
+    "register_envs",
+]
 
 ENVIRONMENTS = {
     "an_control/Ant-v0": ("an_control_sim.envs.ant:AntEnv", 1000),
@@ -17,16 +43,38 @@ ENVIRONMENTS = {
     "an_control/MobileBase-v0": ("an_control_sim.envs.mobile_base:MobileBaseEnv", 600),
     "an_control/PuzzlePong-v0": ("an_control_sim.envs.puzzle_pong:PuzzlePongEnv", 27_000),
 }
-"""Environment id -> (entry point, steps an episode at most)."""
+"""Gymnasium id -> (entry point, maximum number of steps of an episode)."""
 
 
 def register_envs() -> None:
-    """Register the environments with gymnasium; again does no harm."""
+    """Register the environments with gymnasium; further calls have no effect."""
     from gymnasium.envs.registration import register, registry
 
     for name, (entry_point, steps) in ENVIRONMENTS.items():
         if name not in registry:
             register(id=name, entry_point=entry_point, max_episode_steps=steps)
+
+
+def __getattr__(name: str) -> Any:
+    """Import functions on first use, so that `import an_control_sim` loads no environment."""
+    if name in ("describe_task", "make_environment"):
+        from an_control_sim.gym import environments
+
+        return getattr(environments, name)
+    if name == "measure_units":
+        from an_control_sim.gym.probe import measure_units
+
+        return measure_units
+    if name == "Units":
+        from an_control_sim.gym.units import Units
+
+        return Units
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, so that `help` shows them."""
+    return sorted({*globals(), *__all__})
 
 
 if importlib.util.find_spec("gymnasium") is not None:

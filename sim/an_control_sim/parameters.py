@@ -1,4 +1,4 @@
-"""ROS parameters of the simulator and the scrambler: described, bounded, most of them fixed."""
+"""Declare the ROS parameters of the simulator and the scrambler; most of them are read-only."""
 
 from __future__ import annotations
 
@@ -16,22 +16,30 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
-from an_control.wiring.checked_yaml import without_middle
+from an_control.wiring.checked_yaml import shorten_error
 
 Value = TypeVar("Value", bool, int, float, str)
 NAMES = tuple(one.name for one in SETTINGS)
 
 
-def declare(
+def declare_parameter(
     node: Node,
     name: str,
     default: Value,
     description: str,
     bounds: tuple[float, float] | None = None,
 ) -> Value:
-    """Declare a parameter and return its value.
+    """Declare a read-only parameter and return its value.
 
-    Raises ValueError naming the parameter where what was set has another type or is out of bounds.
+    Args:
+        node: The node.
+        name: Name of the parameter.
+        default: Its default, which decides its type.
+        description: What it means, for `ros2 param describe` and for errors.
+        bounds: Minimum and maximum of a number, inclusive.
+
+    Raises:
+        ValueError: The value has another type or is out of bounds; the message names the parameter.
     """
     descriptor = ParameterDescriptor(description=description, read_only=True)
     if bounds is not None and isinstance(default, float):
@@ -42,17 +50,22 @@ def declare(
         descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
     within = f" from {bounds[0]:g} to {bounds[1]:g}" if bounds else ""
     allowed = f"{type(default).__name__}{within}: {description}"
-    return _declare(node, name, default, descriptor, allowed)
+    return _declare_checked(node, name, default, descriptor, allowed)
 
 
 def declare_disturbance(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
-    """Every disturbance setting as a parameter; their values at first.
+    """Declare every disturbance setting as a parameter and return the settings.
 
-    Those of the readings may change at runtime.
+    Settings of the readings may be changed at runtime.
 
-    Raises ValueError naming one that is out of bounds.
+    Args:
+        node: The node.
+        default: The default values.
+
+    Raises:
+        ValueError: A value is out of bounds; the message names the parameter.
     """
     given = default or DisturbanceSettings()
     for one in SETTINGS:
@@ -64,7 +77,7 @@ def declare_disturbance(
             read_only=one.target != "readings",
             dynamic_typing=one.textual,
         )
-        _declare(
+        _declare_checked(
             node,
             one.name,
             str(value) if one.textual else value,
@@ -72,14 +85,18 @@ def declare_disturbance(
             f"{one.allowed}: {one.meaning}",
         )
     try:
-        return _disturbance(node, ())
+        return _read_disturbance(node, ())
     except ValueError as error:
         raise ValueError(f"parameter {error}") from None
 
 
 def declare_schedule(node: Node) -> tuple[Change, ...]:
-    """The parameter schedule, a file's path. Raises WiringError where the file is not right."""
-    path = declare(
+    """Declare the parameter `schedule`, a file's path, and return the changes in that file.
+
+    Raises:
+        WiringError: The file is not valid.
+    """
+    path = declare_parameter(
         node, "schedule", "", "path of a schedule YAML; empty: nothing changes by itself"
     )
     return load_schedule(path) if path else ()
@@ -90,19 +107,22 @@ def follow_disturbance(
     change: Callable[[DisturbanceSettings], object] | None,
     accept: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
-    """Give `change` the settings whenever their parameters are set; bad ones are refused.
+    """Call `change` whenever parameters of the disturbance are set; refuse invalid ones.
 
-    `accept` raises ValueError for more that are bad. Without `change`, where nothing is read by
-    way of a scrambler, all of them are.
+    Args:
+        node: The node, with the parameters of `declare_disturbance`.
+        change: Gets the new settings. None refuses every change, because without a scrambler
+            nothing is disturbed.
+        accept: Raises ValueError for settings that are valid but cannot be used here.
     """
 
     def check(parameters: list[Parameter[Any]]) -> SetParametersResult:
         reason = ""
-        if _concerned(parameters):
+        if _include_disturbance(parameters):
             if change is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
-                settings = _disturbance(node, parameters)
+                settings = _read_disturbance(node, parameters)
                 if accept is not None:
                     accept(settings)
             except ValueError as error:
@@ -110,31 +130,31 @@ def follow_disturbance(
         return SetParametersResult(successful=not reason, reason=reason)
 
     def take(parameters: list[Parameter[Any]]) -> None:
-        if change is not None and _concerned(parameters):
-            change(_disturbance(node, ()))
+        if change is not None and _include_disturbance(parameters):
+            change(_read_disturbance(node, ()))
 
     node.add_on_set_parameters_callback(check)
     node.add_post_set_parameters_callback(take)
 
 
-def _concerned(parameters: list[Parameter[Any]]) -> bool:
+def _include_disturbance(parameters: list[Parameter[Any]]) -> bool:
+    """Return whether any of the parameters belongs to the disturbance."""
     return any(one.name in NAMES for one in parameters)
 
 
-def _disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
-    """The settings as they are, or as these parameters would make them."""
+def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
+    """Return the current settings, changed by the parameters in `changed`."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
-    return DisturbanceSettings.read(values)
+    return DisturbanceSettings.from_values(values)
 
 
-def _declare(
+def _declare_checked(
     node: Node, name: str, default: Value, descriptor: ParameterDescriptor, allowed: str
 ) -> Value:
+    """Declare a parameter and return its value; raise ValueError if the value is not valid."""
     try:
         value: Value = node.declare_parameter(name, default, descriptor).value
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-        raise ValueError(
-            f"parameter {name}: {without_middle(error)} (allowed: {allowed})"
-        ) from None
+        raise ValueError(f"parameter {name}: {shorten_error(error)} (allowed: {allowed})") from None
     return value

@@ -1,7 +1,7 @@
-"""What every executable here shares: rclpy without its signal handlers, and a clean stop.
+"""Set up rclpy without its signal handlers, and stop cleanly; all executables here use this.
 
-rclpy's own handlers close the context at once, under the feet of whoever is publishing. Here a
-signal is only noted; the loop that runs sees it within SLICE_S and ends in its own order.
+rclpy's own handlers close the context at once, while other code may be publishing. Here a signal is
+only noted; the running loop sees it within `SLICE_S` and ends in its own order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from an_control.ros.graph import QuietNode
 AnyNode = TypeVar("AnyNode", bound=Node)
 RELIABLE = QoSProfile(depth=10)
 SLICE_S = 0.05
-"""The longest single wait, and so the longest that a signal goes unnoticed."""
+"""Longest single wait in seconds, and so the longest time before a signal is noticed."""
 
 
 @contextmanager
-def ros(args: Sequence[str] | None = None) -> Iterator[None]:
-    """rclpy from here to the end of the block. Raises ValueError for arguments it cannot take."""
+def ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
+    """Initialise rclpy for the block and shut it down at its end.
+
+    Raises:
+        ValueError: rclpy refuses the arguments.
+    """
     try:
         rclpy.init(
             args=None if args is None else list(args),
@@ -43,8 +47,12 @@ def ros(args: Sequence[str] | None = None) -> Iterator[None]:
         rclpy.try_shutdown()
 
 
-def new_node(make: Callable[[], AnyNode]) -> AnyNode:
-    """The node that `make` makes. Raises ValueError where ROS refuses it, without keys, say."""
+def make_node(make: Callable[[], AnyNode]) -> AnyNode:
+    """Return the node that `make` creates.
+
+    Raises:
+        ValueError: ROS refuses to create it, for example without security keys.
+    """
     try:
         return make()
     except RuntimeError as error:
@@ -53,8 +61,8 @@ def new_node(make: Callable[[], AnyNode]) -> AnyNode:
 
 @contextmanager
 def ros_node(name: str, namespace: str) -> Iterator[Node]:
-    """A node of that name, with rclpy from here to the end of the block."""
-    with ros([]):
+    """Initialise rclpy and create a node for the block; destroy both at its end."""
+    with ros_context([]):
         node = QuietNode(name, namespace=namespace)
         try:
             yield node
@@ -63,14 +71,17 @@ def ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 
 @contextmanager
-def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Note SIGINT and SIGTERM instead of dying of them; gives a function that says if one came.
+def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Note SIGINT and SIGTERM in the block instead of ending the process.
 
-    `call` is called in the handler. What came in a block around this one counts too. Only for the
-    main thread.
+    The block gets a function that returns whether one came, there or in a block around it. Use it
+    on the main thread only.
+
+    Args:
+        call: Called in the signal handler.
     """
     outer = signal.getsignal(signal.SIGINT)
-    note = _Note(call, outer.came if isinstance(outer, _Note) else [])
+    note = _SignalHandler(call, outer.came if isinstance(outer, _SignalHandler) else [])
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(note.came)
@@ -79,8 +90,8 @@ def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bo
             signal.signal(one, handler)
 
 
-class _Note:
-    """A signal handler that appends to `came` and then calls `call`."""
+class _SignalHandler:
+    """Signal handler that appends to `came` and then calls `call`."""
 
     def __init__(self, call: Callable[[], None], came: list[int]) -> None:
         self._call, self.came = call, came
@@ -90,10 +101,10 @@ class _Note:
         self._call()
 
 
-def new_executor(context: Context) -> Executor:
-    """Return the events executor where rclpy has it (a third of the cost), else another.
+def make_events_executor(context: Context) -> Executor:
+    """Return rclpy's events executor, or a single-threaded one if rclpy has none.
 
-    To be driven by `spin_once` only.
+    The events executor costs a third of the time. Run the executor with `spin_once` only.
     """
     executor = events_executor(context)
     return SingleThreadedExecutor(context=context) if executor is None else executor

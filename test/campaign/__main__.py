@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from an_control.cli import run_verb
 from campaign import faults_command, soak_command
 
-COMMANDS = {"faults": faults_command.Verb, "soak": soak_command.Verb}
+COMMANDS = {"faults": faults_command.FaultsCommand, "soak": soak_command.SoakCommand}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
 
 if TYPE_CHECKING:
     from campaign.outcome import Outcome
@@ -22,7 +22,7 @@ PLAN = Path(__file__).with_name("campaign.yaml")
 
 
 @dataclass(frozen=True)
-class Verb:
+class FaultsCommand:
     """Break what feeds and surrounds the policy node, over ROS 2 with the Ant in real time, hold
     what goes to the robot to the campaign file's promises, and say what the robot did."""
 
@@ -46,8 +46,8 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        need("ros", "rclpy")
-        need("sim", "pybullet", "gymnasium")
+        require_packages("ros", "rclpy")
+        require_packages("sim", "pybullet", "gymnasium")
         if (self.times is not None and self.times < 1) or self.mutations < 0 or self.load < 0:
             raise InputError("--times must be 1 or more, --mutations and --load 0 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -85,7 +85,7 @@ class Verb:
         """What `state` lacks, reported as it comes."""
         from rclpy.node import Node
 
-        from an_control_sim.process import ros
+        from an_control_sim.process import ros_context
         from campaign.mutations import run_mutations
         from campaign.run import run_campaign
 
@@ -95,7 +95,7 @@ class Verb:
         files = state.files if mutations else []
         for outcome in files:
             _report(outcome)
-        with ros(["--ros-args", "--log-level", "error"]):
+        with ros_context(["--ros-args", "--log-level", "error"]):
             node = Node("robot", namespace="/ant")
             try:
                 progress = _progress(plan, self.times, state)

@@ -26,7 +26,7 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control_sim.process import new_executor, ros_node, signals
+from an_control_sim.process import catch_signals, make_events_executor, ros_node
 from campaign.robot_under_test import NAMESPACE
 
 
@@ -60,7 +60,7 @@ def calls(
     ]
     with ros_node("participant", NAMESPACE) as node:
         client: Any = node.create_client(SetParameters, "policy/set_parameters")
-        executor = new_executor(node.context)
+        executor = make_events_executor(node.context)
         executor.add_node(node)
         while not client.service_is_ready() and not stopped():
             executor.spin_once(timeout_sec=0.05)
@@ -78,7 +78,7 @@ def calls(
 
 if __name__ == "__main__":
     what, often, how = sys.argv[1:]
-    with signals() as ended:
+    with catch_signals() as ended:
         if what == "joins":
             joins(int(often), float(how), ended)
         else:

@@ -26,10 +26,10 @@ from std_msgs.msg import Bool
 
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.bridge import TOO_OLD
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.bridge import MAX_COMMAND_STEPS
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor
+from an_control_sim.process import RELIABLE, SLICE_S, make_events_executor
 from campaign.policy_process import PolicyProcess
 
 NAMESPACE = "/ant"
@@ -78,10 +78,10 @@ class Motion:
         return "stood safe" if self.stopped else "slowed"
 
 
-def endless_ant() -> Robot:
+def endless_ant() -> SimulatedRobot:
     """The Ant, whose episode ends only where it falls."""
     simulation = load_simulation(share_path("config/ant_sim.yaml"))
-    robot = Robot(replace(simulation, options={"max_episode_steps": 10**9}))
+    robot = SimulatedRobot(replace(simulation, options={"max_episode_steps": 10**9}))
     robot.reset(0)
     return robot
 
@@ -124,7 +124,7 @@ class RobotUnderTest:
         """When the fault began, on the steady clock."""
         self.log_bytes = 0
         """How long the policy node's log was then."""
-        self.executor = new_executor(node.context)
+        self.executor = make_events_executor(node.context)
         self.executor.add_node(node)
         self.motion = Motion()
         self.complaints: list[str] = []
@@ -241,7 +241,7 @@ class RobotUnderTest:
     def _move(self) -> None:
         """One step under the newest command, or the safe one where that is too old."""
         now_s = time.monotonic()
-        if now_s - self._commanded_s > TOO_OLD * self._step_s:
+        if now_s - self._commanded_s > MAX_COMMAND_STEPS * self._step_s:
             self._action = self._robot.commands.safe
         self.motion.stopped |= np.array_equal(self._action, self._robot.commands.safe)
         self._robot.step(self._action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import InputError, OutputFile, require_packages, write_json
 
 MEMORY_MB = 1.0
 """How much memory may grow in a million ticks."""
@@ -14,7 +14,7 @@ WALKS = 0.8
 
 
 @dataclass(frozen=True)
-class Verb:
+class SoakCommand:
     """Let the policy node walk the Ant, as fast as it can, under random faults, and compare the end
     with the start: exit status 1 where after the first 100,000 ticks memory grew by more than 1 MB
     in a million, where the last tenth's p50 of a tick is over 1.05 times or its p99 over 1.3 times
@@ -29,20 +29,20 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        need("ros", "rclpy")
-        need("sim", "pybullet", "gymnasium")
+        require_packages("ros", "rclpy")
+        require_packages("sim", "pybullet", "gymnasium")
         if self.ticks < 1000:
             raise InputError(f"--ticks {self.ticks}: must be 1000 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         from an_control.ros.node import PolicyNode
-        from an_control_sim.process import ros
+        from an_control_sim.process import ros_context
         from campaign.soak import Sample, Soak
 
         def report(ticks: int, sample: Sample) -> None:
             if not ticks % (self.ticks // 10):
                 print(_line(f"{ticks} ticks", sample), flush=True)
 
-        with ros(["--ros-args", "--log-level", "fatal"]):
+        with ros_context(["--ros-args", "--log-level", "fatal"]):
             node = PolicyNode(namespace="/ant")
             soak = Soak(node, self.seed)
             try:

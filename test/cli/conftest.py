@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from program import Program
 
+from an_control.policy.task import Task
+
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
@@ -21,13 +23,13 @@ def ant_model(tmp_path: Path) -> Path:
     from an_control_sim.envs.ant import ANT_ACTUATORS, ANT_CHANNELS, AntEnv
 
     sizes = AttentionSizes(actions=8, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    task = {
-        "name": "ant",
-        "environment": "an_control/Ant-v0",
-        "channels": list(ANT_CHANNELS),
-        "actuators": list(ANT_ACTUATORS),
-        "step_s": AntEnv.step_s,
-    }
+    task = Task(
+        name="ant",
+        environment="an_control/Ant-v0",
+        channels=ANT_CHANNELS,
+        actuators=ANT_ACTUATORS,
+        step_s=AntEnv.step_s,
+    )
     path = tmp_path / "ant.safetensors"
     write_model(path, random_model(sizes, seed=1, gain=3.0, task=task))
     return path

@@ -56,7 +56,7 @@ def test_parts_shows_every_part_and_what_a_further_channel_costs(monkeypatch, tm
     bench_inference.main("0.001", "--parts")
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["parts"] for row in rows} == set(bench_inference.PARTS)
-    monkeypatch.setattr("an_control.cli.bench.one_core_rows", lambda *_, **__: rows)
+    monkeypatch.setattr("an_control.cli.bench.measure_on_one_core", lambda *_, **__: rows)
     result = tmp_path / "result.json"
     assert main(["bench", "parts", "--json", str(result)]) == 0
     shown = json.loads(result.read_text())
@@ -109,7 +109,7 @@ def test_inference_is_measured_with_one_thread(monkeypatch):
         __enter__ = __exit__ = lambda self, *_: self
 
     monkeypatch.setattr(bench_inference.subprocess, "Popen", Process)
-    assert list(bench_inference.one_core_rows(None, 0.1)) == []
+    assert list(bench_inference.measure_on_one_core(None, 0.1)) == []
     assert seen["OPENBLAS_NUM_THREADS"] == seen["OMP_NUM_THREADS"] == "1"
     assert seen["PATH"] == os.environ["PATH"]
 
@@ -124,12 +124,12 @@ def test_linearity_is_one_where_every_channel_costs_the_same():
         }
         for n in bench_inference.CHANNELS
     ]
-    assert bench_inference.linearity(rows) == {"numpy": pytest.approx(1.0)}
+    assert bench_inference.compute_linearity(rows) == {"numpy": pytest.approx(1.0)}
 
 
 def test_a_row_has_the_median_and_the_99th_percentile():
     policy = make_policy(random_model(ANT_SIZES), engine="numpy")
-    row = bench_inference.measure(policy, 28, 0.02)
+    row = bench_inference.measure_policy(policy, 28, 0.02)
     assert row["channels"] == 28 and row["engine"] == "numpy"
     assert np.isfinite([row[f"step_{way}p50_us"] for way in ("", "array_")]).all()
 

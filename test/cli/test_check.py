@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from an_control.cli import main
 from an_control.cli.check import Findings, _show
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.share import share_path
 
-TASK = {"channels": list(IDS), "actuators": ["left", "right"], "step_s": 0.01}
+TASK = Task(channels=IDS, actuators=("left", "right"), step_s=0.01)
 
 
 def files(folder: Path, *changes: tuple[str, str], ordered: bool = False, **task: Any) -> list[str]:
@@ -41,7 +43,7 @@ def files(folder: Path, *changes: tuple[str, str], ordered: bool = False, **task
         if ordered
         else AttentionSizes(2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
     )
-    write_model(folder / "m.safetensors", random_model(sizes, task=TASK | task))
+    write_model(folder / "m.safetensors", random_model(sizes, task=replace(TASK, **task)))
     return [str(folder / "wiring.yaml"), "--model", str(folder / "m.safetensors")]
 
 

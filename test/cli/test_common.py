@@ -8,32 +8,39 @@ import pytest
 
 from an_control.cli.common import write_json
 from an_control.cli.help import parse
-from an_control.learning.command_line import command
+from an_control.learning.command_line import format_command
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from an_control.cli import distill, learn, train, train_monitor, train_teacher
+from an_control.cli.distill import DistillCommand
+from an_control.cli.learn import LearnCommand
+from an_control.cli.train import TrainCommand
+from an_control.cli.train_monitor import TrainMonitorCommand
+from an_control.cli.train_teacher import TrainTeacherCommand
 
 GTRXL = "--recurrence gtrxl --units 8 --window 5"
 CASES = [
-    (train, "train cartpole --out runs/x"),
-    (train, "train cartpole --out runs/x --json result.json"),
-    (train, f"train cartpole --out runs/x --encoder isab --inducing 3 {GTRXL} --shuffle reset 100"),
-    (distill, f"distill ant --out 'a folder' --minutes 5 --learned-queries 4 {GTRXL}"),
-    (distill, "distill ant --out runs/x --no-products --normalise"),
-    (learn, "learn Pendulum-v1 --out runs/x --teacher-minutes 3"),
-    (train_monitor, "train-monitor m.safetensors --hidden 64 64"),
-    (train_teacher, "train-teacher Pendulum-v1 --out runs/x --algorithm sac"),
+    (TrainCommand, "train cartpole --out runs/x"),
+    (TrainCommand, "train cartpole --out runs/x --json result.json"),
+    (
+        TrainCommand,
+        f"train cartpole --out runs/x --encoder isab --inducing 3 {GTRXL} --shuffle reset 100",
+    ),
+    (DistillCommand, f"distill ant --out 'a folder' --minutes 5 --learned-queries 4 {GTRXL}"),
+    (DistillCommand, "distill ant --out runs/x --no-products --normalise"),
+    (LearnCommand, "learn Pendulum-v1 --out runs/x --teacher-minutes 3"),
+    (TrainMonitorCommand, "train-monitor m.safetensors --hidden 64 64"),
+    (TrainTeacherCommand, "train-teacher Pendulum-v1 --out runs/x --algorithm sac"),
 ]
 
 
-@pytest.mark.parametrize(("module", "typed"), CASES, ids=[typed for _, typed in CASES])
-def test_the_command_that_continues_a_run_asks_for_the_same(module, typed):
+@pytest.mark.parametrize(("verb", "typed"), CASES, ids=[typed for _, typed in CASES])
+def test_the_command_that_continues_a_run_asks_for_the_same(verb, typed):
     name, *words = shlex.split(typed)
-    given = parse(module.Verb, name, words)
-    printed = shlex.split(command(given, name))
+    given = parse(verb.Verb, name, words)
+    printed = shlex.split(format_command(given, name))
     assert printed[:2] == ["an-control", name]
-    assert asdict(parse(module.Verb, name, printed[2:])) == asdict(given)
+    assert asdict(parse(verb, name, printed[2:])) == asdict(given)
 
 
 def test_what_a_verb_writes_is_json_whatever_its_numbers_are(tmp_path):

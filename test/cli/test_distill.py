@@ -31,7 +31,7 @@ def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, 
     written = json.loads(figures.read_text())
     model = read_model(written["model"])
     assert [line["round"] for line in written["rounds"]] == [1, 2, 3]
-    assert model.task["name"] == "ant" and "neuron.products" not in model.arrays
+    assert model.task.name == "ant" and "neuron.products" not in model.arrays
     assert main(arguments) == 0
     assert "3 of 3 rounds were done before" in capsys.readouterr().out
 
@@ -66,8 +66,8 @@ def test_a_student_whose_recipe_says_so_is_pushed_wherever_its_model_acts(tmp_pa
     out = tmp_path / "run"
     assert main(["distill", "ant", "--recipe", str(recipe), "--out", str(out), "--smoke"]) == 0
     model = read_model(out / "model.safetensors")
-    assert model.task["recovery"] == 0.03
-    policy, channels = make_policy(model), tuple(model.task["channels"])
+    assert model.task.recovery == 0.03
+    policy, channels = make_policy(model), model.task.channels
     for _ in range(120):
         policy.step_array(np.zeros(len(channels), np.float32), channels)
     assert policy.recoveries

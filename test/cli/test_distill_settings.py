@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.learning.dagger.image_patches.learner import PatchDagger, new_student
+from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student
 from an_control.learning.dagger.settings import read_recipe
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.system.share import share_path
-from an_control_sim.gym.environments import describe, environment_of, make_environment
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 CART = "cart_env:Cart-v0"
 SIZES = MlpSizes(2, 1, [4], activation="relu", output="clip")
@@ -69,11 +69,11 @@ def test_a_start_model_that_has_changed_behind_its_name_is_refused(tmp_path, dis
 def test_a_start_model_of_image_patches_is_known_by_its_numbers(tmp_path):
     pytest.importorskip("ale_py", reason="needs the sim extra")
     settings = read_recipe("pong")
-    with closing(make_environment(environment_of("pong"))) as env:
-        task = describe(env, "pong", environment_of("pong"))
+    with closing(make_environment(find_environment_id("pong"))) as env:
+        task = describe_task(env, "pong", find_environment_id("pong"))
         one, same, other = (
             PatchDagger(
-                tmp_path, env, task, settings, 5, start=new_student(settings, seed).model(task, {})
+                tmp_path, env, task, settings, 5, start=make_student(settings, seed).model(task, {})
             ).config
             for seed in (3, 3, 4)
         )
@@ -117,7 +117,7 @@ def test_minutes_cannot_stand_beside_a_recipe_without_rounds(
     recipe = tmp_path / "own.yaml"
     recipe.write_text(HEADER + "rounds: 0\n")
     assert distill("--recipe", recipe, "--minutes", "5") == 2
-    assert "rounds: 0 (allowed: 1 or more, where there are minutes)" in capsys.readouterr().err
+    assert "rounds: 0 (allowed: 1 or more if minutes are set)" in capsys.readouterr().err
 
 
 def test_next_to_no_minutes_still_make_an_update_a_round(tmp_path, distill):

@@ -49,7 +49,7 @@ def test_each_kind_is_imported(npz, tmp_path, capsys, kind):
     patch = (4, 6, 6) if CHANNELS[kind] > 100 else ()
     readings = np.zeros((CHANNELS[kind], *patch), np.uint8 if patch else np.float64)
     action = policy.step_array(readings, policy.nominal_ids)
-    assert action.shape == (len(policy.model.task["actuators"]),)
+    assert action.shape == (len(policy.model.task.actuators),)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in AUTHORS_KINDS if kind != "puzzle_pong"])

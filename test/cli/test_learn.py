@@ -14,10 +14,11 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 from program import LIMIT_S
 
 from an_control.cli import main
-from an_control.learning.runs.run_folder import unpack
+from an_control.learning.runs.run_folder import unpack_checkpoint
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
+from an_control.policy.task import Task
 
 CART = "cart_env:Cart-v0"
 MADE = ("student/model.safetensors", "monitor/checkpoint.safetensors", "model.safetensors")
@@ -25,7 +26,7 @@ MADE = ("student/model.safetensors", "monitor/checkpoint.safetensors", "model.sa
 
 def watched(checkpoint: Path) -> bool:
     """Whether the monitor is done, as a run's checkpoint says."""
-    done: bool = unpack(checkpoint.read_bytes())["watched"]
+    done: bool = unpack_checkpoint(checkpoint.read_bytes())["watched"]
     return done
 
 
@@ -37,7 +38,7 @@ def teacher(tmp_path) -> Path:
         "head.0.bias": np.zeros(1, np.float32),
     }
     path = tmp_path / "teacher.safetensors"
-    write_model(path, Model("mlp", MlpSizes(2, 1, [], output="clip"), arrays, {}, {}))
+    write_model(path, Model("mlp", MlpSizes(2, 1, [], output="clip"), arrays, Task(), {}))
     return path
 
 

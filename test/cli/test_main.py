@@ -17,7 +17,7 @@ from an_control.cli import main
 from an_control.cli.common import Output, outputs_in
 from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS
 from an_control.cli.verbs import verb_class
-from an_control.learning.api.parts import Parts
+from an_control.learning.api.parts import PolicyParts
 
 PACKAGE = Path(an_control.__file__).parent
 
@@ -53,7 +53,7 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
     assert "None" not in out and "default: )" not in out
     options = {field.name: field for field in fields(verb_class(verb))}
     if options.pop("parts", None):
-        options |= {field.name: field for field in fields(Parts)}
+        options |= {field.name: field for field in fields(PolicyParts)}
     for field in options.values():
         if field.type == "Options":  # of the disturbance: test/disturbance/test_settings.py
             continue

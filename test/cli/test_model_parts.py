@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.learning.api.parts import Parts
+from an_control.learning.api.parts import PolicyParts
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
@@ -82,12 +82,14 @@ def test_options_override_a_recipe_also_by_what_is_usual(tmp_path, teacher):
 
 def test_image_patches_keep_what_the_recipe_has_where_no_option_says_otherwise():
     sizes = replace(PONG_SIZES, encoder="isab", inducing=3, heads=2)
-    assert Parts().patches(sizes) == sizes
-    assert Parts(inducing=16, heads=1).patches(sizes) == replace(sizes, inducing=16, heads=1)
-    pooled = Parts(pma=64).patches(sizes)
-    assert Parts().patches(pooled) == pooled
+    assert PolicyParts().with_patch_sizes(sizes) == sizes
+    assert PolicyParts(inducing=16, heads=1).with_patch_sizes(sizes) == replace(
+        sizes, inducing=16, heads=1
+    )
+    pooled = PolicyParts(pma=64).with_patch_sizes(sizes)
+    assert PolicyParts().with_patch_sizes(pooled) == pooled
     with pytest.raises(ValueError, match="--pma 0: the recipe's head sees its seeds"):
-        Parts(pma=0).patches(pooled)
+        PolicyParts(pma=0).with_patch_sizes(pooled)
 
 
 @pytest.mark.parametrize("words", [["--units", "8"], ["--recurrence", "gru", "--window", "32"]])

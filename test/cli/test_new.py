@@ -23,14 +23,14 @@ from an_control import load_policy
 from an_control.cli import main
 from an_control.commissioning.survey import survey
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.draft import draft_environment, expression
+from an_control_sim.bridge.draft import draft_environment, format_expression
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.bridge.simulator_node import check_pair, not_published
-from an_control_sim.gym.environments import describe, make_environment
+from an_control_sim.bridge.simulator_node import check_pair, find_unpublished_sources
+from an_control_sim.gym.environments import describe_task, make_environment
 
 LEGS = """
 import gymnasium
@@ -63,9 +63,9 @@ def draft(folder: Path, environment: str, *, ordered: bool = False) -> tuple[Pat
     """What `new` writes for an environment, and a random model of it."""
     assert main(["new", "mine", "--env", environment, "--out", str(folder)]) == 0
     env = make_environment(environment)
-    task = describe(env, "mine", environment)
+    task = describe_task(env, "mine", environment)
     env.close()
-    channels, actions = len(task["channels"]), len(task["actuators"])
+    channels, actions = len(task.channels), len(task.actuators)
     sizes = (
         MlpSizes(channels, actions, [8])
         if ordered
@@ -104,7 +104,7 @@ def test_a_drafted_simulation_returns_what_the_environment_returns_to_the_last_b
     assert over_ros["task"] == "mine" and over_ros["success_share"] is None
     env = make_environment(environment)
     policy = load_policy(model)
-    alone = evaluate(policy, env, policy.nominal_ids, 2, 4, DisturbanceSettings(shuffle))
+    alone = play_episodes(policy, env, policy.nominal_ids, 2, 4, DisturbanceSettings(shuffle))
     env.close()
     assert [one["return"] for one in over_ros["episodes"]] == [one.total for one in alone]
     assert [one["shuffles"] for one in over_ros["episodes"]] == [one.shuffles for one in alone]
@@ -125,7 +125,7 @@ def test_interleaved_joints_go_out_as_joint_states_and_the_rest_by_id(tmp_path, 
     assert (hip.name, hip.safe, knee.limits, knee.offset) == ("hip", 0.0, (0.0, 3.0), 1.5)
     assert hip.limits[1] == float(np.float32(0.4))
     check_pair(load_simulation(simulation), wired, lockstep=True)
-    assert not_published(load_simulation(simulation), wired) == []
+    assert find_unpublished_sources(load_simulation(simulation), wired) == []
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras()
     ],
 )
 def test_places_of_the_observation_are_named_as_shortly_as_they_can_be(places, size, text):
-    assert expression(places, size) == text
+    assert format_expression(places, size) == text
 
 
 def test_a_robot_may_have_a_name_that_yaml_takes_for_something_else(tmp_path):

@@ -16,7 +16,7 @@ def test_a_wirings_channels_and_actuators_are_the_models(tmp_path):
     assert main(["new-model", str(ROOT / "config/ant.yaml"), "--out", str(out)]) == 0
     policy, shipped = load_policy(out), load_policy(ROOT / "models/ant.safetensors")
     assert set(policy.nominal_ids) == set(shipped.nominal_ids)
-    assert policy.model.task["actuators"] == shipped.model.task["actuators"]
+    assert policy.model.task.actuators == shipped.model.task.actuators
     action = policy.step(dict.fromkeys(policy.nominal_ids, 0.5))
     assert 0.0 < np.abs(action).max() < 0.5
 

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from an_control.policy.task import Task
 from an_control.system.share import share_path
 
 
@@ -77,7 +78,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
 
     from an_control import load_policy
     from an_control.disturbance import DisturbanceSettings, Shuffle
-    from an_control.learning.evaluation.evaluate import evaluate
+    from an_control.learning.evaluation.evaluate import play_episodes
     from an_control_sim.envs.ant import ANT_CHANNELS
 
     schedule = tmp_path / "schedule.yaml"
@@ -94,7 +95,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
     faults = {"freeze": 0.1, "delay": 1, "nan": 0.01}
     settings = DisturbanceSettings(Shuffle(True, 40), noise_channels=3, missing=0.2, **faults)
-    alone = evaluate(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
+    alone = play_episodes(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
     environment.close()
     assert [one["return"] for one in over_ros] == [one.total for one in alone]
     assert [one["steps"] for one in over_ros] == [one.steps for one in alone]
@@ -108,7 +109,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
 
     from an_control import load_policy
     from an_control.disturbance import DisturbanceSettings, Shuffle
-    from an_control.learning.evaluation.evaluate import evaluate
+    from an_control.learning.evaluation.evaluate import play_episodes
     from an_control.system.share import share_path
     from an_control_sim.envs.tasks import CARTPOLE_CHANNELS
 
@@ -123,7 +124,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     policy = load_policy(share_path("models/cartpole.safetensors"))
     for returns, shuffle in zip(results, (Shuffle(), Shuffle(True, 50)), strict=True):
         settings = DisturbanceSettings(shuffle)
-        alone = evaluate(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
+        alone = play_episodes(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
         assert returns == [one.total for one in alone]
     environment.close()
 
@@ -183,7 +184,7 @@ def test_bad_input_ends_it_with_2_and_one_line_and_leaves_nothing(
     (tmp_path / "garbage").write_text("no model")
     for name, actions, step_s in (("three", 3, 0.0165), ("slow", 8, 1 / 30)):
         sizes = AttentionSizes(actions, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-        write_model(tmp_path / name, random_model(sizes, task={"step_s": step_s}))
+        write_model(tmp_path / name, random_model(sizes, task=Task(step_s=step_s)))
     ended = program.run("sim", "ant", *(str(ant_model) if a == "{model}" else a for a in arguments))
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr

@@ -11,10 +11,10 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
-from an_control.learning.runs.run_folder import Recordings, RunFolder
+from an_control.learning.runs.run_folder import EpisodeRecordings, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import read_model, write_model
@@ -22,7 +22,7 @@ from an_control.policy.random_model import random_model
 from an_control.policy.sizes import MonitorValidation
 from an_control.system.share import share_path
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 
@@ -99,7 +99,7 @@ def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):
     model = read_model(share_path("models/cartpole.safetensors"))
 
     def run(name, stop_after=None):
-        env = make_environment(environment_of("cartpole"))
+        env = make_environment(find_environment_id("cartpole"))
         learner = ForwardModelLearner(tmp_path / name, env, model, settings, seed=1)
         loop = RunLoop(RunFolder(tmp_path / name, learner.config), learner)
         loop.run(stop_after=stop_after)
@@ -118,7 +118,7 @@ def test_it_learns_on_one_thread_whatever_was_set_before(tmp_path):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        env = make_environment(environment_of("cartpole"))
+        env = make_environment(find_environment_id("cartpole"))
         model = read_model(share_path("models/cartpole.safetensors"))
         settings = ForwardModelSettings(hidden=(8,), updates=1)
         ForwardModelLearner(tmp_path, env, model, settings, seed=1).close()
@@ -134,7 +134,7 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     faults = ["--disturb", "stop=20", "--disturb-share", "1"]
     arguments = ["train-monitor", str(model), "--folder", str(tmp_path / "run"), *faults, *SHORT]
     assert main(arguments) == 0
-    traces = Recordings(tmp_path / "run", Trace).read(0)
+    traces = EpisodeRecordings(tmp_path / "run", EpisodeTrace).read(0)
     still = [(trace.actions == 0.0).all(1) for trace in traces]
     assert all(ticks.any() and not ticks.all() for ticks in still)
 

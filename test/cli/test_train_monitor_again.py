@@ -18,7 +18,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import AttentionSizes, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control_sim.gym.environments import describe, make_environment
+from an_control_sim.gym.environments import describe_task, make_environment
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 LITTLE = 1e-6
@@ -47,7 +47,7 @@ def model_of(path: Path, task: str) -> Path:
     """A random policy that has no monitor."""
     env = make_environment(task)
     sizes = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    write_model(path, random_model(sizes, task=describe(env, task, task)))
+    write_model(path, random_model(sizes, task=describe_task(env, task, task)))
     return path
 
 
@@ -103,8 +103,8 @@ def test_back_at_the_minutes_that_had_cut_it_short_nothing_begins_again(run):
     run("run", 2 * LITTLE, stop_after=1)
     run("run", LITTLE, stop_after=2)
     last = run("run", 2 * LITTLE)
-    assert not last.learner.begins_again and last.finished
-    assert run("run", 3 * LITTLE).learner.begins_again
+    assert not last.learner.starts_again and last.finished
+    assert run("run", 3 * LITTLE).learner.starts_again
 
 
 def test_a_run_that_needed_no_more_minutes_keeps_those_that_it_had(run):

@@ -1,30 +1,30 @@
-"""Cables: which signal each channel carries because somebody plugged it in there."""
+"""SignalRouting: which signal each channel carries because somebody plugged it in there."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from an_control.disturbance.cables import Cables
+from an_control.disturbance.signal_routing import SignalRouting
 
 IDS = ("a", "b", "c")
 VALUES = np.array([1.0, 2.0, 3.0], np.float32)
 
 
-def carried(cables: Cables, values=VALUES, ids=IDS) -> dict[str, float]:
+def carried(cables: SignalRouting, values=VALUES, ids=IDS) -> dict[str, float]:
     given, names = cables.apply(values, ids)
     return dict(zip(names, given.tolist(), strict=True))
 
 
 def test_at_first_the_very_readings_come_out():
-    cables = Cables(IDS)
+    cables = SignalRouting(IDS)
     values, ids = cables.apply(VALUES, IDS)
     assert values is VALUES and ids is IDS
     assert cables.carried == {"a": "a", "b": "b", "c": "c"}
 
 
 def test_signals_are_moved_cut_and_copied_and_the_ids_stay_one_tuple():
-    cables = Cables(IDS)
+    cables = SignalRouting(IDS)
     cables.connect({"a": "b", "b": "a"})
     assert carried(cables) == {"a": 2.0, "b": 1.0, "c": 3.0}
     cables.connect({"c": "b", "a": ""})
@@ -36,7 +36,7 @@ def test_signals_are_moved_cut_and_copied_and_the_ids_stay_one_tuple():
 
 
 def test_noise_is_another_number_at_each_tick_and_the_same_by_its_seed():
-    first, second = Cables(IDS, 3), Cables(IDS, 3)
+    first, second = SignalRouting(IDS, 3), SignalRouting(IDS, 3)
     for one in first, second:
         one.connect({"b": "noise"})
     drawn = [carried(first)["b"] for _ in range(50)]
@@ -46,14 +46,14 @@ def test_noise_is_another_number_at_each_tick_and_the_same_by_its_seed():
 
 
 def test_a_channel_is_missing_while_its_signal_is():
-    cables = Cables(IDS)
+    cables = SignalRouting(IDS)
     cables.connect({"a": "c", "b": "noise"})
     assert set(carried(cables, VALUES[:2], ("a", "b"))) == {"b"}
     assert set(carried(cables)) == {"a", "b", "c"}
 
 
 def test_what_turns_up_later_carries_its_own_signal():
-    cables = Cables(("a",))
+    cables = SignalRouting(("a",))
     cables.connect({"a": ""})
     cables.extend(("a", "b"))
     assert carried(cables, VALUES[:2], ("a", "b")) == {"b": 2.0}
@@ -64,7 +64,7 @@ def test_what_turns_up_later_carries_its_own_signal():
     [({"d": "a"}, "'d' is no channel"), ({"a": "d"}, "'d' is no signal"), ({"": ""}, "no channel")],
 )
 def test_what_is_not_there_is_named_and_nothing_changes(changes, named):
-    cables = Cables(IDS)
+    cables = SignalRouting(IDS)
     with pytest.raises(ValueError, match=named):
         cables.connect({"a": "b", **changes})
     assert cables.carried == {"a": "a", "b": "b", "c": "c"}

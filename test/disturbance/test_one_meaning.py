@@ -19,33 +19,34 @@ from gymnasium import spaces
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber, Range  # noqa: E402
-from an_control.learning.dagger.image_patches.batches import Batches  # noqa: E402
+from an_control.learning.dagger.image_patches.batches import PatchBatches  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
-    Episode as PatchEpisode,
+    PatchEpisode,
 )
-from an_control.learning.dagger.image_patches.episodes import record as record_patches  # noqa: E402
+from an_control.learning.dagger.image_patches.episodes import record_episode as record_patches  # noqa: E402
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings  # noqa: E402
 from an_control.learning.dagger.settings import read_recipe  # noqa: E402
 from an_control.learning.dagger.streams import (  # noqa: E402
-    Episode,
+    DaggerEpisode,
+    DaggerStreams,
     RolloutSettings,
-    Streams,
     StreamSettings,
-    record,
+    record_episode,
 )
 from an_control.learning.forward_model.episodes import (  # noqa: E402
+    EpisodeTrace,
     MissingChannels,
-    Trace,
-    explore,
+    record_episodes,
 )
-from an_control.learning.forward_model.imputation import _Batch as ImputationBatch  # noqa: E402
+from an_control.learning.forward_model.imputation import _ImputationBatch  # noqa: E402
 from an_control.learning.forward_model.networks import ForwardModelSettings  # noqa: E402
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
-from an_control.learning.rollout.engine import Start  # noqa: E402
+from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.teacher.teachers import FunctionTeacher  # noqa: E402
 from an_control.learning.teacher.training_episodes import TrainingEpisodes  # noqa: E402
-from an_control.learning.training_disturbances import Disturbance, Fault, PatchFault  # noqa: E402
+from an_control.learning.training_disturbances import Fault, PatchDisturbance, TrainingDisturbance  # noqa: E402
+from an_control.policy.task import Task  # noqa: E402
 from an_control_sim.gym.varied_robot import VariedRobot  # noqa: E402
 
 N, STEPS, EPISODES = 20, 12, 150
@@ -87,7 +88,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.episodes: list[list[np.ndarray]] = []
-        self.model = SimpleNamespace(task={})
+        self.model = SimpleNamespace(task=Task())
         self.previous_action = np.zeros(1, np.float32)
         self.monitor_report = None
         self.nominal_ids = CHANNELS
@@ -98,7 +99,7 @@ class Listener:
     def start(self, modes: Sequence[str]) -> None:
         self.reset()
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
         """Nothing that it has to know."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -130,7 +131,7 @@ def by_slot(values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
 def evaluation(words: str, env: VariedRobot) -> Iterator[Received]:
     policy, disturber = Listener(), Disturber(CHANNELS, DisturbanceSettings.parse(words), 1)
     for number in range(EPISODES):
-        play_episode(policy, env, CHANNELS, disturber, Start(number, 1, number))
+        play_episode(policy, env, CHANNELS, disturber, EpisodeStart(number, 1, number))
     return policy.received()
 
 
@@ -157,8 +158,8 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
 def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
     batch = SimpleNamespace(steps=STEPS)
     engine = FusedEngine(batch, CHANNELS, 1, 1)
-    starts = [Start(0, 3, number) for number in range(EPISODES)]
-    conditions = engine.conditions(starts, DisturbanceSettings.parse(words))
+    starts = [EpisodeStart(0, 3, number) for number in range(EPISODES)]
+    conditions = engine.make_conditions(starts, DisturbanceSettings.parse(words))
     engine.close()
     for number in range(EPISODES):
         nominal = RECORDED.copy()
@@ -170,9 +171,9 @@ def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
-    settings = StreamSettings({Disturbance.parse(words): 1.0}, reshuffled=0.0)
-    what = [Episode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
-    batch = Streams(*what, np.random.default_rng(4)).batch()
+    settings = StreamSettings({TrainingDisturbance.parse(words): 1.0}, reshuffled=0.0)
+    what = [DaggerEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
+    batch = DaggerStreams(*what, np.random.default_rng(4)).next_batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
     for row, counts in enumerate(batch.counts.sum(0).long().tolist()):
         yield values[:counts, row]
@@ -180,10 +181,16 @@ def streams(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def own_episodes(words: str, env: VariedRobot) -> Iterator[Received]:
     rng, listener = np.random.default_rng(5), Listener()
-    how = RolloutSettings(disturb={Disturbance.parse(words): 1.0}, shuffled=False)
+    how = RolloutSettings(disturb={TrainingDisturbance.parse(words): 1.0}, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
-        record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, how.disturbance({}, rng))
+        record_episode(
+            env,
+            FunctionTeacher(lambda seen: seen[:1]),
+            listener,
+            rng,
+            how.draw_disturbance({}, rng),
+        )
     return listener.received()
 
 
@@ -192,14 +199,16 @@ def dagger_faults(words: str, env: VariedRobot) -> Iterator[Received]:
     how = RolloutSettings(faulty=True, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
-        drawn = how.disturbance({Fault.parse(words): 1.0}, rng)
-        record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
+        drawn = how.draw_disturbance({Fault.parse(words): 1.0}, rng)
+        record_episode(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
     return listener.received()
 
 
 def monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     listener = Listener()
-    explore(env, listener, EPISODES * STEPS, np.random.default_rng(6), {Fault.parse(words): 1.0})
+    record_episodes(
+        env, listener, EPISODES * STEPS, np.random.default_rng(6), {Fault.parse(words): 1.0}
+    )
     return (one[:STEPS] for one in listener.received())
 
 
@@ -233,11 +242,11 @@ class Camera(gymnasium.Env[Any, Any]):
     channels, frames = PATCHES, None
 
     def _seen(self) -> np.ndarray:
-        from an_control.wiring.image import cut
+        from an_control.wiring.image import cut_patches
 
         first = max(0, self._step - 1)
         self.frames = np.array([picture(first), picture(self._step)])
-        return cut(self.frames, PATCH)
+        return cut_patches(self.frames, PATCH)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self._step = 0
@@ -272,7 +281,7 @@ def patch_settings(words: str) -> PatchDaggerSettings:
     from dataclasses import replace
 
     student = replace(made.student, patch=PATCH, stack=STACK, actions=1)
-    disturb = {PatchFault.parse(words): 1.0}
+    disturb = {PatchDisturbance.parse(words): 1.0}
     return replace(made, student=student, disturb=disturb, batch=EPISODES, piece=1, led=0.0)
 
 
@@ -288,8 +297,8 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
     frames = np.array([picture(step) for step in range(STEPS)])
     actions = np.zeros((STEPS, 1), np.float32)
     episode = PatchEpisode(frames, actions, actions, 0.0, 0.0)
-    batches = Batches([episode], patch_settings(words), np.random.default_rng(9))
-    batches.draw()
+    batches = PatchBatches([episode], patch_settings(words), np.random.default_rng(9))
+    batches.next_batch()
     for row in batches._rows:
         assert row is not None
         shown = frames[row.seen[:, -1]].reshape(len(row.acted), *GRID[:1], PATCH, GRID[1], PATCH)
@@ -299,20 +308,25 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     """Of the episodes in which the imputation network is tried."""
-    share, actor = Range.read(words.partition("=")[2]), MissingChannels.__new__(MissingChannels)
+    share, actor = (
+        Range.from_value(words.partition("=")[2]),
+        MissingChannels.__new__(MissingChannels),
+    )
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):
-        actor._lose()
+        actor._draw_missing()
         yield np.where(actor._present, RECORDED, np.nan)
 
 
 def imputation(words: str, env: VariedRobot) -> Iterator[Received]:
     settings = ForwardModelSettings(
-        missing=Range.read(words.partition("=")[2]), imputation_batch=EPISODES, imputation_ticks=4
+        missing=Range.from_value(words.partition("=")[2]),
+        imputation_batch=EPISODES,
+        imputation_ticks=4,
     )
-    trace = Trace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
+    trace = EpisodeTrace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
     zero, one = np.zeros(N), np.ones(N)
-    batch = ImputationBatch([trace], settings, zero, zero, one, np.random.default_rng(11))
+    batch = _ImputationBatch([trace], settings, zero, zero, one, np.random.default_rng(11))
     for missing in batch._missing:
         yield np.where(missing, np.nan, RECORDED)
 

@@ -20,7 +20,7 @@ from an_control.disturbance import (
     Shuffle,
     load_schedule,
 )
-from an_control.learning.api.evolution import mixture
+from an_control.learning.api.evolution import parse_disturbances
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 WALK = pytest.mark.parametrize("one", SETTINGS, ids=lambda one: one.name)
@@ -37,7 +37,7 @@ def another(one: Setting) -> Any:
         return one.choices[1]
     if one.kind is Range:
         step = 2 if one.whole else 0.5 if one.maximum == inf else one.maximum / 2
-        return Range.read(one.default.low + step)
+        return Range.from_value(one.default.low + step)
     if one.kind is int:
         return one.default + 2
     return one.default + (0.5 if one.maximum == inf else (one.maximum - one.default) / 2)
@@ -126,15 +126,15 @@ def test_a_schedule_sets_what_can_change_within_an_episode(one, tmp_path):
 @WALK
 @pytest.mark.parametrize("verb", ["sim", "evaluate"])
 def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
-    from importlib import import_module
+    from an_control.cli.verbs import verb_class
 
-    module = import_module(f"an_control.cli.{verb}")
+    command = verb_class(verb)
     option = f"--{one.name.replace('_', '-')}"
     value = [] if one.kind is bool else [as_text(one)]
-    given = tyro.cli(module.Verb, args=["ant", option, *value]).disturbance.settings()
+    given = tyro.cli(command, args=["ant", option, *value]).disturbance.settings()
     assert getattr(given, one.name) == another(one)
     with pytest.raises(SystemExit):
-        tyro.cli(module.Verb, args=["--help"])
+        tyro.cli(command, args=["--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert option in shown and one.meaning[1:] in shown
     assert one.kind is bool or f": {one.allowed}." in shown
@@ -204,9 +204,9 @@ def test_more_signals_than_channels_cannot_move():
 
 
 def test_training_refuses_such_a_swap_by_its_text():
-    assert mixture(("none", "25,swap=5"), 5)[1].swap == 5
+    assert parse_disturbances(("none", "25,swap=5"), 5)[1].swap == 5
     with pytest.raises(ValueError, match=r"--shuffle 25,swap=9: swap: 9 .*0 to 5"):
-        mixture(("none", "25,swap=9"), 5)
+        parse_disturbances(("none", "25,swap=9"), 5)
 
 
 def test_the_page_has_the_table():

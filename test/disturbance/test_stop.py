@@ -26,12 +26,12 @@ def test_a_stop_comes_within_its_time_and_the_seed_decides_when():
 def test_what_counts_is_how_far_the_robot_comes_in_the_time_after_the_stop():
     stop = Stop(begin=10, length=5, window=20)
     for step in range(1, 60):
-        stop.follow(step, 0.5 * step)
+        stop.record_distance(step, 0.5 * step)
     assert stop.walked_m == pytest.approx(10.0)
 
 
 def test_of_a_robot_that_fell_during_the_stop_nothing_is_said():
     stop = Stop(begin=10, length=5, window=20)
     for step in range(1, 14):
-        stop.follow(step, 0.5 * step)
+        stop.record_distance(step, 0.5 * step)
     assert stop.walked_m is None

@@ -15,16 +15,16 @@ from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.system.share import share_path
 from an_control_sim.envs.tasks import ANT_TASK
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 from experiments.ant_policy import gets_up
 
 TEACHER = share_path("models/ant_teacher.safetensors")
-CHANNELS = list(ANT_TASK["channels"])
+CHANNELS = list(ANT_TASK.channels)
 
 
 @pytest.fixture(scope="module")
 def teacher() -> NetworkTeacher:
-    with closing(make_environment(environment_of("ant"))) as env:
+    with closing(make_environment(find_environment_id("ant"))) as env:
         found = read_teacher(str(TEACHER), env)
     assert isinstance(found, NetworkTeacher)
     return found
@@ -34,7 +34,7 @@ def teacher() -> NetworkTeacher:
 def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teacher, height, seed):
     rng = np.random.default_rng(seed)
     reflex = gets_up.Reflex(rng.standard_normal((8, len(CHANNELS) + 1)))
-    arrays = gets_up.joined(teacher.layers, reflex, CHANNELS.index("height"))
+    arrays = gets_up.join_networks(teacher.layers, reflex, CHANNELS.index("height"))
     both = NetworkTeacher(
         [(arrays[f"head.{n}.weight"], arrays[f"head.{n}.bias"]) for n in range(3)], "tanh"
     )
@@ -49,7 +49,7 @@ def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teach
 
 def test_a_reflex_uses_what_an_ant_on_the_ground_can_tell_its_legs_by():
     numbers = np.ones(8 * 22)
-    matrix = gets_up.Reflex.of(numbers, CHANNELS, 8).matrix
+    matrix = gets_up.Reflex.from_weights(numbers, CHANNELS, 8).matrix
     used = [name for name, column in zip(CHANNELS, matrix.T, strict=False) if column.any()]
     assert len(used) == 21 and not {"height", "goal.sin", "foot_1.contact"} & set(used)
     assert matrix[0, CHANNELS.index("hip_1.position")] == 1.0
@@ -64,7 +64,7 @@ def test_the_script_writes_a_teacher_that_walks_as_before(teacher, tmp_path, mon
     monkeypatch.setattr(sys, "argv", ["gets_up", str(TEACHER), str(out)])
     gets_up.main()
     assert capsys.readouterr().out.endswith(f"{out}\n")
-    with closing(make_environment(environment_of("ant"))) as env:
+    with closing(make_environment(find_environment_id("ant"))) as env:
         made = read_teacher(str(out), env)
         observation, _ = env.reset(seed=1)
         assert made(observation) == pytest.approx(teacher(observation), abs=1e-5)

@@ -45,9 +45,9 @@ def test_every_weight_is_the_mean_and_the_file_says_of_what(models, tmp_path):
 def test_what_tasks_say_differently_is_taken_from_the_last_file(models, tmp_path):
     """The mean of a policy without recovery and one with it had none."""
     later, out = read_model(models[1]), tmp_path / "mean.safetensors"
-    write_model(models[1], replace(later, task={**ANT_TASK, "recovery": 0.03}))
+    write_model(models[1], replace(later, task=replace(ANT_TASK, recovery=0.03)))
     assert run(*models, "--out", out).returncode == 0
-    assert read_model(out).task["recovery"] == 0.03
+    assert read_model(out).task.recovery == 0.03
 
 
 def test_models_of_other_sizes_are_refused(models, tmp_path):

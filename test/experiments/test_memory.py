@@ -14,12 +14,12 @@ from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.files import locked
 from experiments.memory import comparison, report, run, training
-from experiments.memory.comparison import Budget, Comparison
+from experiments.memory.comparison import MemoryComparison, TrainingBudget
 from experiments.memory.report import TITLES
 from experiments.memory.tasks import RepeatPrevious, TMaze
-from experiments.memory.training import MEMORIES, PARAMETERS, Draw, Network
+from experiments.memory.training import MEMORIES, PARAMETERS, DrawnSettings, MemoryNetwork
 
-DRAW = Draw(rate=3e-3, heads=2, layers=2, episodes=16, max_norm=1.0)
+DRAW = DrawnSettings(rate=3e-3, heads=2, layers=2, episodes=16, max_norm=1.0)
 
 
 @pytest.mark.parametrize(("level", "ago"), [("Easy", 4), ("Medium", 32), ("Hard", 64)])
@@ -73,21 +73,21 @@ def test_the_t_maze_shows_its_sign_at_the_start_and_nothing_of_it_afterwards():
 @pytest.mark.parametrize("task", [TMaze(20), RepeatPrevious("Easy")], ids=lambda one: one.name)
 def test_all_networks_have_about_as_many_numbers(task, memory):
     for heads, layers in ((1, 1), (4, 2)):
-        draw = Draw(1e-3, heads, layers, 16, math.inf)
-        numbers = Network(task, memory, draw).numbers
+        draw = DrawnSettings(1e-3, heads, layers, 16, math.inf)
+        numbers = MemoryNetwork(task, memory, draw).numbers
         assert 0.75 * PARAMETERS < numbers <= PARAMETERS
 
 
 @pytest.mark.parametrize("memory", MEMORIES[2:5], ids=lambda one: one.name)
 def test_a_transformer_learns_a_short_t_maze(memory):
-    found = training.train(TMaze(20), memory, DRAW, 150, seed=1)
+    found = training.train_memory(TMaze(20), memory, DRAW, 150, seed=1)
     assert found["score"] == 1.0 and not found["diverged"]
     assert found["curve"][-1] == [150, 1.0]
 
 
 def test_a_training_that_explodes_has_diverged_and_scores_as_guessing():
-    wild = Draw(rate=1e6, heads=1, layers=2, episodes=16, max_norm=math.inf)
-    found = training.train(RepeatPrevious("Easy"), MEMORIES[2], wild, 10, seed=1)
+    wild = DrawnSettings(rate=1e6, heads=1, layers=2, episodes=16, max_norm=math.inf)
+    found = training.train_memory(RepeatPrevious("Easy"), MEMORIES[2], wild, 10, seed=1)
     assert found["diverged"] and found["score"] < 0.4
     json.dumps(found, allow_nan=False)
 
@@ -98,7 +98,7 @@ def small(monkeypatch):
     monkeypatch.setattr(comparison, "RepeatPrevious", lambda level: TMaze(4 + len(level)))
     monkeypatch.setattr(comparison, "MEMORIES", MEMORIES[1:3])
     monkeypatch.setattr(report, "MEMORIES", MEMORIES[1:3])
-    return Budget(draws=2, draw_updates=5, seeds=2, updates=5, t_maze=12)
+    return TrainingBudget(draws=2, draw_updates=5, seeds=2, updates=5, t_maze=12)
 
 
 def lines_of(path, budget, stop_after=None):
@@ -109,7 +109,7 @@ def lines_of(path, budget, stop_after=None):
         if done == stop_after:
             raise Killed
 
-    made = Comparison(RunFolder(path, Comparison.config(budget, 1)), budget, 1)
+    made = MemoryComparison(RunFolder(path, MemoryComparison.config(budget, 1)), budget, 1)
     with contextlib.suppress(Killed):
         made.run(stop)
     return made.lines
@@ -126,12 +126,12 @@ def test_a_stopped_comparison_resumes_to_the_same_results(small, tmp_path):
         assert len(lines_of(tmp_path / "cut", small, stop)) == stop
     assert timeless(lines_of(tmp_path / "cut", small)) == timeless(whole)
     with pytest.raises(RunError, match="other settings"):
-        lines_of(tmp_path / "cut", Budget())
+        lines_of(tmp_path / "cut", TrainingBudget())
 
 
 def test_a_folder_in_which_another_comparison_works_is_refused(small, tmp_path):
     """Two processes mixed their lines."""
-    made = Comparison(RunFolder(tmp_path, Comparison.config(small, 1)), small, 1)
+    made = MemoryComparison(RunFolder(tmp_path, MemoryComparison.config(small, 1)), small, 1)
     with locked(tmp_path), pytest.raises(RunError, match="another process is working"):
         made.run(lambda line, done: None)
     assert not list(tmp_path.iterdir())
@@ -139,7 +139,7 @@ def test_a_folder_in_which_another_comparison_works_is_refused(small, tmp_path):
 
 def test_its_tables_and_picture_show_every_memory_on_every_task(small, tmp_path):
     lines = lines_of(tmp_path / "run", small)
-    found = report.tables(lines)
+    found = report.make_tables(lines)
     assert set(found) == set(TITLES)
     scores = found[report.SCORES].splitlines()
     assert scores[0] == "| memory | T-maze 8 | T-maze 10 | T-maze 12 | seconds a training |"

@@ -11,7 +11,7 @@ from experiments.live_page import run as live_page
 def test_nodes_join_and_leave_and_are_counted(capsys):
     assert join_and_leave.main(["--minutes", "0.15", "--processes", "1"]) == 0
     nodes, still = capsys.readouterr().out.split(" nodes, ")
-    assert int(nodes) > 0 and still.startswith("0 of 2 processes stood still")
+    assert int(nodes) > 0 and still.startswith("0 of 2 processes hung")
 
 
 def test_the_live_page_asks_what_to_do(capsys):
@@ -20,7 +20,7 @@ def test_the_live_page_asks_what_to_do(capsys):
 
 
 def test_only_whole_episodes_count_for_the_return_beside_a_page():
-    returns = live_page.Returns()
+    returns = live_page.EpisodeReturns()
     for episode, last in ((3, 10.0), (4, 20.0), (5, 30.0), (6, 50.0)):
-        returns.see({"episode": episode, "last_return": last})
+        returns.note_figures({"episode": episode, "last_return": last})
     assert returns.summary() == {"episodes": 2, "return": 40.0, "standard error": 10.0}

@@ -28,12 +28,14 @@ def written(policy, seed: int, returns: list[float]) -> None:
 def collected(kept, *policies):
     """With the settings of the table, and a teacher that nobody knows."""
     settings = {one.runs: one.settings(Path("none"), 4.0, 3) for one in policies}
-    return parts.collect(kept, settings)
+    return parts.collect_results(kept, settings)
 
 
 def test_all_policies_have_about_as_many_parameters(tmp_path):
-    policies = [parts.Policy(*one, tmp_path) for one in product(parts.POOLINGS, parts.MEMORIES)]
-    counts = [parts.parameters(one.sizes(one.neuron)) for one in policies]
+    policies = [
+        parts.ComparedPolicy(*one, tmp_path) for one in product(parts.POOLINGS, parts.MEMORIES)
+    ]
+    counts = [parts.count_parameters(one.sizes(one.neuron)) for one in policies]
     assert len(counts) == 15 and max(counts) < 1.07 * min(counts)
 
 
@@ -45,38 +47,38 @@ PAIRS = [("ISAB + PMA", "GTrXL"), ("sinusoid", "GRU"), ("learned queries", "none
 def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling, memory):
     teacher = tmp_path / "teacher.safetensors"
     write_model(teacher, random_model(MLP, seed=1, task=CARTPOLE_TASK))
-    policy = parts.Policy(pooling, memory, tmp_path)
+    policy = parts.ComparedPolicy(pooling, memory, tmp_path)
     policy.make(teacher, seed=1, minutes=0.001, episodes=1)
     learned = read_model(policy.runs / "1/model.safetensors")
     wanted = policy.sizes(policy.neuron)
     assert learned.sizes.shapes() == wanted.shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
     settings = policy.settings(teacher, 0.001, 1)
-    found = parts.collect(tmp_path / "kept.json", {policy.runs: settings})
-    assert policy.row(found)[2] == str(parts.parameters(wanted)) == str(learned.parameters)
+    found = parts.collect_results(tmp_path / "kept.json", {policy.runs: settings})
+    assert policy.row(found)[2] == str(parts.count_parameters(wanted)) == str(learned.parameters)
     assert set(found[policy.runs.name]["1"]["protocols"]) == set(parts.PROTOCOLS)
     assert found[policy.runs.name]["1"]["settings"] == settings
     policy.make(teacher, seed=1, minutes=0.001, episodes=1)  # there already
 
 
 def test_a_row_has_means_over_seeds_with_their_errors_and_success_shares(tmp_path):
-    policy, kept = parts.Policy("PMA", "none", tmp_path), tmp_path / "kept.json"
+    policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path), tmp_path / "kept.json"
     written(policy, 1, [100.0, 50.0, 20.0, 10.0])
     assert policy.row(collected(kept, policy))[3:5] == ["1", "100 (50%)"]
     written(policy, 2, [140.0, 50.0, 20.0, 10.0])
     found = collected(kept, policy)
     assert policy.row(found)[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
-    everything = [policy, parts.Policy("sinusoid", "GRU", tmp_path)]
-    assert parts.table(everything, found).count("\n") == 2
-    parts.picture(everything, found, tmp_path / "bars.png")
+    everything = [policy, parts.ComparedPolicy("sinusoid", "GRU", tmp_path)]
+    assert parts.make_table(everything, found).count("\n") == 2
+    parts.draw_picture(everything, found, tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 10_000
 
 
 def test_results_are_kept_without_their_runs_and_a_new_run_takes_their_place(tmp_path):
-    kept, lost = tmp_path / "kept.json", parts.Policy("PMA", "none", tmp_path / "lost")
+    kept, lost = tmp_path / "kept.json", parts.ComparedPolicy("PMA", "none", tmp_path / "lost")
     written(lost, 1, [100.0, 50.0, 20.0, 10.0])
     first = collected(kept, lost)
-    again = parts.Policy("PMA", "none", tmp_path / "again")
+    again = parts.ComparedPolicy("PMA", "none", tmp_path / "again")
     assert collected(kept, again) == first
     written(again, 1, [200.0, 50.0, 20.0, 10.0])
     found = collected(kept, again)
@@ -89,38 +91,47 @@ def with_settings(policy, seed: int, **settings) -> None:
 
 
 def test_a_trial_is_not_one_more_seed_of_a_table(tmp_path):
-    policy, kept = parts.Policy("PMA", "none", tmp_path / "out"), tmp_path / "kept.json"
+    policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path / "out"), tmp_path / "kept.json"
     with_settings(policy, 9, minutes=0.1, episodes=3)
-    with pytest.raises(parts.OtherSettings, match=r"PMA_with_none/9: minutes was 0.1, not 4.0"):
+    with pytest.raises(
+        parts.SettingsMismatchError, match=r"PMA_with_none/9: minutes was 0.1, not 4.0"
+    ):
         collected(kept, policy)
     assert not kept.exists()
-    parts.collect(kept, {policy.runs: {"minutes": 0.1, "episodes": 3}})
-    elsewhere = parts.Policy("PMA", "none", tmp_path / "elsewhere")
-    with pytest.raises(parts.OtherSettings, match=r"kept.json: PMA_with_none/9: minutes was 0.1"):
+    parts.collect_results(kept, {policy.runs: {"minutes": 0.1, "episodes": 3}})
+    elsewhere = parts.ComparedPolicy("PMA", "none", tmp_path / "elsewhere")
+    with pytest.raises(
+        parts.SettingsMismatchError, match=r"kept.json: PMA_with_none/9: minutes was 0.1"
+    ):
         collected(kept, elsewhere)
 
 
 def test_a_repeated_seed_with_another_teacher_or_number_of_episodes_is_refused(tmp_path):
-    teacher, policy = tmp_path / "teacher.safetensors", parts.Policy("PMA", "none", tmp_path)
+    teacher, policy = (
+        tmp_path / "teacher.safetensors",
+        parts.ComparedPolicy("PMA", "none", tmp_path),
+    )
     write_model(teacher, random_model(MLP, seed=1, task=CARTPOLE_TASK))
     with_settings(policy, 1, **policy.settings(teacher, 4.0, 3))
     policy.make(teacher, 1, 4.0, 3)
-    with pytest.raises(parts.OtherSettings, match="PMA_with_none/1: episodes was 3, not 100"):
+    with pytest.raises(
+        parts.SettingsMismatchError, match="PMA_with_none/1: episodes was 3, not 100"
+    ):
         policy.make(teacher, 1, 4.0, 100)
     write_model(teacher, random_model(MLP, seed=2, task=CARTPOLE_TASK))
-    with pytest.raises(parts.OtherSettings, match="PMA_with_none/1: teacher was "):
+    with pytest.raises(parts.SettingsMismatchError, match="PMA_with_none/1: teacher was "):
         policy.make(teacher, 1, 4.0, 3)
 
 
 def test_a_run_whose_settings_nobody_wrote_down_stays(tmp_path):
-    policy, kept = parts.Policy("PMA", "none", tmp_path), tmp_path / "kept.json"
+    policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path), tmp_path / "kept.json"
     written(policy, 1, [100.0, 50.0, 20.0, 10.0])
     assert "settings" not in collected(kept, policy)[policy.runs.name]["1"]
     policy.make(Path("none"), seed=1, minutes=1.0, episodes=1)
 
 
 def test_other_settings_end_the_script_with_one_line(tmp_path, monkeypatch, capsys):
-    policy = parts.Policy("PMA", "none", tmp_path)
+    policy = parts.ComparedPolicy("PMA", "none", tmp_path)
     with_settings(policy, 9, minutes=0.1, episodes=3)
     monkeypatch.setattr(parts, "KEPT", tmp_path / "kept.json")
     with pytest.raises(SystemExit) as ended:

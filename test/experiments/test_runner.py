@@ -10,31 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import FOLDER, claim, main, names
-from experiments.steps import Done, Step, run_steps, step_parser
+from experiments.__main__ import FOLDER, experiment_names, main, read_claim
+from experiments.steps import DoneSteps, ExperimentStep, run_steps, step_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_experiment_has_a_page_with_its_claim_its_command_and_a_date():
     folders = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] != "_"}
-    assert folders == set(names())
-    for name in names():
+    assert folders == set(experiment_names())
+    for name in experiment_names():
         page = (FOLDER / name / "README.md").read_text()
-        assert claim(name) and f"    python -m experiments {name}" in page, name
+        assert read_claim(name) and f"    python -m experiments {name}" in page, name
         assert re.search(r"\b20\d\d-\d\d-\d\d\b", page), name
 
 
 def test_without_a_name_the_experiments_are_listed_with_their_claims(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(f"{name}\n    {claim(name)}\n" in shown for name in names())
+    assert all(f"{name}\n    {read_claim(name)}\n" in shown for name in experiment_names())
 
 
 def test_an_unknown_experiment_is_refused_with_the_names_of_those_that_exist(capsys):
     assert main(["nonsense"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("nonsense: no experiment (allowed: ") and names()[0] in said
+    assert said.startswith("nonsense: no experiment (allowed: ") and experiment_names()[0] in said
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def lab(tmp_path, monkeypatch):
 
     def run(*steps, options=()):
         before = Path("log").read_text() if Path("log").exists() else ""
-        given = [Step(makes, f"python step.py {makes} {word}") for makes, word in steps]
+        given = [ExperimentStep(makes, f"python step.py {makes} {word}") for makes, word in steps]
         status = run_steps(Path("runs/lab"), given, step_parser("").parse_args([*options]))
         after = Path("log").read_text() if Path("log").exists() else ""
         return status, after[len(before) :]
@@ -115,7 +115,7 @@ def test_ctrl_c_lets_a_command_end_in_its_own_time_and_starts_no_other(tmp_path)
         os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and (tmp_path / "stopped").exists()
-    assert b"step 1 ended with 130; the same command continues with it" in out
+    assert b"step 1 ended with status 130; the same command continues there" in out
 
 
 def test_the_list_of_steps_runs_none(lab, capsys):
@@ -126,4 +126,4 @@ def test_the_list_of_steps_runs_none(lab, capsys):
 def test_a_record_that_is_none_is_named(tmp_path):
     (tmp_path / "done.json").write_text("nonsense")
     with pytest.raises(ValueError, match=r"done\.json: not a record of steps; delete it"):
-        Done(tmp_path / "done.json")
+        DoneSteps(tmp_path / "done.json")

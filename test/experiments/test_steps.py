@@ -14,16 +14,16 @@ from an_control.cli.verbs import verb_class
 from experiments.ant_policy import run as ant_policy
 from experiments.camera_tables import run as camera_tables
 from experiments.cartpole_softmax import run as cartpole_softmax
-from experiments.page_tables import Table
+from experiments.page_tables import PageTable
 from experiments.pong_late import run as pong_late
 from experiments.reality import run as reality
-from experiments.steps import Step
+from experiments.steps import ExperimentStep
 from experiments.tables import run as tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def page_steps(run) -> list[Step]:
+def page_steps(run) -> list[ExperimentStep]:
     return [*(table.step(run.RUNS) for table in run.TABLES), *run.OTHERS]
 
 
@@ -31,8 +31,10 @@ EXPERIMENTS = {
     "ant_policy": ant_policy.STEPS,
     "tables": page_steps(tables),
     "camera_tables": page_steps(camera_tables),
-    "reality": reality.steps(reality.RUNS, 100, 20),
-    "pong_late": [pong_late.step(Path("models/pong.safetensors"), Path("runs"), smoke=False)],
+    "reality": reality.make_steps(reality.RUNS, 100, 20),
+    "pong_late": [
+        pong_late.student_step(Path("models/pong.safetensors"), Path("runs"), smoke=False)
+    ],
     "cartpole_softmax": cartpole_softmax.STEPS,
 }
 
@@ -98,7 +100,7 @@ def test_a_smoke_run_of_pong_with_late_frames_teaches_a_student(tmp_path):
 
 
 def test_a_table_has_its_options_and_pictures_in_its_command():
-    table = Table("ant", "page", "a title", ["none", "25"], options="--monitor off", plots="p")
+    table = PageTable("ant", "page", "a title", ["none", "25"], options="--monitor off", plots="p")
     assert table.step(Path("runs/x")).command == (
         "an-control evaluate models/ant.safetensors --markdown docs/page.md --title 'a title'"
         " --monitor off --episodes 100 --seed 1 --state 'runs/x/a title.rows' --plots docs/p"

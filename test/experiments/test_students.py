@@ -14,7 +14,7 @@ from experiments.students import run as script
 
 def student_of(number, folder, task="pong"):
     what = script.COMPARISONS[task]
-    return script.Student(list(what.students)[number], what, folder)
+    return script.ComparedStudent(list(what.students)[number], what, folder)
 
 
 def written(student, seed: int, returns: list[float]) -> None:
@@ -29,7 +29,7 @@ def written(student, seed: int, returns: list[float]) -> None:
 
 
 def collected(kept, *students):
-    return script.collect(kept, {one.runs: one.settings(5, None) for one in students})
+    return script.collect_results(kept, {one.runs: one.settings(5, None) for one in students})
 
 
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(tmp_path):
@@ -51,8 +51,8 @@ def test_the_table_and_the_picture_have_what_is_there(tmp_path, task):
     assert len({one.runs for one in students}) == len(students)
     written(students[1], 1, [20.0] * len(what.protocols))
     found = collected(tmp_path / "kept.json", *students)
-    assert script.table(what, students, found).count("\n") == 2
-    script.picture(what, students, found, tmp_path / "students.png")
+    assert script.make_table(what, students, found).count("\n") == 2
+    script.draw_picture(what, students, found, tmp_path / "students.png")
     assert (tmp_path / "students.png").stat().st_size > 10_000
 
 
@@ -68,7 +68,7 @@ def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
 ):
     called = []
     for place in (vars(script), script.evaluate.__globals__):
-        monkeypatch.setitem(place, "call", lambda *words: called.append(words))
+        monkeypatch.setitem(place, "run_an_control", lambda *words: called.append(words))
     student_of(number, tmp_path, task).make(seed=3, episodes=2)
     learn, evaluate = called
     assert learn[:2] == ("distill", task) and expected <= set(learn)
@@ -77,10 +77,10 @@ def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
 
 def test_students_of_another_number_of_episodes_or_teacher_are_refused(tmp_path, monkeypatch):
     for place in (vars(script), script.evaluate.__globals__):
-        monkeypatch.setitem(place, "call", lambda *words: None)
+        monkeypatch.setitem(place, "run_an_control", lambda *words: None)
     student = student_of(1, tmp_path, "ant")
     student.make(seed=3, episodes=2, teacher="a")
-    with pytest.raises(script.OtherSettings, match="PMA/3: episodes was 2, not 20"):
+    with pytest.raises(script.SettingsMismatchError, match="PMA/3: episodes was 2, not 20"):
         student.make(seed=3, episodes=20, teacher="a")
-    with pytest.raises(script.OtherSettings, match="PMA/3: teacher was a, not b"):
+    with pytest.raises(script.SettingsMismatchError, match="PMA/3: teacher was a, not b"):
         student.make(seed=3, episodes=2, teacher="b")

@@ -15,7 +15,7 @@ def test_a_row_has_scores_between_random_and_teacher_and_what_ros_made_of_them(
     tmp_path, monkeypatch
 ):
     monkeypatch.setitem(ten_robots.PUBLISHED, "Pendulum-v1", -100.0)
-    robot = ten_robots.Robot("Pendulum-v1", tmp_path)
+    robot = ten_robots.LearnedRobot("Pendulum-v1", tmp_path)
     assert robot.row() is None
 
     def row(name, score, mean, sd=0.0, episodes=100):
@@ -39,4 +39,4 @@ def test_a_row_has_scores_between_random_and_teacher_and_what_ros_made_of_them(
     assert cells[12:] == ["the same", "+1.0 +- 0.0"]
     written(tmp_path, "lockstep", [-210.0, -220.1])
     assert robot.row()[12] == "others"
-    assert ten_robots.table([robot]).count("\n") == 2
+    assert ten_robots.make_table([robot]).count("\n") == 2

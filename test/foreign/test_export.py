@@ -1,5 +1,7 @@
 """A policy of our own runs as an ONNX file, with its actions fed back, as it does here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,11 @@ from an_control.cli import main
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.share import share_path
 
 IDS = ["height", "speed", "hip", "knee", "foot"]
-TASK = {"channels": IDS, "actuators": ["left", "right"], "step_s": 0.02, "name": "crawl"}
+TASK = Task("crawl", channels=tuple(IDS), actuators=("left", "right"), step_s=0.02)
 SOFTMAX = {"attention": "softmax", "queries": 6, "key": 4, "head": [7], "activation": "relu"}
 MEMORY = {**SOFTMAX, "memory": 5}
 FORMS = {
@@ -84,18 +87,18 @@ def test_the_export_of_a_shipped_model_acts_as_the_model(tmp_path, name, toleran
         expected = ours.step_array(values, ours.nominal_ids)
         found = policy.step_array(values, ours.nominal_ids)
         np.testing.assert_allclose(found, expected, atol=tolerance)
-    assert policy.model.task["actuators"] == ours.model.task["actuators"]
-    assert policy.model.task["step_s"] == ours.model.task["step_s"]
+    assert policy.model.task.actuators == ours.model.task.actuators
+    assert policy.model.task.step_s == ours.model.task.step_s
 
 
 def test_the_exported_ant_differs_no_more_than_our_two_engines_do(tmp_path):
     pytest.importorskip("pybullet")
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.environments import find_environment_id, make_environment
 
     path, out = share_path("models/ant.safetensors"), tmp_path / "ant.onnx"
     assert main(["export", str(path), "--onnx", str(out)]) == 0
     policy, ours = load_policy(out), load_policy(path, "off", engine="numpy", recovery=0.0)
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     observation, _ = env.reset(seed=1)
     for _ in range(300):
         values = observation.astype(np.float32)
@@ -130,9 +133,9 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path, capsys):
     sizes = AttentionSizes(2, 4, 6, 4, ["value"], [], encoder="sab", heads=1)
     assert "with sizes.encoder" in refusal(random_model(sizes, task=TASK), tmp_path, capsys)
     mlp = MlpSizes(5, 2, [4])
-    nameless = random_model(mlp, task={})
+    nameless = random_model(mlp)
     assert "names no channels" in refusal(nameless, tmp_path, capsys)
-    comma = random_model(mlp, task={**TASK, "channels": [*IDS[:4], "a,b"]})
+    comma = random_model(mlp, task=replace(TASK, channels=(*IDS[:4], "a,b")))
     assert "'a,b'" in refusal(comma, tmp_path, capsys)
     source = str(share_path("models/pong.safetensors"))
     assert main(["export", source, "--onnx", str(tmp_path / "pong.onnx")]) == 2

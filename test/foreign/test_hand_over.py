@@ -1,6 +1,7 @@
 """A student walks until the order of the channels is known; then the policy takes over."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,10 +37,10 @@ def test_without_a_monitor_there_is_no_student(policy):
 
 def test_an_ant_in_an_unknown_order_walks_on_the_student_and_then_on_the_policy(policy):
     pytest.importorskip("pybullet")
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.environments import find_environment_id, make_environment
 
     both, student = load_policy(policy), load_policy(ANT, "off")
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     observation, _ = env.reset(seed=4)
     order, handed = np.random.default_rng(1).permutation(28), None
     for step in range(120):
@@ -67,7 +68,7 @@ def test_a_student_that_does_not_fit_is_refused(policy, tmp_path):
     path = tmp_path / "student.safetensors"
     task = read_model(path).task
     sizes = AttentionSizes(8, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    write_model(path, random_model(sizes, task={**task, "channels": task["channels"][::-1]}))
+    write_model(path, random_model(sizes, task=replace(task, channels=task.channels[::-1])))
     with pytest.raises(ModelError, match="hand_over: the student's channels are not those"):
         load_policy(policy)
     path.unlink()

@@ -87,7 +87,7 @@ def test_a_policy_of_stable_baselines_acts_as_it_does_there(tmp_path, kind):
         action, _ = policy.predict(env.normalize_obs(seen[None]), deterministic=True)
         expected = 2.0 * (action[0] - low) / (high - low) - 1.0
         np.testing.assert_allclose(ours.step_array(seen, ours.nominal_ids), expected, atol=2e-5)
-    assert len(ours.nominal_ids) == 4 and len(ours.model.task["actuators"]) == 2
+    assert len(ours.nominal_ids) == 4 and len(ours.model.task.actuators) == 2
 
 
 def test_without_a_task_channels_and_actuators_are_numbered(tmp_path):
@@ -96,7 +96,7 @@ def test_without_a_task_channels_and_actuators_are_numbered(tmp_path):
     assert main(["import", str(tmp_path / "policy.zip"), "--out", str(out)]) == 0
     policy = load_policy(out)
     assert policy.nominal_ids == tuple(f"observation.{i}" for i in range(4))
-    assert policy.model.task["actuators"] == ["action.0", "action.1"]
+    assert policy.model.task.actuators == ("action.0", "action.1")
 
 
 class Scripted(torch.nn.Module):

@@ -23,8 +23,8 @@ def teacher(folder):
     model = read_model(TEACHER)
     task = model.task
     network = linear(28, 8, {
-        "observation_names": ",".join(task["channels"]),
-        "joint_names": ",".join(task["actuators"]),
+        "observation_names": ",".join(task.channels),
+        "joint_names": ",".join(task.actuators),
         "step_s": "0.0165", "task": "ant",
     })  # fmt: skip
     graph, before = network.graph, "obs"
@@ -50,9 +50,9 @@ def monitored(tmp_path):
 
 def walked(policy, steps, move=None):
     """The return of an Ant whose signals are permuted at step `move`."""
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.environments import find_environment_id, make_environment
 
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     ids, order = policy.nominal_ids, np.arange(28)
     observation, _ = env.reset(seed=3)
     total = 0.0
@@ -75,9 +75,9 @@ def test_the_monitor_lies_beside_the_policy_and_names_it_by_its_hash(monitored, 
     assert isinstance(policy, MonitoredPolicy)
     assert policy.monitor_report.setting == "match"
     assert not isinstance(load_policy(monitored, "off"), MonitoredPolicy)
-    task = dict(read_model(TEACHER).task)
-    task.pop("environment")
-    assert model.task == task
+    teachers = read_model(TEACHER).task
+    assert model.task.channels == teachers.channels
+    assert (model.task.name, model.task.step_s) == ("ant", teachers.step_s)
 
 
 def test_an_ant_on_an_onnx_policy_walks_on_when_its_sensors_are_rewired(monitored):
@@ -143,7 +143,7 @@ def test_a_monitor_is_trained_in_front_of_an_onnx_policy(tmp_path, capsys):
     pytest.importorskip("gymnasium")
     task = read_model(share_path("models/cartpole.safetensors")).task
     path = save(tmp_path, linear(5, 1, {
-        "observation_names": ",".join(task["channels"]), "joint_names": "cart", "task": "cartpole",
+        "observation_names": ",".join(task.channels), "joint_names": "cart", "task": "cartpole",
         "step_s": "0.01",
     }))  # fmt: skip
     short = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from an_control import load_policy
 from an_control.policy import ModelError, read_model
+from an_control.policy.task import Task
 
 JOINTS = {
     "joint_names": "hip,knee",
@@ -81,7 +82,7 @@ def test_the_metadata_of_isaac_lab_decides_ids_offsets_and_scales(tmp_path):
     network = linear(15, 2, JOINTS, tanh=False)
     policy = load_policy(save(tmp_path, network, "action: {limit: 4.0}\n"))
     assert list(policy.nominal_ids) == ISAAC
-    assert policy.model.task["actuators"] == ["hip", "knee"]
+    assert policy.model.task.actuators == ("hip", "knee")
     w, b = weights(15, 2)
     rng, previous = np.random.default_rng(2), np.zeros(2)
     for _ in range(10):
@@ -128,8 +129,8 @@ observation:
         action = policy.step({"imu.pitch": pitch, "imu.roll": roll})
         np.testing.assert_allclose(action, expected, atol=1e-6)
         previous = expected
-    assert policy.model.task["step_s"] == 0.02
-    assert policy.model.task["name"] == "crawl"
+    assert policy.model.task.step_s == 0.02
+    assert policy.model.task.name == "crawl"
 
 
 @pytest.mark.parametrize("by", ["term", "step"])
@@ -244,4 +245,4 @@ def test_what_is_known_of_it_is_a_model(tmp_path):
     assert model.kind == "foreign"
     assert (model.sizes.channels, model.sizes.actions) == (3, 2)
     assert model.parameters == 3 * 2 + 2
-    assert model.task == {"channels": ["a", "b", "c"], "actuators": ["left", "right"]}
+    assert model.task == Task(channels=("a", "b", "c"), actuators=("left", "right"))

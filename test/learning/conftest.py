@@ -55,9 +55,9 @@ def fused(cartpole) -> Iterator:
 @pytest.fixture(scope="session")
 def processes(cartpole) -> Iterator:
     """Two worker processes for it."""
-    from an_control.learning.rollout.processes import Processes
+    from an_control.learning.rollout.processes import ProcessEngine
 
-    engine = Processes(CARTPOLE, cartpole.unwrapped.channels, 2)
+    engine = ProcessEngine(CARTPOLE, cartpole.unwrapped.channels, 2)
     yield engine
     engine.close()
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
-from an_control.learning.evaluation.ablation import without
+from an_control.learning.evaluation.ablation import remove_part
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
+from an_control.policy.task import Task
 
 PAPER = random_model(paper_sizes(actions=1, queries=16, hidden_layers=0), seed=3, gain=2.0)
 OURS = random_model(
@@ -42,11 +43,11 @@ def stepped(model, ticks=4, seed=1):
 class TestWithout:
     def test_attention_all_channels_get_the_same_weights(self, model):
         assert np.ptp(stepped(model).attention, axis=1).max() > 0.01
-        assert np.ptp(stepped(without(model, "attention")).attention, axis=1).max() < 1e-6
+        assert np.ptp(stepped(remove_part(model, "attention")).attention, axis=1).max() < 1e-6
 
     def test_queries_all_places_of_the_message_are_the_same(self, model):
         assert np.ptp(stepped(model).attention, axis=0).max() > 0.01
-        left = stepped(without(model, "queries")).attention
+        left = stepped(remove_part(model, "queries")).attention
         of_channels = left if model.sizes.attention == "tanh" else left[: model.sizes.queries - 1]
         assert np.ptp(of_channels, axis=0).max() < 1e-6
 
@@ -58,20 +59,20 @@ class TestWithout:
             return policy.keys
 
         assert np.abs(key_after(model, 1.0) - key_after(model, -1.0)).max() > 1e-3
-        left = without(model, "action")
+        left = remove_part(model, "action")
         assert (key_after(left, 1.0) == key_after(left, -1.0)).all()
 
     @pytest.mark.parametrize("part", ["attention", "queries", "action"])
     def test_any_part_the_given_model_stays_as_it_is(self, model, part):
         before = {name: array.copy() for name, array in model.arrays.items()}
-        left = without(model, part)
+        left = remove_part(model, part)
         assert all((model.arrays[name] == array).all() for name, array in before.items())
         assert left.sizes == model.sizes and left.arrays.keys() == model.arrays.keys()
 
 
 def test_evaluate_plays_a_policy_without_a_part_beside_the_whole_one(tmp_path, capsys):
     path = tmp_path / "cartpole.safetensors"
-    write_model(path, replace(PAPER, task={"name": "cartpole"}))
+    write_model(path, replace(PAPER, task=Task(name="cartpole")))
     words = ["reset", "reset,without=attention"]
     assert main(["evaluate", str(path), "--episodes", "2", "--table", *words]) == 0
     shown = capsys.readouterr().out
@@ -81,6 +82,6 @@ def test_evaluate_plays_a_policy_without_a_part_beside_the_whole_one(tmp_path, c
 def test_a_policy_that_lacks_the_part_is_refused_before_anything_is_played(tmp_path, capsys):
     path = tmp_path / "mlp.safetensors"
     sizes = MlpSizes(channels=5, actions=1, head=[4])
-    write_model(path, random_model(sizes, task={"name": "cartpole"}))
+    write_model(path, random_model(sizes, task=Task(name="cartpole")))
     assert main(["evaluate", str(path), "--table", "none", "none,without=queries"]) == 2
     assert "without=queries" in capsys.readouterr().err

@@ -9,7 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("stable_baselines3", reason="needs the train extra")
 
-from an_control.learning.api import EvolveOptions, RunStopped, TeacherOptions, evolve, train_teacher
+from an_control.learning.api import (
+    EvolveOptions,
+    RunStoppedError,
+    TeacherOptions,
+    evolve,
+    train_teacher,
+)
 from an_control.load import load_policy
 
 PAGE = Path(__file__).parents[2] / "docs/learning.md"
@@ -23,7 +29,7 @@ def test_the_page_shows_each_function_in_five_lines_that_run(tmp_path, monkeypat
     names: dict[str, object] = {"print": lambda *words: None}
     for block in BLOCKS:
         assert len([line for line in block.splitlines() if line]) <= 5
-        stopped = pytest.raises(RunStopped) if "progress.done" in block else nullcontext()
+        stopped = pytest.raises(RunStoppedError) if "progress.done" in block else nullcontext()
         with stopped:
             exec(compile(block, PAGE.name, "exec"), names)
         assert capsys.readouterr() == ("", ""), "the functions print nothing"
@@ -44,7 +50,7 @@ def test_a_run_that_is_stopped_after_a_step_continues_to_the_same_bits(tmp_path)
         reports.append((progress.event, progress.unit, progress.done, progress.steps))
         return progress.event != "step"
 
-    with pytest.raises(RunStopped):
+    with pytest.raises(RunStoppedError):
         evolve(options, stop)
     assert reports == [(event, "generation", n, 3) for event, n in
                        (("begin", 0), ("step", 1), ("end", 1))]  # fmt: skip

@@ -7,15 +7,15 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.compiled.classic_control import PHYSICS, classic_control
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.rollout.compiled.classic_control import PHYSICS, find_classic_control
 from an_control.learning.rollout.compiled.engine import FusedEngine
-from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.processes import Processes, make_engine
+from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.processes import ProcessEngine, make_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
-from an_control_sim.gym.environments import describe, make_environment
+from an_control_sim.gym.environments import describe_task, make_environment
 
 
 @pytest.fixture(params=PHYSICS)
@@ -45,12 +45,15 @@ def test_every_step_of_an_episode_is_gymnasiums(env):
 
 @pytest.mark.parametrize("shuffle", [Shuffle(False), Shuffle(True, 30)], ids=str)
 def test_a_policys_returns_are_those_of_gymnasiums_episodes(env, shuffle):
-    task, disturbance = describe(env, "a task", env.spec.id), DisturbanceSettings(shuffle=shuffle)
+    task, disturbance = (
+        describe_task(env, "a task", env.spec.id),
+        DisturbanceSettings(shuffle=shuffle),
+    )
     actions = env.action_space.shape[0]
     model = random_model(AttentionSizes(actions, 8, 16, 32, ["value"], []), seed=5, task=task)
-    played = evaluate(make_policy(model), env, task["channels"], 10, 3, disturbance)
-    engine = FusedEngine(PHYSICS[env.spec.id], task["channels"], actions, 1)
-    outcomes = engine.play([model], evaluation_starts(3, 10), disturbance)
+    played = play_episodes(make_policy(model), env, task.channels, 10, 3, disturbance)
+    engine = FusedEngine(PHYSICS[env.spec.id], task.channels, actions, 1)
+    outcomes = engine.play([model], make_evaluation_starts(3, 10), disturbance)
     engine.close()
     assert outcomes.steps[0].tolist() == [result.steps for result in played]
     assert outcomes.returns[0] == pytest.approx([result.total for result in played], abs=1e-3)
@@ -62,14 +65,14 @@ def test_a_policys_returns_are_those_of_gymnasiums_episodes(env, shuffle):
 )
 def test_an_environment_with_other_arguments_is_not_taken_for_the_compiled_one(name, changed):
     with make_environment(name, **changed) as other, make_environment(name) as plain:
-        assert classic_control(other) is None and classic_control(plain) is PHYSICS[name]
+        assert find_classic_control(other) is None and find_classic_control(plain) is PHYSICS[name]
 
 
 def test_what_has_no_compiled_physics_trains_by_processes():
     sizes = AttentionSizes(1, 8, 16, 32, ["value"], [])
-    for name, kind in (("Pendulum-v1", FusedEngine), ("MountainCarContinuous-v0", Processes)):
+    for name, kind in (("Pendulum-v1", FusedEngine), ("MountainCarContinuous-v0", ProcessEngine)):
         env = make_environment(name)
-        channels = describe(env, name, name)["channels"]
+        channels = describe_task(env, name, name).channels
         engine = make_engine("auto", env, name, channels, sizes, workers=1)
         assert type(engine) is kind
         engine.close()

@@ -15,29 +15,30 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import TRAINING_SEEDS, episode_seed
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
+from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke_settings
 from an_control.learning.dagger.streams import (
-    Batch,
-    Episode,
+    DaggerEpisode,
+    DaggerStreams,
     NoisyTeacher,
     PerturbedTeacher,
     RolloutSettings,
-    Streams,
+    StreamBatch,
     StreamSettings,
     StudentRollout,
-    record,
+    record_episode,
 )
 from an_control.learning.dagger.student import Student
-from an_control.learning.runs.run_folder import CHECKPOINT, Recordings, RunError, RunFolder
+from an_control.learning.runs.run_folder import CHECKPOINT, EpisodeRecordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
-from an_control.learning.training_disturbances import Disturbance
+from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
-from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
+from an_control.policy.task import Task
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
-ENVIRONMENT = ENVIRONMENTS["ant"]
+ENVIRONMENT = TASK_ENVIRONMENTS["ant"]
 TEACHER = packaged_ant_teacher()
 
 
@@ -61,7 +62,7 @@ def env():
 
 
 def dagger(folder, settings=None, seed=3) -> RunLoop:
-    settings = smoke(RECIPE) if settings is None else settings
+    settings = smoke_settings(RECIPE) if settings is None else settings
     learner = Dagger(folder, "ant", ENVIRONMENT, TEACHER, settings, seed)
     return RunLoop(RunFolder(folder, learner.config), learner)
 
@@ -72,7 +73,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ant-memory", "a
 
 @pytest.mark.parametrize("recipe", ["ant-missing", *SLOW])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    settings = smoke(read_recipe(f"{STAGES}/{recipe}.yaml"))
+    settings = smoke_settings(read_recipe(f"{STAGES}/{recipe}.yaml"))
     whole = dagger(tmp_path / "whole", settings)
     whole.run()
     for stop in (1, 3):
@@ -87,7 +88,9 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
 def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
-        settings = replace(smoke(read_recipe(f"{STAGES}/ant-rewired.yaml")), averaged=averaged)
+        settings = replace(
+            smoke_settings(read_recipe(f"{STAGES}/ant-rewired.yaml")), averaged=averaged
+        )
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
         for _ in range(learner.steps):
@@ -106,7 +109,7 @@ def clock(monkeypatch):
 
 
 def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clock):
-    settings = replace(smoke(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
+    settings = replace(smoke_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
     run = dagger(tmp_path, settings)
     run.run()
     assert run.learner.progress == 1.0 and run.done == run.learner.steps > 3
@@ -116,7 +119,7 @@ def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clo
 def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_teacher(
     tmp_path, monkeypatch
 ):
-    settings = replace(smoke(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
+    settings = replace(smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
     run = dagger(tmp_path, settings)
     monkeypatch.setattr(run.learner, "_play", lambda driver, how: 1.0)
     run.run()
@@ -125,7 +128,7 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
 
 def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, monkeypatch):
     """A lucky early round was kept: 4,911 in ten episodes, 4,474 in a hundred."""
-    settings = replace(smoke(RECIPE), rounds=6, validation_episodes=1)
+    settings = replace(smoke_settings(RECIPE), rounds=6, validation_episodes=1)
     run = dagger(tmp_path, settings)
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
     monkeypatch.setattr(run.learner, "_play", lambda driver, how: next(returns))
@@ -136,10 +139,10 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
-    settings = replace(smoke(RECIPE), min_return=1e9, rounds=1)
+    settings = replace(smoke_settings(RECIPE), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
-    stored = [Recordings(tmp_path, Episode).read(number) for number in range(2)]
+    stored = [EpisodeRecordings(tmp_path, DaggerEpisode).read(number) for number in range(2)]
     assert [len(episodes) for episodes in stored] == [3, 1]
     assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0].total
 
@@ -180,15 +183,19 @@ def test_training_never_sees_an_evaluation_seed():
 
 
 def test_an_episode_follows_from_its_generator_alone(env):
-    policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
-    own = RolloutSettings(0.5, 0.1, 0.1, {Disturbance("missing=0.05..0.25,noise=1..6"): 1.0})
+    policy = make_policy(Student(28, 8, StudentSizes()).model(Task(), {}))
+    own = RolloutSettings(
+        0.5, 0.1, 0.1, {TrainingDisturbance("missing=0.05..0.25,noise=1..6"): 1.0}
+    )
     makers = [
         (lambda rng: PerturbedTeacher(rng, TEACHER, 0.1), RolloutSettings(shuffled=False)),
         (lambda rng: StudentRollout(rng, policy, own), own),
     ]
     for make, how in makers:
         one, two = (
-            record(env, TEACHER, make(rng), rng, how.disturbance({}, rng), how.reshuffle)
+            record_episode(
+                env, TEACHER, make(rng), rng, how.draw_disturbance({}, rng), how.reshuffle
+            )
             for rng in (np.random.default_rng(5), np.random.default_rng(5))
         )
         assert one.observations.tobytes() == two.observations.tobytes()
@@ -197,22 +204,22 @@ def test_an_episode_follows_from_its_generator_alone(env):
 
 def test_the_teacher_walks(env):
     rng = np.random.default_rng(0)
-    assert record(env, TEACHER, NoisyTeacher(rng, 0.0), rng).total > 400
+    assert record_episode(env, TEACHER, NoisyTeacher(rng, 0.0), rng).total > 400
 
 
-def numbered(steps: int, channels: int = 8) -> Episode:
+def numbered(steps: int, channels: int = 8) -> DaggerEpisode:
     """Channel c shows 100 c + step."""
     readings = (np.arange(steps)[:, None] + 100 * np.arange(channels)).astype(np.float32)
     actions = np.zeros((steps, 2), np.float32)
-    return Episode(readings, actions, actions)
+    return DaggerEpisode(readings, actions, actions)
 
 
 def test_a_slots_label_names_the_channel_that_it_shows():
     words = "missing=0.25,garbage=0.2,freeze=0.2,copies=2,noise=1"
-    how = StreamSettings({Disturbance(words): 1.0}, reshuffled=1.0, action_noise=0.0)
-    streams = Streams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
+    how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0, action_noise=0.0)
+    streams = DaggerStreams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
     for _ in range(6):
-        batch = streams.batch()
+        batch = streams.next_batch()
         expected = torch.take_along_dim(batch.ordered, batch.channel.clamp(max=7), 2)
         shown = (batch.channel < 8) & (batch.present == 1) & (batch.counts[..., None] == 1)
         assert shown.any() and (batch.values == expected)[shown].all()
@@ -220,7 +227,7 @@ def test_a_slots_label_names_the_channel_that_it_shows():
 
 
 def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts():
-    streams = Streams(
+    streams = DaggerStreams(
         [numbered(120)],
         1,
         50,
@@ -228,7 +235,7 @@ def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts
         1,
         np.random.default_rng(0),
     )
-    batches = [streams.batch() for _ in range(4)]
+    batches = [streams.next_batch() for _ in range(4)]
     assert [bool(batch.fresh) for batch in batches] == [True, False, False, True]
     assert [batch.counts.sum().item() for batch in batches] == [50, 50, 20, 50]
     assert batches[1].ordered[0, 0, 0] == 50
@@ -238,10 +245,10 @@ def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts
 def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     how = StreamSettings({}, reshuffled=1.0, reshuffle_every=(50,))
     rng = np.random.default_rng(0)
-    streams = Streams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
+    streams = DaggerStreams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
     whole = 0
     for _ in range(8):
-        batch = streams.batch()
+        batch = streams.next_batch()
         moments = batch.moved.any(1).nonzero().flatten()
         assert len(moments) <= 2
         whole += int(batch.moved.sum())
@@ -259,18 +266,18 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
     )
     student = Student(8, 2, sizes)
     how = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
-    streams = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
-    batch = streams.batch()
+    streams = DaggerStreams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
+    batch = streams.next_batch()
     moved = torch.zeros(50, 2)
     moved[20, 1] = 1.0
     with torch.no_grad():
-        start = student.start(2, 8)
+        start = student.initial_state(2, 8)
         cut_batch = replace(batch, moved=moved)
         plain, cut = student(batch, start), student(cut_batch, start)
-        parts = (field.name for field in fields(Batch) if field.name != "fresh")
+        parts = (field.name for field in fields(StreamBatch) if field.name != "fresh")
         later = replace(cut_batch, **{name: getattr(cut_batch, name)[20:] for name in parts})
-        fresh, _ = student.identify(later, start)
-        whole, _ = student.identify(cut_batch, start)
+        fresh, _ = student.run_neurons(later, start)
+        whole, _ = student.run_neurons(cut_batch, start)
     assert torch.equal(plain.action[:, 0], cut.action[:, 0])
     assert torch.equal(plain.action[:20, 1], cut.action[:20, 1])
     torch.testing.assert_close(whole[20:, 1], fresh[:, 1])
@@ -281,28 +288,28 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
 def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, products=True, stack=stack)
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     again = Student(28, 8, replace(sizes, memory=6))
-    again.start_neurons(first)
-    arrays = again.model({}, {}).arrays
+    again.load_neurons(first)
+    arrays = again.model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
-        Student(28, 8, StudentSizes()).start_neurons(first)
+        Student(28, 8, StudentSizes()).load_neurons(first)
 
 
 def test_a_student_keeps_a_models_head_where_that_is_asked_for():
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     again = Student(28, 8, sizes)
-    again.start_neurons(first, head=True)
-    for name, array in again.model({}, {}).arrays.items():
+    again.load_neurons(first, head=True)
+    for name, array in again.model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     for other in ((7,), (7, 6, 5), (7, 5)):
         with pytest.raises(ValueError, match="start"):
-            Student(28, 8, replace(sizes, head=other)).start_neurons(first, head=True)
+            Student(28, 8, replace(sizes, head=other)).load_neurons(first, head=True)
 
 
 def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_does_to_readings():
@@ -311,16 +318,20 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
     remembering = replace(sizes, memory=4)
     first = Student(28, 8, sizes)
     again, back = Student(28, 8, remembering), Student(28, 8, sizes)
-    again.start_neurons(first.model({}, {}), head=True)
-    back.start_neurons(again.model({}, {}), head=True)
+    again.load_neurons(first.model(Task(), {}), head=True)
+    back.load_neurons(again.model(Task(), {}), head=True)
     readings = torch.randn(3, 28)
     with torch.no_grad():
-        action = first.act(torch.cat([readings, torch.zeros(3, 28)], -1))
-        torch.testing.assert_close(again.act(torch.cat([readings, torch.randn(3, 4)], -1)), action)
-        torch.testing.assert_close(back.act(torch.cat([readings, torch.randn(3, 28)], -1)), action)
+        action = first.head_output(torch.cat([readings, torch.zeros(3, 28)], -1))
+        torch.testing.assert_close(
+            again.head_output(torch.cat([readings, torch.randn(3, 4)], -1)), action
+        )
+        torch.testing.assert_close(
+            back.head_output(torch.cat([readings, torch.randn(3, 28)], -1)), action
+        )
     with pytest.raises(ValueError, match="start"):
-        Student(28, 8, replace(remembering, head=(5, 6))).start_neurons(
-            first.model({}, {}), head=True
+        Student(28, 8, replace(remembering, head=(5, 6))).load_neurons(
+            first.model(Task(), {}), head=True
         )
 
 
@@ -329,25 +340,25 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     sizes = StudentSizes(
         neuron=8, key=5, head=(7,), memory=6, outlier_weighting=True, prediction_attention=True
     )
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     again = Student(28, 8, replace(sizes, reset_on_jump=True))
-    again.start_neurons(first, head=True)
-    for name, array in again.model({}, {}).arrays.items():
+    again.load_neurons(first, head=True)
+    for name, array in again.model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
-        Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
+        Student(28, 8, replace(sizes, memory=5)).load_neurons(first)
 
 
 def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head():
     """The Ant's neurons that know its channels walk at once with the head of a new teacher."""
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6)
-    first = Student(28, 8, sizes).model({}, {})
+    first = Student(28, 8, sizes).model(Task(), {})
     layers = [(np.full(shape, 0.5), np.full(shape[0], 0.1)) for shape in ((7, 28), (8, 7))]
     again = Student(28, 8, sizes)
-    again.start_head(layers)
-    again.start_neurons(first)
-    arrays = again.model({}, {}).arrays
+    again.load_teacher_head(layers)
+    again.load_neurons(first)
+    arrays = again.model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)
@@ -356,9 +367,9 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
 
 
 def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
-    how = StreamSettings({Disturbance("copies=0..3,noise=0..3"): 1.0}, reshuffled=0.0)
-    streams = Streams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
-    batch = streams.batch()
+    how = StreamSettings({TrainingDisturbance("copies=0..3,noise=0..3"): 1.0}, reshuffled=0.0)
+    streams = DaggerStreams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
+    batch = streams.next_batch()
     assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
     there, channel = batch.present[..., 8:] > 0, batch.channel[..., 8:]
     copies = there & (channel < 8)
@@ -366,12 +377,12 @@ def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
     nominal = batch.ordered.gather(-1, channel.clamp(max=7))
     assert (batch.values[..., 8:][copies] == nominal[copies]).all()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), normalise=True))
-    assert student(batch, student.start(32, 14)).action.shape == (50, 32, 2)
+    assert student(batch, student.initial_state(32, 14)).action.shape == (50, 32, 2)
 
 
 def test_a_missing_slot_adds_nothing_to_the_message():
-    how = StreamSettings({Disturbance("missing=0.25"): 1.0})
-    batch = Streams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).batch()
+    how = StreamSettings({TrainingDisturbance("missing=0.25"): 1.0})
+    batch = DaggerStreams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
     assert (batch.present == 0).any()
@@ -381,10 +392,10 @@ def test_a_missing_slot_adds_nothing_to_the_message():
 
 def test_the_true_message_shows_present_channels_and_nothing_else():
     words = "missing=0.25,garbage=0.2,copies=2"
-    how = StreamSettings({Disturbance(words): 1.0}, reshuffled=1.0)
-    batch = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).batch()
+    how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0)
+    batch = DaggerStreams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
-    shown, there = student.truth(batch).split(8, -1)
+    shown, there = student.true_message(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}
     assert (shown == torch.where(there > 0, batch.ordered, 0.0)).all()
     for row in range(2):

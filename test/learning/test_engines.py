@@ -11,17 +11,22 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Range, Shuffle
-from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
+from an_control.learning.evaluation.evaluate import can_play_compiled, play_compiled, play_episodes
 from an_control.learning.import_authors import import_authors
-from an_control.learning.rollout.compiled.classic_control import Physics
+from an_control.learning.rollout.compiled.classic_control import ClassicControlBatch
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
-from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
-from an_control.learning.rollout.processes import Dask, Processes, make_engine
+from an_control.learning.rollout.engine import (
+    EpisodeStart,
+    draw_training_starts,
+    make_evaluation_starts,
+)
+from an_control.learning.rollout.processes import DaskEngine, ProcessEngine, make_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
+from an_control.policy.task import Task
 from an_control.system.compiled_cache import njit
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 
@@ -57,7 +62,7 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def starts():
-    return training_starts(np.random.default_rng(3), 6)
+    return draw_training_starts(np.random.default_rng(3), 6)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -66,8 +71,8 @@ def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, fo
     model = random_model(FORMS[form], seed=5, gain=2.0, task=CARTPOLE_TASK)
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 20, 4, PROTOCOLS[protocol]
-    plain, compiled = evaluate(policy, *what), evaluate_fused(model, *what)
-    assert [r.line() for r in compiled] == [r.line() for r in plain]
+    plain, compiled = play_episodes(policy, *what), play_compiled(model, *what)
+    assert [r.as_dict() for r in compiled] == [r.as_dict() for r in plain]
     assert len({result.steps for result in plain}) > 10
 
 
@@ -75,9 +80,9 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 40, 8, DisturbanceSettings(shuffle=Shuffle(True))
-    plain, compiled = evaluate(policy, *what), evaluate_fused(model, *what)
-    assert [r.line() for r in compiled] == [r.line() for r in plain]
-    many = evaluate_fused(model, cartpole, what[1], 5000, 1, what[-1])
+    plain, compiled = play_episodes(policy, *what), play_compiled(model, *what)
+    assert [r.as_dict() for r in compiled] == [r.as_dict() for r in plain]
+    many = play_compiled(model, cartpole, what[1], 5000, 1, what[-1])
     assert np.mean([result.total for result in many]) == pytest.approx(487.0, abs=20.0)
 
 
@@ -87,16 +92,16 @@ def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole)
         if protocol.noise_channels or protocol.copies:
             continue
         what = cartpole, cartpole.unwrapped.channels, 20, 4, protocol
-        plain, compiled = evaluate(make_policy(model), *what), evaluate_fused(model, *what)
+        plain, compiled = play_episodes(make_policy(model), *what), play_compiled(model, *what)
         assert [r.steps for r in compiled] == [r.steps for r in plain]
         expected = [r.total for r in plain]
         assert [r.total for r in compiled] == pytest.approx(expected, abs=1e-3)
 
 
 def test_all_protocols_start_from_the_same_states(fused):
-    starts = evaluation_starts(7, 5)
-    assert starts == evaluation_starts(7, 5)
-    assert fused.states(starts).tobytes() == fused.states(starts).tobytes()
+    starts = make_evaluation_starts(7, 5)
+    assert starts == make_evaluation_starts(7, 5)
+    assert fused.initial_states(starts).tobytes() == fused.initial_states(starts).tobytes()
 
 
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
@@ -109,17 +114,17 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
         {"reset_on_jump": True},
     ):
         other = random_model(replace(FORMS["authors"], **change))
-        assert not can_fuse(other, cartpole, PROTOCOLS["noise"])
+        assert not can_play_compiled(other, cartpole, PROTOCOLS["noise"])
         with pytest.raises(ValueError, match="compiled rollouts know no"):
-            evaluate_fused(other, cartpole, tuple("abcde"), 1, 1, PROTOCOLS["noise"])
-    assert can_fuse(model, cartpole, PROTOCOLS["noise"])
+            play_compiled(other, cartpole, tuple("abcde"), 1, 1, PROTOCOLS["noise"])
+    assert can_play_compiled(model, cartpole, PROTOCOLS["noise"])
     for settings in (
         DisturbanceSettings(freeze=0.2),
         DisturbanceSettings(delay=1),
         DisturbanceSettings(copies=Range(0, 3)),
         DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
-        assert not settings.compiled and not can_fuse(model, cartpole, settings)
+        assert not settings.compiled and not can_play_compiled(model, cartpole, settings)
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):
@@ -134,7 +139,7 @@ def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, p
 
 
 def test_one_worker_lost_of_four_changes_nothing(cartpole, people, starts, fused):
-    engine = Processes(CARTPOLE, cartpole.unwrapped.channels, 4)
+    engine = ProcessEngine(CARTPOLE, cartpole.unwrapped.channels, 4)
     try:
         engine.play(people[:4], starts[:1])
         victim = next(iter(engine._pool._processes))
@@ -148,7 +153,7 @@ def test_one_worker_lost_of_four_changes_nothing(cartpole, people, starts, fused
 @pytest.mark.filterwarnings("ignore")
 def test_dask_workers_give_the_same_numbers_and_may_be_lost(cartpole, people, starts, fused):
     pytest.importorskip("distributed", reason="needs the train extra")
-    engine = Dask(CARTPOLE, cartpole.unwrapped.channels, None, workers=2)
+    engine = DaskEngine(CARTPOLE, cartpole.unwrapped.channels, None, workers=2)
     try:
         outcomes = engine.play(people, starts)
         worker = next(iter(engine._cluster.workers.values()))
@@ -165,7 +170,7 @@ def test_dask_workers_give_the_same_numbers_and_may_be_lost(cartpole, people, st
 def test_dask_starts_a_worker_for_each_core_unless_a_number_is_asked_for(
     cartpole, monkeypatch, workers, expected
 ):
-    monkeypatch.setattr("an_control.learning.rollout.processes.Dask", lambda *words: words)
+    monkeypatch.setattr("an_control.learning.rollout.processes.DaskEngine", lambda *words: words)
     monkeypatch.setattr("os.cpu_count", lambda: 5)
     channels, sizes = cartpole.unwrapped.channels, FORMS["authors"]
     words = make_engine("dask", cartpole, CARTPOLE, channels, sizes, workers)
@@ -174,7 +179,7 @@ def test_dask_starts_a_worker_for_each_core_unless_a_number_is_asked_for(
 
 def test_compiled_rollouts_are_not_taken_for_policies_that_push_their_robot(cartpole):
     what = cartpole, CARTPOLE, cartpole.unwrapped.channels, FORMS["authors"], 1
-    for recovery, kind in ((0.0, FusedEngine), (0.03, Processes)):
+    for recovery, kind in ((0.0, FusedEngine), (0.03, ProcessEngine)):
         engine = make_engine("auto", *what, recovery=recovery)
         engine.close()
         assert isinstance(engine, kind)
@@ -183,10 +188,10 @@ def test_compiled_rollouts_are_not_taken_for_policies_that_push_their_robot(cart
 
 
 def test_training_and_evaluation_share_no_start():
-    trained = training_starts(np.random.default_rng(0), 1000)
-    evaluated = evaluation_starts(0, 1000)
+    trained = draw_training_starts(np.random.default_rng(0), 1000)
+    evaluated = make_evaluation_starts(0, 1000)
     assert min(s.environment for s in trained) > max(s.environment for s in evaluated)
-    assert all(isinstance(start, Start) for start in trained)
+    assert all(isinstance(start, EpisodeStart) for start in trained)
 
 
 @njit(OBSERVE.signature, error_model="numpy", nogil=True)
@@ -205,15 +210,15 @@ def _advance_counter(state, action, reward, ended):
 
 @pytest.mark.parametrize("sizes", [MlpSizes(2, 1, [4]), FORMS["authors"]])
 def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
-    batch = Physics(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
-    task = {"channels": ["a", "b"], "actuators": ["c"]}
+    batch = ClassicControlBatch(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
+    task = Task(channels=("a", "b"), actuators=("c",))
     engine = FusedEngine(batch, ("a", "b"), 1, 1)
-    outcomes = engine.play([random_model(sizes, seed=1, task=task)], [Start(1, 1, 0)])
+    outcomes = engine.play([random_model(sizes, seed=1, task=task)], [EpisodeStart(1, 1, 0)])
     engine.close()
     assert np.isnan(outcomes.returns).all() and outcomes.failure is not None
 
 
 def test_an_mlp_of_other_channels_is_refused(fused):
     with pytest.raises(ValueError, match="5 readings for 28 inputs in order"):
-        task = {"channels": [str(i) for i in range(28)], "actuators": ["a"]}
-        fused.play([random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [Start(1, 1, 0)])
+        task = Task(channels=tuple(str(i) for i in range(28)), actuators=("a",))
+        fused.play([random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [EpisodeStart(1, 1, 0)])

@@ -11,12 +11,13 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.evaluate import Result, evaluate, summary
+from an_control.learning.evaluation.evaluate import PlayedEpisode, play_episodes, summarise_results
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, Model, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.share import share_path
-from an_control_sim.gym.environments import describe, make_environment
+from an_control_sim.gym.environments import describe_task, make_environment
 
 ANT = "an_control_sim:an_control/Ant-v0"
 
@@ -28,7 +29,7 @@ def still(tmp_path):
     arrays = {name: np.zeros(shape, np.float32) for name, shape in sizes.shapes().items()}
     env = make_environment(ANT)
     path = tmp_path / "still.safetensors"
-    write_model(path, Model("mlp", sizes, arrays, describe(env, "ant", ANT)))
+    write_model(path, Model("mlp", sizes, arrays, describe_task(env, "ant", ANT)))
     env.close()
     return path
 
@@ -57,17 +58,17 @@ def test_observations_of_double_precision_come_as_policies_read_them():
 
 def test_the_task_names_the_environments_channels():
     env = make_environment(ANT)
-    task = describe(env, "ant", ANT)
-    assert task["environment"] == "an_control/Ant-v0" and task["step_s"] == 0.0165
-    assert task["channels"][8] == "hip_1.position" and len(task["actuators"]) == 8
+    task = describe_task(env, "ant", ANT)
+    assert task.environment == "an_control/Ant-v0" and task.step_s == 0.0165
+    assert task.channels[8] == "hip_1.position" and len(task.actuators) == 8
     env.close()
 
 
 def test_an_environment_that_does_not_describe_itself_gets_numbers():
     env = make_environment("Pendulum-v1")
-    task = describe(env, "mine", "Pendulum-v1")
-    assert task["channels"] == ["observation.0", "observation.1", "observation.2"]
-    assert task["step_s"] == 0.05  # its dt; render_fps says 30
+    task = describe_task(env, "mine", "Pendulum-v1")
+    assert task.channels == ("observation.0", "observation.1", "observation.2")
+    assert task.step_s == 0.05  # its dt; render_fps says 30
     env.close()
 
 
@@ -83,8 +84,8 @@ def test_the_same_seed_gives_the_same_returns(still):
     policy = load_policy(still)
     runs = []
     for _ in range(2):
-        results = evaluate(policy, env, policy.nominal_ids, 2, 7, how)
-        runs.append([result.line() for result in results])
+        results = play_episodes(policy, env, policy.nominal_ids, 2, 7, how)
+        runs.append([result.as_dict() for result in results])
     assert runs[0] == runs[1]
     assert runs[0][0]["return"] != runs[0][1]["return"]
     assert runs[0][0]["fell"] or runs[0][0]["shuffles"] == 3
@@ -92,8 +93,8 @@ def test_the_same_seed_gives_the_same_returns(still):
 
 
 def test_the_summary_is_a_distribution():
-    results = [Result(total, 10, 1, total < 0, 2.0, 0.5) for total in (-1.0, 1.0, 3.0)]
-    figures = summary(results, success=0.0)
+    results = [PlayedEpisode(total, 10, 1, total < 0, 2.0, 0.5) for total in (-1.0, 1.0, 3.0)]
+    figures = summarise_results(results, success=0.0)
     assert figures["mean"] == 1.0 and figures["min"] == -1.0 and figures["median"] == 1.0
     assert figures["success_share"] == pytest.approx(2 / 3) and figures["falls"] == 1
     assert figures["distance_m"] == 2.0 and figures["steps_per_s"] == pytest.approx(20)
@@ -123,7 +124,9 @@ def test_of_one_protocol_the_command_says_what_became_of_the_robots_after_a_stop
 @pytest.mark.parametrize(("shuffle", "said"), [([], True), (["--shuffle", "none"], False)])
 def test_it_is_said_that_a_model_which_needs_its_order_is_shuffled(tmp_path, capsys, shuffle, said):
     path = tmp_path / "ordered.safetensors"
-    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    task = Task.from_header(
+        {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    )
     write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
     assert main(["evaluate", str(path), "--episodes", "1", *shuffle]) == 0
     assert ("needs its channels in order" in capsys.readouterr().err) == said

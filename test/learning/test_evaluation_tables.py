@@ -8,32 +8,33 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.learning.evaluation.comparison import compare
-from an_control.learning.evaluation.evaluate import Stage
-from an_control.learning.rollout.episode import Result
+from an_control.learning.evaluation.comparison import compare_protocols
+from an_control.learning.evaluation.evaluate import ProtocolPlayer
+from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import MlpSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.interrupts import INTERRUPTED
 from an_control.system.share import share_path
 
 CARTPOLE = share_path("models/cartpole.safetensors")
 
 
-def rewarded(reward: float, rewired: tuple[int, ...] = ()) -> list[Result]:
+def rewarded(reward: float, rewired: tuple[int, ...] = ()) -> list[PlayedEpisode]:
     rewards = np.full(1000, reward)
-    return [Result(rewards.sum(), 1000, len(rewired), False, None, 0.1, rewards, rewired)]
+    return [PlayedEpisode(rewards.sum(), 1000, len(rewired), False, None, 0.1, rewards, rewired)]
 
 
 def test_episodes_are_back_where_they_earn_again_what_episodes_without_moves_do():
     runs = {"none": rewarded(1.0), "100": rewarded(0.96, (100,)), "50": rewarded(0.9, (50,))}
     until = dict.fromkeys(runs, 300)
-    assert [row["back"] for row in compare(runs, until=until)] == [None, 1.0, 0.0]
+    assert [row["back"] for row in compare_protocols(runs, until=until)] == [None, 1.0, 0.0]
 
 
 def test_nothing_is_back_beside_a_first_row_whose_signals_move():
     runs = {"100": rewarded(0.5, (100,)), "50": rewarded(0.9, (50,))}
     until = dict.fromkeys(runs, 300)
-    assert [row["back"] for row in compare(runs, until=until)] == [None, None]
+    assert [row["back"] for row in compare_protocols(runs, until=until)] == [None, None]
 
 
 def test_one_protocol_is_not_compared_with_itself(tmp_path, capsys):
@@ -54,12 +55,12 @@ def test_the_first_row_has_the_rewards_that_a_row_with_a_last_move_is_compared_w
 
 def test_kept_rows_without_rewards_are_played_again_for_pictures(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the train extra")
-    play, played = Stage.play, []
+    play, played = ProtocolPlayer.play, []
     state, plots = ["--state", str(tmp_path / "rows")], ["--plots", str(tmp_path / "plots")]
     arguments = ["--episodes", "1", "--monitor", "off", "--table", "200", "none"]
-    monkeypatch.setattr(Stage, "play", interrupted_after(play, 1, played))
+    monkeypatch.setattr(ProtocolPlayer, "play", interrupted_after(play, 1, played))
     assert main(["evaluate", str(CARTPOLE), *arguments, *state]) == INTERRUPTED
-    monkeypatch.setattr(Stage, "play", play)
+    monkeypatch.setattr(ProtocolPlayer, "play", play)
     assert main(["evaluate", str(CARTPOLE), *arguments, *state, *plots]) == 0
     assert (tmp_path / "plots/recovery.png").exists()
 
@@ -91,7 +92,9 @@ def test_a_tables_json_says_which_options_count_for_all_protocols(small):
 def small(tmp_path):
     """A policy whose episodes are short."""
     path = tmp_path / "small.safetensors"
-    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    task = Task.from_header(
+        {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    )
     write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
     return path
 
@@ -119,13 +122,13 @@ def interrupted_after(play, rows, played):
 
 
 def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, small, monkeypatch):
-    state, played, play = tmp_path / "rows", [], Stage.play
+    state, played, play = tmp_path / "rows", [], ProtocolPlayer.play
     whole = table_of(small)
     assert whole[0] == 0 and len(whole[1]) == 3
-    monkeypatch.setattr(Stage, "play", interrupted_after(play, 2, played))
+    monkeypatch.setattr(ProtocolPlayer, "play", interrupted_after(play, 2, played))
     assert table_of(small, "--state", str(state)) == (INTERRUPTED, [])
     assert played == ["none", "reset"]
-    monkeypatch.setattr(Stage, "play", interrupted_after(play, 9, played))
+    monkeypatch.setattr(ProtocolPlayer, "play", interrupted_after(play, 9, played))
     assert table_of(small, "--state", str(state)) == whole
     assert played == ["none", "reset", "reset+5"]
     assert not state.exists()
@@ -133,7 +136,7 @@ def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, sm
 
 def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch):
     state = tmp_path / "rows"
-    monkeypatch.setattr(Stage, "play", interrupted_after(Stage.play, 1, []))
+    monkeypatch.setattr(ProtocolPlayer, "play", interrupted_after(ProtocolPlayer.play, 1, []))
     assert table_of(small, "--state", str(state))[0] == INTERRUPTED
     capsys.readouterr()
     assert table_of(small, "--state", str(state), "--seed", "2") == (2, [])

@@ -12,8 +12,8 @@ from an_control.cli import main
 from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.es.parametrisation import Whole
 from an_control.learning.es.search import Search, SearchSettings
-from an_control.learning.rollout.engine import NOTHING, Outcomes
-from an_control.learning.runs.card import figures
+from an_control.learning.rollout.engine import NO_DISTURBANCE, Outcomes
+from an_control.learning.runs.card import summarise_returns
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
@@ -26,7 +26,7 @@ class Failing:
     def __init__(self, training=(), validation=()) -> None:
         self._training, self._validation = list(training), list(validation)
 
-    def play(self, models, starts, disturbance=NOTHING) -> Outcomes:
+    def play(self, models, starts, disturbance=NO_DISTURBANCE) -> Outcomes:
         returns = np.tile(1.0 + np.arange(len(starts)), (len(models), 1))
         returns += np.arange(len(models))[:, None]
         training = starts[0].environment >= TRAINING_SEEDS[0]
@@ -49,19 +49,19 @@ def search(folder, engine, **settings) -> RunLoop:
 
 
 def test_small_returns_are_not_rounded_away():
-    small = figures(np.array([0.5124, 0.5136]), None)
+    small = summarise_returns(np.array([0.5124, 0.5136]), None)
     assert (small["mean"], small["sd"]) == (0.513, 0.001)
-    assert figures(np.array([-20.04, 0.0]), None)["mean"] == -10.0
+    assert summarise_returns(np.array([-20.04, 0.0]), None)["mean"] == -10.0
 
 
 def test_the_figures_of_episodes_of_which_some_failed_are_those_of_the_others():
     returns = np.random.default_rng(0).normal(5.0, 2.0, 500)
     some = np.insert(returns, [3, 70], np.nan)
-    whole, found = figures(returns, 6.0), figures(some, 6.0)
+    whole, found = summarise_returns(returns, 6.0), summarise_returns(some, 6.0)
     assert "failed" not in whole and found["failed"] == 2 and found["episodes"] == 502
     assert all(found[name] == whole[name] for name in ("mean", "sd", "deciles"))
     assert found["success_share"] == pytest.approx((returns > 6.0).sum() / 502, abs=1e-3)
-    nothing = figures(np.full(3, np.nan), None)
+    nothing = summarise_returns(np.full(3, np.nan), None)
     assert nothing == {"episodes": 3, "mean": None, "sd": None, "deciles": [], "failed": 3}
 
 

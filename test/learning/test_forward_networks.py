@@ -9,9 +9,9 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 
-from an_control.learning.forward_model.episodes import Trace
-from an_control.learning.forward_model.imputation import Identity, Imputation
-from an_control.learning.forward_model.networks import ForwardModelSettings, Prediction
+from an_control.learning.forward_model.episodes import EpisodeTrace
+from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
+from an_control.learning.forward_model.networks import ForwardModelSettings, PredictionTraining
 from an_control.monitor.forward_model import identity_features
 from an_control.policy.sizes import WINDOW
 
@@ -30,12 +30,12 @@ def traces():
         readings[:, 0] = 0.1 * np.cumsum(rng.standard_normal(60))
         readings[:, CONTACT] = rng.random(60) < 0.5
         readings[:, 3] = 0.7
-        found.append(Trace(readings, rng.uniform(-1, 1, (59, 2)).astype(np.float32), False))
+        found.append(EpisodeTrace(readings, rng.uniform(-1, 1, (59, 2)).astype(np.float32), False))
     return found
 
 
 def test_a_channel_that_never_varies_moves_no_prediction(traces):
-    training = Prediction(traces, SETTINGS)
+    training = PredictionTraining(traces, SETTINGS)
     training.advance(3)
     weight = training.arrays()["forward.0.weight"]
     assert not weight[:, CONSTANT].any() and np.abs(weight[:, [0, CONTACT]]).min() > 0.0
@@ -43,7 +43,7 @@ def test_a_channel_that_never_varies_moves_no_prediction(traces):
 
 
 def test_nor_what_is_imputed(traces):
-    training = Imputation(traces, SETTINGS, np.random.default_rng(1))
+    training = ImputationTraining(traces, SETTINGS, np.random.default_rng(1))
     training.advance(2)
     weight = training.arrays()["imputation.0.weight"]
     seen = [*CONSTANT, *(CHANNELS + place for place in CONSTANT)]
@@ -51,9 +51,9 @@ def test_nor_what_is_imputed(traces):
 
 
 def test_imputation_continues_from_arrays_as_if_they_had_been_its_own(traces):
-    first = Imputation(traces[:2], SETTINGS, np.random.default_rng(1))
+    first = ImputationTraining(traces[:2], SETTINGS, np.random.default_rng(1))
     first.advance(2)
-    other = Imputation(traces[1:], SETTINGS, np.random.default_rng(2), first.arrays())
+    other = ImputationTraining(traces[1:], SETTINGS, np.random.default_rng(2), first.arrays())
     for name, expected in first.arrays().items():
         if "max_roughness" not in name and "typical" not in name:
             np.testing.assert_allclose(other.arrays()[name], expected, rtol=1e-4, atol=1e-5)
@@ -65,7 +65,9 @@ def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
     for _ in range(6):
         begin = rng.uniform(-1, 1, 6) + np.linspace(-1.5, 1.5, 6)
         readings = begin + np.arange(60)[:, None] * np.linspace(-0.01, 0.01, 6)
-        traces.append(Trace(readings.astype(np.float32), np.zeros((59, 2), np.float32), False))
+        traces.append(
+            EpisodeTrace(readings.astype(np.float32), np.zeros((59, 2), np.float32), False)
+        )
     seen = np.array([trace.readings[: WINDOW + 1] for trace in traces])
     noisy = seen + 0.1 * rng.standard_normal(seen.shape).astype(np.float32)
     actions = np.zeros((len(seen), WINDOW, 2), np.float32)
@@ -73,7 +75,7 @@ def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
     def right(noise):
         torch.manual_seed(0)
         settings = replace(SETTINGS, reading_noise=noise, identity=16, identity_updates=300)
-        training = Identity(traces, settings, np.random.default_rng(1))
+        training = IdentityTraining(traces, settings, np.random.default_rng(1))
         training.advance(300)
         units = training.arrays()["identity.units"]
         features = identity_features(noisy[:, 1:], np.diff(noisy, axis=1), actions, units)

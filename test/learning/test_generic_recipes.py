@@ -11,21 +11,26 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import Disturber
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import Collection, read_recipe, smoke
-from an_control.learning.dagger.streams import Episode, Streams, StreamSettings, record
-from an_control.learning.forward_model.episodes import explore
+from an_control.learning.dagger.settings import Collection, read_recipe, smoke_settings
+from an_control.learning.dagger.streams import (
+    DaggerEpisode,
+    DaggerStreams,
+    StreamSettings,
+    record_episode,
+)
+from an_control.learning.forward_model.episodes import record_episodes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
 from an_control.learning.training_disturbances import (
-    NOTHING,
+    NO_DISTURBANCE,
     Fault,
-    check_chances,
-    disturber,
-    draw,
-    equal_chances,
-    ids_of,
-    offered,
+    check_probabilities,
+    draw_one,
+    drop_unsupported,
+    equal_probabilities,
+    make_disturber,
+    make_sorted_ids,
 )
 from an_control.wiring.checked_yaml import WiringError
 from an_control_sim.gym.environments import make_environment
@@ -38,7 +43,7 @@ LATE = {Fault.parse("delay=1"): 1.0}
 
 def small(**changes):
     """The robust recipe, but of seconds."""
-    return replace(smoke(read_recipe("robust")), **changes)
+    return replace(smoke_settings(read_recipe("robust")), **changes)
 
 
 def dagger(folder, settings, environment=CART, teacher=None):
@@ -95,24 +100,24 @@ def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_pat
     readings = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     fault = Fault.parse("delay=0..2,jitter=0..0.5,lose=0.2,repeat=0..0.3").settings
     for seed in range(5):
-        live, steps, seen = Disturber(ids_of(2), fault, seed), [], []
+        live, steps, seen = Disturber(make_sorted_ids(2), fault, seed), [], []
         for step, reading in enumerate(readings):
-            values, _ = live.apply(reading, ids_of(2))
+            values, _ = live.apply(reading, make_sorted_ids(2))
             if live.arrived:
                 steps.append(step)
                 seen.append(values)
-        replay = Disturber(ids_of(2), fault, seed).replay(readings)
+        replay = Disturber(make_sorted_ids(2), fault, seed).replay(readings)
         assert replay.steps.tolist() == steps and len(steps) < 60
         assert np.array_equal(replay.values, seen)
     numbers = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)
-    episode = Episode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
+    episode = DaggerEpisode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
     settings = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
     rng = np.random.default_rng(0)
-    batch = Streams([episode], 1, 30, settings, 1, rng, faults=LATE).batch()
+    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=LATE).next_batch()
     assert batch.values[:, 0, 0].tolist() == [0.0, *range(29)]
     assert batch.labels[:, 0, 0].tolist() == batch.ordered[:, 0, 0].tolist() == [*range(30)]
     lossy = {Fault.parse("lose=0.3"): 1.0}
-    batch = Streams([episode], 1, 30, settings, 1, rng, faults=lossy).batch()
+    batch = DaggerStreams([episode], 1, 30, settings, 1, rng, faults=lossy).next_batch()
     count = int(batch.counts.sum())
     assert (
         10 < count < 28
@@ -135,7 +140,7 @@ class Watcher:
 def recorded(words):
     env, teacher = make_environment(CART), FunctionTeacher(lambda seen: seen[:1])
     driver, fault = Watcher(), Fault.parse(words).settings
-    episode = record(env, teacher, driver, np.random.default_rng(0), fault)
+    episode = record_episode(env, teacher, driver, np.random.default_rng(0), fault)
     env.close()
     return driver, episode
 
@@ -153,7 +158,7 @@ def test_an_episodes_driver_sees_what_arrives_and_its_teacher_what_is():
 def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
     env = make_environment(POLE)
     faults = {"gain=0.6,delay=1": 0.25, "mass=0.7": 0.25, "delay=1": 0.25}
-    left = offered(env, {Fault.parse(words): chance for words, chance in faults.items()})
+    left = drop_unsupported(env, {Fault.parse(words): chance for words, chance in faults.items()})
     env.close()
     assert left == {"none,delay=1": 0.5}
 
@@ -161,11 +166,11 @@ def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
 @pytest.mark.parametrize("number", [9, 11])
 def test_faults_may_share_out_all_episodes_among_them(number):
     """Nine times 1/9 is over 1 in floating point, but to the `sum` of CPython 3.12 and later."""
-    faults = equal_chances([f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0)
+    faults = equal_probabilities([f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0)
     assert len(faults) == number and np.cumsum(list(faults.values()))[-1] > 1.0
-    check_chances(faults)
+    check_probabilities(faults)
     with pytest.raises(ValueError, match=r"together \(allowed: up to 1"):
-        check_chances({**faults, Fault("lose=0.1"): 0.01})
+        check_probabilities({**faults, Fault("lose=0.1"): 0.01})
 
 
 def test_a_recipes_faults_are_read_by_their_words(tmp_path):
@@ -190,7 +195,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
     still = SimpleNamespace(start=lambda modes: None, act=lambda readings: np.zeros(1))
     env = make_environment(CART)
     now, late = (
-        explore(env, still, 40, np.random.default_rng(0), faults)[0].readings
+        record_episodes(env, still, 40, np.random.default_rng(0), faults)[0].readings
         for faults in ({}, LATE)
     )
     env.close()
@@ -200,7 +205,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
 
 def test_a_chance_of_none_takes_no_random_number():
     rng = np.random.default_rng(0)
-    assert not draw({}, rng).active and disturber(3, NOTHING, rng) is None
+    assert not draw_one({}, rng).active and make_disturber(3, NO_DISTURBANCE, rng) is None
     assert rng.random() == np.random.default_rng(0).random()
 
 

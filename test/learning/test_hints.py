@@ -11,8 +11,8 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.es.search import Hinted, Search, SearchSettings, share_at
-from an_control.learning.rollout.engine import NOTHING, training_starts
+from an_control.learning.es.search import Hinted, Search, SearchSettings, hinted_share
+from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import read_model
@@ -28,13 +28,13 @@ def form(request):
 
 @pytest.fixture
 def starts():
-    return training_starts(np.random.default_rng(3), 70)
+    return draw_training_starts(np.random.default_rng(3), 70)
 
 
-def played(fused, form, starts, vectors, share, disturbance=NOTHING):
+def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
     """The returns with hints in this share of the episodes; None: without any."""
     models, rng = form.models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
-    hints = None if share is None else form.hints(vectors, share, len(starts), rng)
+    hints = None if share is None else form.make_hints(vectors, share, len(starts), rng)
     return fused.play(models, starts, disturbance, hints).returns
 
 
@@ -78,7 +78,7 @@ def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
 
 
 def test_ever_fewer_are_told():
-    shares = [share_at(progress) for progress in np.linspace(0.0, 1.0, 11)]
+    shares = [hinted_share(progress) for progress in np.linspace(0.0, 1.0, 11)]
     assert shares[:3] == [1.0] * 3 and shares[6:] == [0.0] * 5
     assert sorted(shares, reverse=True) == shares and 0.4 < shares[4] < 0.6
 
@@ -121,9 +121,9 @@ def test_the_model_has_no_hints(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--engine", "processes"], "hints: only compiled rollouts can give them"),
+        (["--engine", "processes"], "hints: need compiled rollouts"),
         (["--form", "mlp"], "--hints: only for the paper's attention forms"),
-        (["--stack", "3"], "hints: only neurons with an LSTM take them"),
+        (["--stack", "3"], "hints: need neurons with an LSTM"),
     ],
 )
 def test_hints_that_cannot_be_given_are_refused(tmp_path, capsys, options, said):

@@ -11,31 +11,31 @@ pytest.importorskip("matplotlib", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.evaluation.identification import (
-    Held,
-    Identification,
-    frozen_table,
-    identification_table,
-    identify,
+    FrozenChannel,
+    IdentifiedShares,
+    count_identified,
+    format_frozen_table,
+    format_identification_table,
 )
-from an_control.learning.rollout.episode import Result
+from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.load import load_policy, make_policy
 from an_control.policy.random_model import random_model
 from an_control_sim.envs.tasks import ANT_SIZES
-from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 ANT = Path(__file__).parents[2] / "models" / "ant.safetensors"
 
 
 @pytest.fixture(scope="module")
 def env():
-    env = make_environment(ENVIRONMENTS["ant"])
+    env = make_environment(TASK_ENVIRONMENTS["ant"])
     yield env
     env.close()
 
 
 def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
     policy = load_policy(ANT, monitor="off")
-    found = identify(policy, env, policy.nominal_ids, 2, 1, 500)
+    found = count_identified(policy, env, policy.nominal_ids, 2, 1, 500)
     assert found.first[0].mean() < 0.3 and found.first[100:].mean() > 0.95
     assert found.confusion.sum() > 0
 
@@ -43,17 +43,17 @@ def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
 def test_a_policy_without_softmax_attention_is_refused(env):
     policy = make_policy(random_model(ANT_SIZES))
     with pytest.raises(ValueError, match="softmax"):
-        identify(policy, env, policy.nominal_ids, 1, 1, 50)
+        count_identified(policy, env, policy.nominal_ids, 1, 1, 50)
 
 
 def test_a_policy_behind_a_monitor_is_refused(env):
     policy = load_policy(ANT, monitor="match")
     with pytest.raises(ValueError, match="monitor"):
-        identify(policy, env, policy.nominal_ids, 1, 1, 50)
+        count_identified(policy, env, policy.nominal_ids, 1, 1, 50)
 
 
 def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):
-    held = Held(env, 8)
+    held = FrozenChannel(env, 8)
     first, _ = held.reset(seed=1)
     later = [held.step(np.full(8, 0.5, np.float32))[0] for _ in range(20)]
     assert all(observation[8] == first[8] for observation in later)
@@ -63,12 +63,12 @@ def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):
 def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
     from an_control.learning.evaluation import identification
 
-    monkeypatch.setattr(identification, "freeze_each", lambda *_: {})
+    monkeypatch.setattr(identification, "play_with_frozen_channels", lambda *_: {})
     figures = tmp_path / "figures.json"
     page = tmp_path / "page.md"
     arguments = ["--episodes", "1", "--plots", str(tmp_path), "--json", str(figures)]
     arguments += ["--markdown", str(page)]
-    monkeypatch.setattr(identification, "frozen_table", lambda _: "| frozen |")
+    monkeypatch.setattr(identification, "format_frozen_table", lambda _: "| frozen |")
     assert main(["evaluate", str(ANT), "--identification", *arguments]) == 0
     assert "<!-- table identification -->" in page.read_text()
     assert "<!-- table frozen -->\n| frozen |" in page.read_text()
@@ -79,7 +79,7 @@ def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
 def test_a_reshuffle_that_never_came_has_no_shares(tmp_path, monkeypatch, capsys):
     from an_control.learning.evaluation import identification
 
-    monkeypatch.setattr(identification, "freeze_each", lambda *_: {})
+    monkeypatch.setattr(identification, "play_with_frozen_channels", lambda *_: {})
     figures = tmp_path / "figures.json"
     arguments = ["--episodes", "1", "--shuffle", "reset+1000", "--json", str(figures)]
     plots = ["--plots", str(tmp_path)]
@@ -91,8 +91,8 @@ def test_a_reshuffle_that_never_came_has_no_shares(tmp_path, monkeypatch, capsys
 
 def test_steps_that_no_episode_reached_have_no_shares():
     share = np.array([[0.5, 1.0], [0.0, 0.0], [np.nan, np.nan]])
-    found = Identification(share, share, np.zeros((2, 3), np.int64))
-    assert identification_table(found).splitlines()[2:] == [
+    found = IdentifiedShares(share, share, np.zeros((2, 3), np.int64))
+    assert format_identification_table(found).splitlines()[2:] == [
         "| the reset | 75% | - |",
         "| a reshuffle on the way | 75% | - |",
     ]
@@ -100,8 +100,8 @@ def test_steps_that_no_episode_reached_have_no_shares():
 
 def test_what_no_environment_measures_is_left_out_of_the_frozen_table():
     def row(*walked):
-        results = [Result(10.0, 5, 0, False, one, 0.1) for one in walked]
-        return frozen_table({"x": results}).splitlines()[2]
+        results = [PlayedEpisode(10.0, 5, 0, False, one, 0.1) for one in walked]
+        return format_frozen_table({"x": results}).splitlines()[2]
 
     assert row(None, None) == "| `x` | 10 +- 0 | 10 |  |"
     assert row(1.0, 4.0) == "| `x` | 10 +- 0 | 10 | 2.5 |"

@@ -19,21 +19,27 @@ import torch
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.forward_model import validation
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.teacher.learner import Limits, TeacherLearner
-from an_control.learning.teacher.settings import settings_for, smoke
+from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
+from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.system.environment_output import FILE, OUTPUT, EnvironmentOutput
 from an_control.system.interrupts import INTERRUPTED
-from an_control_sim.gym.environments import MAX_STEPS, adapter_of, describe, make_environment
-from an_control_sim.gym.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
-from an_control_sim.gym.probe import measured_units
-from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
+from an_control_sim.gym.environments import (
+    DEFAULT_MAX_STEPS,
+    describe_task,
+    find_adapter,
+    make_environment,
+)
+from an_control_sim.gym.failure import MAX_IN_A_ROW, EnvironmentFailure, FailureCounter
+from an_control_sim.gym.probe import measure_units
+from an_control_sim.gym.units import UNSCALED, Units, choose_units
 
 from . import odd as environments
 from .odd import STEPS
@@ -48,10 +54,10 @@ def odd(monkeypatch):
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", f"{here}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.syspath_prepend(here)
-    measured_units.cache_clear()
+    measure_units.cache_clear()
 
 
-def opened(name, units=AS_THEY_ARE):
+def opened(name, units=UNSCALED):
     return make_environment(f"odd:Odd/{name}-v0", units)
 
 
@@ -80,24 +86,26 @@ def episode(env, seed=1, action=PUSH):
 
 @pytest.mark.parametrize("name", ["Milli", "Baro", "Counts"])
 def test_readings_of_any_size_come_in_units_in_which_they_are_ordinary(name):
-    units = measured_units(f"odd:Odd/{name}-v0")
+    units = measure_units(f"odd:Odd/{name}-v0")
     with opened(name, units) as env, opened("Cart") as plain:
         seen, ordinary = episode(env), episode(plain)
-        assert describe(env, "", "")["units"] == units.pairs
+        assert describe_task(env, "", "").units == units.pairs
     assert 0.1 < seen.std() < 10.0 and np.abs(seen).max() < 50.0
     assert abs(np.corrcoef(seen[:, 0], ordinary[:, 0])[0, 1]) > 0.9999
 
 
 def test_readings_of_ordinary_size_stay_as_they_are():
-    assert measured_units("odd:Odd/Cart-v0") == Units()
+    assert measure_units("odd:Odd/Cart-v0") == Units()
     with opened("Cart") as env:
-        assert "units" not in describe(env, "", "")
+        assert not describe_task(env, "", "").units
 
 
 def test_units_and_back_give_the_environments_numbers():
-    units = units_for(np.random.default_rng(0).normal(1e5, 20.0, (400, 1)), np.ones(1, bool), 1e-7)
+    units = choose_units(
+        np.random.default_rng(0).normal(1e5, 20.0, (400, 1)), np.ones(1, bool), 1e-7
+    )
     numbers = np.array([101_325.0])
-    assert units.numbers(units.scaled(numbers)) == pytest.approx(numbers, abs=1e-3)
+    assert units.to_numbers(units.to_readings(numbers)) == pytest.approx(numbers, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["Milli", "Baro", "Counts", "One", "Short", "Goal", "Bits"])
@@ -107,7 +115,7 @@ def test_learn_makes_a_model_and_a_table(name, tmp_path, capsys):
     assert "| student, clean |" in said.out
     assert [line for line in said.err.splitlines() if "compil" not in line] == []  # numba's
     model = read_model(tmp_path / "run/model.safetensors")
-    assert model.task.get("units", []) == measured_units(f"odd:Odd/{name}-v0").pairs
+    assert model.task.units == measure_units(f"odd:Odd/{name}-v0").pairs
     assert load_policy(tmp_path / "run/model.safetensors", "match").monitor_report is not None
 
 
@@ -124,7 +132,7 @@ def test_a_missing_reading_is_missing_for_a_policy_and_the_newest_one_for_a_teac
         rows = episode(env)
     assert np.isnan(rows[::10, 1]).all() and np.isfinite(np.delete(rows, np.s_[::10], 0)).all()
     arrays = {"head.0.weight": np.eye(2, dtype=np.float32), "head.0.bias": np.zeros(2, np.float32)}
-    mlp = make_policy(Model("mlp", MlpSizes(2, 2, [], output="clip"), arrays, {}, {}), "off")
+    mlp = make_policy(Model("mlp", MlpSizes(2, 2, [], output="clip"), arrays, Task(), {}), "off")
     assert mlp.step_array(np.array([np.nan, 0.5]), ("a", "b")).tolist() == [0.0, 0.5]
     mlp.step_array(np.array([0.25, 0.5]), ("a", "b"))
     assert mlp.step_array(np.array([np.nan, 0.75]), ("a", "b")).tolist() == [0.25, 0.75]
@@ -153,8 +161,8 @@ def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one
     """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
     name = "odd:Odd/BlindStart-v0"
     with opened("BlindStart") as env:
-        settings = replace(smoke(settings_for(env, algorithm)), burst=0.0)
-    learner = TeacherLearner(tmp_path, name, name, settings, Limits(steps=1000), seed=1)
+        settings = replace(smoke_settings(settings_for_environment(env, algorithm)), burst=0.0)
+    learner = TeacherLearner(tmp_path, name, name, settings, TeacherLimits(steps=1000), seed=1)
     with closing(learner):
         for _ in range(3):
             line = learner.step()
@@ -207,7 +215,7 @@ def signals_raise():
 
 def test_episodes_of_an_environment_without_a_time_limit_are_cut_off_and_this_is_said(capsys):
     with opened("Endless") as env:
-        assert len(episode(env)) == MAX_STEPS
+        assert len(episode(env)) == DEFAULT_MAX_STEPS
     (note,) = [one for one in OUTPUT.notes() if "Endless" in one]
     assert "has no time limit" in note and "max_episode_steps=N" in note
 
@@ -230,14 +238,14 @@ def test_a_search_says_why_episodes_failed(tmp_path, capsys):
 
 
 def test_too_many_failing_episodes_in_a_row_end_a_run():
-    failures = Failures()
+    failures = FailureCounter()
     for _ in range(MAX_IN_A_ROW - 1):
-        failures.note(EnvironmentFailure("no"))
+        failures.count_failure(EnvironmentFailure("no"))
     with pytest.raises(EnvironmentFailure, match="no; 20 episodes in a row failed"):
-        failures.note(EnvironmentFailure("no"))
-    failures.succeed()
-    failures.note(EnvironmentFailure("no"))
-    assert failures.figures()["failed"] == MAX_IN_A_ROW + 1 and failures.figures() == {}
+        failures.count_failure(EnvironmentFailure("no"))
+    failures.count_success()
+    failures.count_failure(EnvironmentFailure("no"))
+    assert failures.take_metrics()["failed"] == MAX_IN_A_ROW + 1 and failures.take_metrics() == {}
 
 
 def test_an_environment_that_writes_over_its_arrays_gives_what_one_with_new_arrays_gives():
@@ -254,17 +262,19 @@ def test_one_reading_is_enough_for_a_student():
         PerturbedTeacher,
         RolloutSettings,
         StudentRollout,
-        record,
+        record_episode,
     )
     from an_control.learning.dagger.student import Student
     from an_control.learning.teacher.teachers import FunctionTeacher
-    from an_control.learning.training_disturbances import Disturbance
+    from an_control.learning.training_disturbances import TrainingDisturbance
 
     torch.manual_seed(0)
     teacher = FunctionTeacher(lambda seen: -seen)
     with opened("One") as env:
-        policy = make_policy(Student(1, 1, StudentSizes()).model(describe(env, "", ""), {}), "off")
-        words = Disturbance("missing=0.25,garbage=0.2,copies=1,noise=1")
+        policy = make_policy(
+            Student(1, 1, StudentSizes()).model(describe_task(env, "", ""), {}), "off"
+        )
+        words = TrainingDisturbance("missing=0.25,garbage=0.2,copies=1,noise=1")
         everything = RolloutSettings(0.0, 0.1, 0.5, {words: 1.0})
         for seed in range(20):
             rng = np.random.default_rng(seed)
@@ -272,18 +282,18 @@ def test_one_reading_is_enough_for_a_student():
                 (StudentRollout(rng, policy, everything), everything),
                 (PerturbedTeacher(rng, teacher, 0.1), RolloutSettings(shuffled=False)),
             ):
-                disturbance = how.disturbance({}, rng)
-                played = record(env, teacher, driver, rng, disturbance, how.reshuffle)
+                disturbance = how.draw_disturbance({}, rng)
+                played = record_episode(env, teacher, driver, rng, disturbance, how.reshuffle)
                 assert np.isfinite(played.previous).all() and np.isfinite(played.total)
 
 
 ATTENTION = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
 
 
-def cart_model(path, name="Cart", sizes=ATTENTION, units=AS_THEY_ARE):
+def cart_model(path, name="Cart", sizes=ATTENTION, units=UNSCALED):
     """A random policy of a cart, written to `path`."""
     with opened(name, units) as env:
-        model = random_model(sizes, task=describe(env, *[f"odd:Odd/{name}-v0"] * 2))
+        model = random_model(sizes, task=describe_task(env, *[f"odd:Odd/{name}-v0"] * 2))
     write_model(path, model)
     return model
 
@@ -371,17 +381,17 @@ def test_unbounded_actions_pass_as_they_are_without_a_warning():
         warnings.simplefilter("error")
         env.reset(seed=1)
         env.step(PUSH)
-        assert adapter_of(env).actions.native(PUSH) == PUSH
+        assert find_adapter(env).actions.to_action(PUSH) == PUSH
 
 
 def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monkeypatch, capsys):
     milli, cart = tmp_path / "milli.safetensors", tmp_path / "cart.safetensors"
     name, tried = "odd:Odd/Milli-v0", []
-    units = measured_units(name)
+    units = measure_units(name)
     model = cart_model(milli, "Milli", units=units)
 
     def validated(env, *others):
-        tried.append(adapter_of(env).units)
+        tried.append(find_adapter(env).units)
         return validate(env, *others)
 
     monkeypatch.setattr(validation, "validate", validated)
@@ -389,7 +399,7 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
     assert main(["train-monitor", str(milli), *short]) == 0
     assert main(["train-monitor", str(milli), *short, "--validate"]) == 0
     assert tried == [units] * 2
-    write_model(cart, replace(model, task=model.task | {"units": [[1.0, 0.0]] * 2}))
+    write_model(cart, replace(model, task=replace(model.task, units=((1.0, 0.0),) * 2)))
     capsys.readouterr()
     assert main(["train-monitor", str(cart), "--take", str(milli)]) == 2
     assert "its units are not those of" in capsys.readouterr().err
@@ -398,7 +408,7 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
 def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
     """Signals moved every 50 ticks, which no episode of 40 has: 0 % were found of none."""
     readings = np.arange(41.0)[:, None] * [1.0, -1.0]
-    trace = Trace(readings, np.zeros((40, 1)), False)
+    trace = EpisodeTrace(readings, np.zeros((40, 1)), False)
 
     class Knows:
         """A monitor that reads the sign of a signal."""
@@ -410,7 +420,7 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
             self.slots = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
-    assert validation.share_found(Knows(), alike, [trace] * 20, rng) == 1.0
+    assert validation.found_share(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])
@@ -418,7 +428,7 @@ def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(nam
     model = cart_model(tmp_path / "cart.safetensors", name)
     with opened(name) as env:
         rng = np.random.default_rng(0)
-        traces = validation.record(env, model, DisturbanceSettings(), 500, rng)
+        traces = validation.record_traces(env, model, DisturbanceSettings(), 500, rng)
     assert sum(len(one.actions) for one in traces) == 500
     assert all(np.isfinite(part).all() for one in traces for part in (one.readings, one.actions))
 
@@ -429,20 +439,20 @@ def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
 
     drafted = tmp_path / "cart.yaml"
     drafted.write_text(draft_environment("cart", "odd:Odd/Baro-v0").wiring)
-    pairs = [[one.scale, one.offset] for one in load_wiring(drafted).channels]
-    assert pairs == measured_units("odd:Odd/Baro-v0").pairs != []
+    pairs = tuple((one.scale, one.offset) for one in load_wiring(drafted).channels)
+    assert pairs == measure_units("odd:Odd/Baro-v0").pairs != ()
 
 
 @pytest.mark.parametrize(("name", "action"), [("Signs", (1, 2)), ("Whole", (2,)), ("Goal", (0.4,))])
 def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp_path):
     pytest.importorskip("rclpy", reason="needs ROS 2")
     from an_control_sim.bridge.draft import draft_environment
-    from an_control_sim.bridge.robot import Robot
+    from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
 
     drafted = draft_environment("cart", f"odd:Odd/{name}-v0")
     (tmp_path / "cart_sim.yaml").write_text(drafted.simulation)
-    robot = Robot(load_simulation(tmp_path / "cart_sim.yaml"))
+    robot = SimulatedRobot(load_simulation(tmp_path / "cart_sim.yaml"))
     seen = []
     robot._environment.unwrapped.push = seen.append  # in place of the cart's motor
     commands = {"Signs": [-1.0, 1.0, 0.1, 0.2, 0.3], "Whole": [2.2], "Goal": [0.4]}[name]

@@ -11,7 +11,12 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.es.optimisers import Cma, make_optimiser
-from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, pack, unpack
+from an_control.learning.runs.run_folder import (
+    CHECKPOINT,
+    CheckpointError,
+    pack_checkpoint,
+    unpack_checkpoint,
+)
 
 NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 CMA_NAMES = NAMES[:2]
@@ -45,7 +50,7 @@ def restored(state, name, size, population=POPULATION):
     """Return an optimiser that began elsewhere, with this state from a checkpoint's bytes."""
     np.random.seed(123)
     optimiser = make_optimiser(name, np.full(size, 7.0), 0.1, population)
-    optimiser.restore(unpack(pack({"optimiser": state}))["optimiser"])
+    optimiser.restore(unpack_checkpoint(pack_checkpoint({"optimiser": state}))["optimiser"])
     return optimiser
 
 
@@ -59,7 +64,9 @@ def test_a_resumed_optimiser_continues_to_the_same_bits(name, size, population, 
     where, ahead = (name, size, population), range(before, before + 30)
     copy = restored(optimiser.state(), *where)
     assert climb(copy, ahead) == climb(optimiser, ahead)
-    assert pack(restored(copy.state(), *where).state()) == pack(optimiser.state())
+    assert pack_checkpoint(restored(copy.state(), *where).state()) == pack_checkpoint(
+        optimiser.state()
+    )
 
 
 @pytest.mark.parametrize("name", CMA_NAMES)
@@ -120,9 +127,9 @@ def test_a_run_whose_checkpoint_holds_a_pickle_ends_in_one_line(tmp_path, capsys
     arguments += ["--out", str(tmp_path / "run"), "--generations"]
     assert main([*arguments, "1"]) == 0
     checkpoint, trap = tmp_path / "run" / CHECKPOINT, tmp_path / "trap"
-    state = unpack(checkpoint.read_bytes())
+    state = unpack_checkpoint(checkpoint.read_bytes())
     state["learner"]["contenders"] = [{"strategy": crafted(trap)}]
-    checkpoint.write_bytes(pack(state))
+    checkpoint.write_bytes(pack_checkpoint(state))
     capsys.readouterr()
     assert main([*arguments, "2"]) == 1
     assert not trap.exists()
@@ -151,7 +158,7 @@ def test_a_run_whose_checkpoint_holds_a_pickle_ends_in_one_line(tmp_path, capsys
 def test_a_value_that_does_not_fit_the_strategy_is_named(path, value, said):
     optimiser = Cma(np.zeros(3), 0.1, POPULATION)
     climb(optimiser, range(5))
-    state = unpack(pack(optimiser.state()))
+    state = unpack_checkpoint(pack_checkpoint(optimiser.state()))
     state["strategy"][path] = value
     if value is ...:
         del state["strategy"][path]

@@ -5,12 +5,13 @@ import pytest
 
 pytest.importorskip("cma", reason="needs the train extra")
 
-from an_control.learning.es.optimisers import Cma, centred_ranks, finite, make_optimiser
-from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
+from an_control.learning.es.optimisers import Cma, centred_ranks, make_optimiser, rank_failed_last
+from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
 from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 
 NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
@@ -38,7 +39,7 @@ def test_only_the_rank_counts(name):
 
 
 def test_failed_candidates_rank_below_all_others():
-    fitness = finite(np.array([3.0, np.nan, -5.0, np.nan]))
+    fitness = rank_failed_last(np.array([3.0, np.nan, -5.0, np.nan]))
     assert np.isfinite(fitness).all() and fitness[[1, 3]].max() < -5.0
     assert centred_ranks(fitness) == pytest.approx([0.5, -1 / 3, 1 / 6, -1 / 3])
 
@@ -61,9 +62,9 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
 @pytest.mark.parametrize("stack", [0, 4])
 def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
     raw, reduced = AuthorsRaw(stack=stack), Authors(stack=stack)
-    model = raw.model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), {}, {})
+    model = raw.model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), Task(), {})
     for form in (raw, reduced):
-        again = form.model(form.vector(model), {}, {})
+        again = form.model(form.vector(model), Task(), {})
         one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
         for _ in range(10):
             values = np.random.default_rng(1).normal(size=5)
@@ -78,10 +79,10 @@ def test_the_authors_form_maps_back_exactly(form):
     """Also where neurons are wider than keys, which once failed."""
     rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.size)
-    model = form.model(vector, {}, {})
-    assert form_of(model) == form
+    model = form.model(vector, Task(), {})
+    assert form_for_model(model) == form
     np.testing.assert_allclose(form.vector(model), vector, atol=1e-4)
-    again = form.model(form.vector(model), {}, {})
+    again = form.model(form.vector(model), Task(), {})
     one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
     ids = tuple("abcde")
     for _ in range(10):
@@ -93,7 +94,7 @@ def test_the_authors_form_maps_back_exactly(form):
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
-    assert form_of(model) == Authors()
+    assert form_for_model(model) == Authors()
 
 
 @pytest.mark.parametrize(
@@ -101,9 +102,9 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 )
 def test_the_whole_form_takes_every_number(sizes):
     model = random_model(sizes, seed=1)
-    form = form_of(model)
+    form = form_for_model(model)
     assert form == Whole(sizes) and form.size == model.parameters
-    again = form.model(form.vector(model), {}, {})
+    again = form.model(form.vector(model), Task(), {})
     assert all(
         again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()
     )

@@ -13,24 +13,29 @@ pytest.importorskip("numba", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
-from an_control.learning.dagger.streams import NoisyTeacher, Streams, StreamSettings, record
+from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke_settings
+from an_control.learning.dagger.streams import (
+    DaggerStreams,
+    NoisyTeacher,
+    StreamSettings,
+    record_episode,
+)
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
-from an_control.learning.training_disturbances import Disturbance
+from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control_sim.envs.tasks import CARTPOLE_TASK
-from an_control_sim.gym.environments import ENVIRONMENTS
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
 PLAIN = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
-DISTURBED = replace(PLAIN, disturb={Disturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
+DISTURBED = replace(PLAIN, disturb={TrainingDisturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
 
 
 @pytest.fixture
@@ -75,11 +80,11 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     student = PaperStudent(5, 1, StudentSizes(neuron=8, paper=True, **form))
     policy = make_policy(student.model(CARTPOLE_TASK, {}))
     rng = np.random.default_rng(0)
-    episode = record(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)
-    batch = Streams([episode], 1, 50, streams, 1, rng).batch()
+    episode = record_episode(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)
+    batch = DaggerStreams([episode], 1, 50, streams, 1, rng).next_batch()
     with torch.no_grad():
         slots = batch.values.shape[2]
-        expected = torch.tanh(student(batch, student.start(1, slots))[0])[:, 0].numpy()
+        expected = torch.tanh(student(batch, student.initial_state(1, slots))[0])[:, 0].numpy()
     there = batch.present[0, 0].numpy() > 0
     ids = [str(slot) for slot in np.flatnonzero(there)]
     for step in range(int(batch.counts.sum())):
@@ -89,11 +94,11 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
-    settings = replace(smoke(read_recipe("cartpole")), kept=4)
+    settings = replace(smoke_settings(read_recipe("cartpole")), kept=4)
 
     def run(name, stop_after=None):
         learner = Dagger(
-            tmp_path / name, "cartpole", ENVIRONMENTS["cartpole"], TEACHER, settings, 1
+            tmp_path / name, "cartpole", TASK_ENVIRONMENTS["cartpole"], TEACHER, settings, 1
         )
         loop = RunLoop(RunFolder(tmp_path / name, learner.config), learner)
         loop.run(stop_after=stop_after)
@@ -108,7 +113,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
 
 def test_a_student_starts_as_a_model_of_its_form(people):
     student = PaperStudent(5, 1, StudentSizes(neuron=8))
-    student.start_neurons(people[0])
+    student.load_neurons(people[0])
     arrays = student.model(CARTPOLE_TASK, {}).arrays
     product = "attention.queries", "attention.key"
     for name, array in people[0].arrays.items():

@@ -14,32 +14,33 @@ import torch  # noqa: E402
 from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
 from an_control.disturbance.patches import DisturbedPatches  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
-    Batches,
-    compact,
-    distinct,
+    PatchBatches,
+    compress_equal_patches,
+    compress_still_patches,
 )
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
-    Episode,
-    as_seen,
-    pattern,
-    record,
+    PatchEpisode,
+    draw_background,
+    draw_seen_frames,
+    record_episode,
     replace_grass,
 )
-from an_control.learning.dagger.image_patches.learner import PatchDagger, new_student  # noqa: E402
+from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student  # noqa: E402
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
-from an_control.learning.dagger.settings import patch_smoke, read_recipe  # noqa: E402
-from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
-from an_control.learning.rollout.engine import Start  # noqa: E402
+from an_control.learning.dagger.settings import patch_smoke_settings, read_recipe  # noqa: E402
+from an_control.learning.evaluation.evaluate import play_episodes  # noqa: E402
+from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
-from an_control.learning.rollout.evaluation_protocol import Protocol  # noqa: E402
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
-from an_control.learning.training_disturbances import PatchFault, ids_of  # noqa: E402
+from an_control.learning.training_disturbances import PatchDisturbance, make_sorted_ids  # noqa: E402
 from an_control.load import make_policy  # noqa: E402
 from an_control.policy import Policy, read_model  # noqa: E402
+from an_control.policy.task import Task  # noqa: E402
 from an_control.system.share import share_path  # noqa: E402
-from an_control.wiring.image import cut  # noqa: E402
-from an_control_sim.gym.environments import describe, environment_of, make_environment  # noqa: E402
+from an_control.wiring.image import cut_patches  # noqa: E402
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment  # noqa: E402
 
 PATCH_RECIPES = {task: read_recipe(task) for task in ("car_racing", "pong")}
 TASKS = sorted(PATCH_RECIPES)
@@ -52,7 +53,7 @@ def task(request):
 
 @pytest.fixture
 def env(task):
-    env = make_environment(environment_of(task))
+    env = make_environment(find_environment_id(task))
     yield env
     env.close()
 
@@ -71,11 +72,11 @@ def shown(env, steps=25):
 def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task, env):
     views = shown(env)
     settings = PATCH_RECIPES[task]
-    student = new_student(settings, 1)
+    student = make_student(settings, 1)
     missing = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
     rng = np.random.default_rng(0)
     missing[1, rng.permutation(missing.shape[1])[:50]] = True
-    seen = compact(views, 6, missing, 1000, rng)
+    seen = compress_still_patches(views, 6, missing, 1000, rng)
     assert seen.patches.shape[1] < missing.shape[1]
     np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     everything, one_each = [], []
@@ -103,7 +104,7 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     student = VisionStudent(sizes, 1)
     rng = np.random.default_rng(0)
     missing = rng.random((len(views), len(env.unwrapped.channels))) < 0.3
-    seen = distinct(views, 6, missing, 1000, rng)
+    seen = compress_equal_patches(views, 6, missing, 1000, rng)
     assert seen.patches.shape[1] < missing.shape[1]
     np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     rows, columns = views.shape[2] // 6, views.shape[3] // 6
@@ -115,21 +116,21 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
         by_count = student.message(patches, previous, counts=counts, still=still)
         by_all = student.message(everything, previous, torch.from_numpy(~missing))
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
-    few = distinct(views, 6, missing, 5, rng)
+    few = compress_equal_patches(views, 6, missing, 5, rng)
     assert few.patches.shape[1] == 6 and (few.counts[:, 1:] > 0).all()
 
 
 def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
     settings = PATCH_RECIPES[task]
-    student = new_student(settings, 2)
-    policy = make_policy(student.model(describe(env, task, environment_of(task)), {}))
+    student = make_student(settings, 2)
+    policy = make_policy(student.model(describe_task(env, task, find_environment_id(task)), {}))
     patches, _ = env.reset(seed=4)
     units = torch.zeros(1, settings.student.memory)
     for _ in range(10):
         previous = torch.from_numpy(policy.previous_action)[None, None]
         with torch.no_grad():
             message = student.message(torch.from_numpy(patches)[None, None], previous)
-            scores, units = student.choose(message, previous, units)
+            scores, units = student.score_actions(message, previous, units)
         action = policy.step_array(patches, env.unwrapped.channels)
         if settings.student.choice:
             assert int(scores.argmax()) == int(action.argmax())
@@ -140,7 +141,7 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
 
 def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
     patches, _ = env.reset(seed=4)
-    student = new_student(PATCH_RECIPES[task], 2)
+    student = make_student(PATCH_RECIPES[task], 2)
     with torch.no_grad():
         student.array("key.action").normal_()
         messages = [
@@ -154,15 +155,15 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
 def test_missing_patches_are_in_no_example(task, env):
     settings = dataclasses.replace(
         PATCH_RECIPES[task],
-        disturb={PatchFault.parse("missing=0.5"): 1.0},
+        disturb={PatchDisturbance.parse("missing=0.5"): 1.0},
         batch=8,
         max_moving=1000,
     )
     teacher = env.unwrapped.teacher()
     rng = np.random.default_rng(0)
-    episode = record(env, teacher, None, settings, 0.0, rng, 20)
+    episode = record_episode(env, teacher, None, settings, 0.0, rng, 20)
     assert episode.labels.shape == (20, env.action_space.shape[0])
-    batch = Batches([episode], settings, rng).draw()
+    batch = PatchBatches([episode], settings, rng).next_batch()
     half = len(env.unwrapped.channels) // 2
     np.testing.assert_array_equal(batch.seen.counts.sum(axis=1), half)
 
@@ -170,7 +171,7 @@ def test_missing_patches_are_in_no_example(task, env):
 def numbered(length, actions):
     """An episode whose steps' numbers are their labels; 100 more is what was done."""
     steps = np.arange(length, dtype=np.float32)[:, None].repeat(actions, 1)
-    return Episode(np.zeros((length, 84, 84), np.uint8), steps, steps + 100.0, 0.0, 0.0)
+    return PatchEpisode(np.zeros((length, 84, 84), np.uint8), steps, steps + 100.0, 0.0, 0.0)
 
 
 class Watching(Policy):
@@ -199,8 +200,10 @@ class Watching(Policy):
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fault, repeats):
     settings = DisturbanceSettings.parse(fault)
-    env = make_environment(environment_of("pong"))
-    task = describe(env, "pong", environment_of("pong")) | {"repeats": repeats}
+    env = make_environment(find_environment_id("pong"))
+    task = dataclasses.replace(
+        describe_task(env, "pong", find_environment_id("pong")), repeats=repeats
+    )
     policy = Watching(
         dataclasses.replace(read_model(share_path("models/pong.safetensors")), task=task)
     )
@@ -212,24 +215,24 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
             frames.append(self.unwrapped.frames[-1].copy())
             return super().step(action)
 
-    names = ids_of(len(task["channels"]))
+    names = make_sorted_ids(len(task.channels))
     disturber = Disturber(names, settings, seed)
-    play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, Start(3, seed, 0))
+    play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeStart(3, seed, 0))
     env.close()
-    seen, acted = as_seen(60, 4, settings, np.random.default_rng(5), repeats=repeats)
+    seen, acted = draw_seen_frames(60, 4, settings, np.random.default_rng(5), repeats=repeats)
     assert len(acted) == len(policy.seen)
     assert (len(acted) < 60) == ("lose" in fault and not repeats)
     for numbers, patches in zip(seen, policy.seen, strict=True):
-        np.testing.assert_array_equal(patches, cut(np.array(frames)[numbers], 6))
+        np.testing.assert_array_equal(patches, cut_patches(np.array(frames)[numbers], 6))
 
 
 def test_rows_of_a_student_with_memory_go_through_episodes_piece_by_piece():
     settings = dataclasses.replace(PATCH_RECIPES["pong"], batch=3, piece=4)
     assert settings.student.memory
-    batches = Batches([numbered(10, 6)], settings, np.random.default_rng(0))
+    batches = PatchBatches([numbered(10, 6)], settings, np.random.default_rng(0))
     following, started = [None] * 3, 0
     for _ in range(12):
-        batch = batches.draw()
+        batch = batches.next_batch()
         for row, begins in enumerate(batch.begins):
             counts = batch.counts[row]
             labels = batch.labels[row, counts, 0]
@@ -255,18 +258,18 @@ def test_rows_of_a_student_without_memory_are_somewhere_else_each_time():
     settings = dataclasses.replace(
         settings, student=dataclasses.replace(settings.student, memory=0)
     )
-    batches = Batches([numbered(10, 6)], settings, np.random.default_rng(0))
-    batch = batches.draw()
-    assert batch.begins.all() and batches.draw().begins.all()
+    batches = PatchBatches([numbered(10, 6)], settings, np.random.default_rng(0))
+    batch = batches.next_batch()
+    assert batch.begins.all() and batches.next_batch().begins.all()
     assert set(batch.labels[:, 0, 0]) == set(range(10))
 
 
 def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
     """Where the teacher leads, the student looks on, and remembers the teacher's action."""
     settings = dataclasses.replace(PATCH_RECIPES[task], led=1.0)
-    policy = make_policy(new_student(settings, 2).model({}, {}))
+    policy = make_policy(make_student(settings, 2).model(Task(), {}))
     rng = np.random.default_rng(1)
-    episode = record(env, env.unwrapped.teacher(), policy, settings, 0.0, rng, 30)
+    episode = record_episode(env, env.unwrapped.teacher(), policy, settings, 0.0, rng, 30)
     led = round(episode.helped * 30)
     assert 0 < led < 30
     np.testing.assert_array_equal(episode.actions[:led], episode.labels[:led])
@@ -275,15 +278,15 @@ def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
 
 @pytest.mark.parametrize("fault", ["lose=0.5", "delay=1", "lose=0.5,repeat=0.1"])
 def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_path):
-    smoke, environment = patch_smoke(PATCH_RECIPES["pong"]), environment_of("pong")
-    settings = dataclasses.replace(smoke, faults={PatchFault.parse(fault): 1.0})
+    smoke, environment = patch_smoke_settings(PATCH_RECIPES["pong"]), find_environment_id("pong")
+    settings = dataclasses.replace(smoke, faults={PatchDisturbance.parse(fault): 1.0})
     env = make_environment(environment)
-    learner = PatchDagger(tmp_path, env, describe(env, "pong", environment), settings, seed=5)
+    learner = PatchDagger(tmp_path, env, describe_task(env, "pong", environment), settings, seed=5)
     learner.step()
     learner.step()
-    assert bool(learner.model().task.get("repeats")) == ("repeat" in fault)
-    batches = Batches(learner._episodes, settings, np.random.default_rng(0))
-    batches.draw()
+    assert bool(learner.model().task.repeats) == ("repeat" in fault)
+    batches = PatchBatches(learner._episodes, settings, np.random.default_rng(0))
+    batches.next_batch()
     row = batches._rows[0]
     assert (len(row.acted) < len(row.episode.frames)) == (fault == "lose=0.5")
     learner.close()
@@ -291,9 +294,9 @@ def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_
 
 def test_frames_cannot_be_noisy_and_motors_are_no_matter_of_patches():
     with pytest.raises(ValueError, match=r"jitter \(allowed: missing, delay, lose, repeat\)"):
-        PatchFault.parse("delay=1,jitter=0.1")
+        PatchDisturbance.parse("delay=1,jitter=0.1")
     with pytest.raises(ValueError, match=r"together \(allowed: up to 1"):
-        dataclasses.replace(PATCH_RECIPES["pong"], faults={PatchFault.parse("delay=1"): 1.5})
+        dataclasses.replace(PATCH_RECIPES["pong"], faults={PatchDisturbance.parse("delay=1"): 1.5})
 
 
 def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
@@ -302,9 +305,9 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
     frames = np.zeros((4, 96, 96), np.uint8)
     frames[3, 6:12, 6:12] = rng.integers(0, 256, (6, 6))
     labels = np.full((4, 3), (0.5, 1.0, -1.0), np.float32)
-    seen, previous, labels, *_ = Batches(
-        [Episode(frames, labels, labels, 0.0, 0.0)], settings, rng
-    ).draw()
+    seen, previous, labels, *_ = PatchBatches(
+        [PatchEpisode(frames, labels, labels, 0.0, 0.0)], settings, rng
+    ).next_batch()
     straight, labels, previous = labels[:, 0, 0] > 0, labels[:, 0], previous[:, 0]
     assert 20 < straight.sum() < 44
     assert (labels[:, 1:] == (1.0, -1.0)).all()
@@ -317,12 +320,12 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
 
 
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
-    settings = dataclasses.replace(patch_smoke(PATCH_RECIPES[task]), rounds=3)
-    environment = environment_of(task)
+    settings = dataclasses.replace(patch_smoke_settings(PATCH_RECIPES[task]), rounds=3)
+    environment = find_environment_id(task)
 
     def run(folder, rounds):
         env = make_environment(environment, max_episode_steps=40)
-        learner = PatchDagger(folder, env, describe(env, task, environment), settings, seed=5)
+        learner = PatchDagger(folder, env, describe_task(env, task, environment), settings, seed=5)
         loop = RunLoop(RunFolder(folder, learner.config), learner)
         loop.run(stop_after=rounds)
         learner.close()
@@ -344,11 +347,11 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
 
 def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(task, env):
     settings = PATCH_RECIPES[task]
-    model = new_student(settings, 3).model(describe(env, task, environment_of(task)), {})
-    env = make_environment(environment_of(task), max_episode_steps=60)
+    model = make_student(settings, 3).model(describe_task(env, task, find_environment_id(task)), {})
+    env = make_environment(find_environment_id(task), max_episode_steps=60)
     channels = env.unwrapped.channels
     totals = [
-        evaluate(make_policy(model), env, channels, 1, 1, Protocol.parse(text))[0]
+        play_episodes(make_policy(model), env, channels, 1, 1, EvaluationProtocol.parse(text))[0]
         for text in ("none", "reset", "20,announced")
     ]
     assert totals[0].rewards.tolist() == totals[1].rewards.tolist() == totals[2].rewards.tolist()
@@ -357,7 +360,7 @@ def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(
 
 def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     channels = tuple(f"camera.0.{i}" for i in range(5))
-    disturber = Disturber(channels, Protocol.parse("7").disturbance, 1)
+    disturber = Disturber(channels, EvaluationProtocol.parse("7").disturbance, 1)
     patches = DisturbedPatches(disturber)
     orders = []
     for tick in range(12):
@@ -380,16 +383,18 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     ],
 )
 def test_what_patches_cannot_suffer_is_refused(env, task, text, message):
-    model = new_student(PATCH_RECIPES[task], 3).model({}, {})
+    model = make_student(PATCH_RECIPES[task], 3).model(Task(), {})
     with pytest.raises(ValueError, match=message):
-        evaluate(make_policy(model), env, env.unwrapped.channels, 1, 1, Protocol.parse(text))
+        play_episodes(
+            make_policy(model), env, env.unwrapped.channels, 1, 1, EvaluationProtocol.parse(text)
+        )
 
 
 def test_patterns_stand_still_where_the_grass_was_and_nowhere_else():
-    env = make_environment(environment_of("car_racing"))
+    env = make_environment(find_environment_id("car_racing"))
     view = shown(env, 5)[0]
     before = view.copy()
-    replace_grass(view, pattern(96, np.random.default_rng(3)))
+    replace_grass(view, draw_background(96, np.random.default_rng(3)))
     changed = view[-1] != before[-1]
     red, green, blue = env.unwrapped.sensors()["camera"].transpose(2, 0, 1)
     grass = (red == 100) & (blue == 100) & (green >= 202) & (green <= 228)

@@ -17,6 +17,7 @@ from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.load import make_policy
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
+from an_control.policy.task import Task
 
 SIZES = {
     "top_patches": TOP_PATCHES,
@@ -76,12 +77,12 @@ def test_the_student_gives_the_policys_messages_and_actions(model):
 def test_what_the_student_exports_is_what_it_loaded(model):
     student = VisionStudent(model.sizes, seed=1)
     student.load(model)
-    again = student.model({}, {})
+    again = student.model(Task(), {})
     again.check()
     assert again.kind == model.kind
     for name, array in model.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array)
-    with pytest.raises(ValueError, match="sizes: "):
+    with pytest.raises(ValueError, match="sizes are"):
         student.load(random_model(replace(model.sizes, hidden=3)))
 
 
@@ -89,14 +90,14 @@ def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
     model = random_model(SIZES["convolution"], seed=5, gain=2.0)
     plain, student = VisionStudent(model.sizes), VisionStudent(SIZES["convolution_memory"], seed=3)
     plain.load(model)
-    student.begin_as(model)
+    student.load_arrays(model)
     patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
     previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
     with torch.no_grad():
         expected = plain(patches, previous, present)
         torch.testing.assert_close(student(patches, previous, present), expected)
     with pytest.raises(ValueError, match="sizes: "):
-        student.begin_as(random_model(replace(model.sizes, hidden=3)))
+        student.load_arrays(random_model(replace(model.sizes, hidden=3)))
 
 
 def test_what_the_memory_holds_goes_on_from_piece_to_piece():
@@ -110,7 +111,7 @@ def test_what_the_memory_holds_goes_on_from_piece_to_piece():
         units, pieces = torch.zeros(EPISODES, model.sizes.memory), []
         for part in (slice(0, 2), slice(2, TICKS)):
             message = student.message(patches[:, part], previous[:, part], present[:, part])
-            scores, units = student.choose(message, previous[:, part], units)
+            scores, units = student.score_actions(message, previous[:, part], units)
             pieces.append(scores)
     torch.testing.assert_close(torch.cat(pieces, 1), expected)
 

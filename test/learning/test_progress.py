@@ -25,10 +25,10 @@ from an_control.cli.terminal import (
 )
 from an_control.cli.verbs import verb_class
 from an_control.learning.api import pipeline
-from an_control.learning.rollout.processes import _interrupts_held
-from an_control.learning.runs.progress import Progress
+from an_control.learning.rollout.processes import _block_interrupts
+from an_control.learning.runs.progress import RunProgress
 
-BEGIN = Progress("begin", "round", 0, 4, minutes_left=8.0)
+BEGIN = RunProgress("begin", "round", 0, 4, minutes_left=8.0)
 """Of a run of 4 rounds, with 8 minutes at most."""
 
 
@@ -118,7 +118,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setattr(sys, "stdout", os.fdopen(other_end, "w"))
     assert not is_live()
     with PartBars(("student",)) as bars:
-        bars.show(Progress("begin", "part", part="student"))
+        bars.show(RunProgress("begin", "part", part="student"))
         bars.show(replace(BEGIN, part="student"))
     sys.stdout.flush()
     assert b"student 0%  round 1 of about 4, 8 min left" in os.read(main_end, 1000)
@@ -142,7 +142,7 @@ def test_a_worker_that_starts_does_not_answer_ctrl_c():
     """Each of them printed a traceback while it imported."""
     blocked = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
     told = []
-    for context in (_interrupts_held(), nullcontext()):
+    for context in (_block_interrupts(), nullcontext()):
         with context:
             told.append(subprocess.check_output([sys.executable, "-c", blocked], text=True).strip())
     assert told == ["True", "False"]
@@ -151,7 +151,7 @@ def test_a_worker_that_starts_does_not_answer_ctrl_c():
 def test_a_signal_stops_a_run_after_its_step_and_interrupts_between_the_parts_of_learn(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with RunAtTerminal(ProgressLine(None)) as terminal:
-        assert terminal.progress(Progress("begin", "part", part="student"))
+        assert terminal.progress(RunProgress("begin", "part", part="student"))
         assert signal.getsignal(signal.SIGTERM) == before
         assert terminal.progress(replace(BEGIN, folder=Path("run")))
         signal.raise_signal(signal.SIGTERM)

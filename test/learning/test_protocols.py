@@ -11,21 +11,21 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import evaluate as evaluate_verb
 from an_control.cli import main
-from an_control.cli.disturbance import defaults
+from an_control.cli.disturbance import default_options
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.comparison import compare, markdown, write_tables
-from an_control.learning.evaluation.evaluate import Result, evaluate
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.evaluation.comparison import compare_protocols, format_table, write_tables
+from an_control.learning.evaluation.evaluate import PlayedEpisode, play_episodes
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import load_policy, make_policy
 from an_control.policy import write_model
 from an_control.policy.random_model import random_model
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 
 @pytest.fixture(scope="module")
 def ant():
-    env = make_environment(environment_of("ant"), max_episode_steps=40)
+    env = make_environment(find_environment_id("ant"), max_episode_steps=40)
     yield env
     env.close()
 
@@ -38,16 +38,18 @@ def model(tmp_path_factory):
 
 
 def test_a_protocol_is_read_from_its_words():
-    assert Protocol.parse("none") == Protocol(DisturbanceSettings())
-    assert Protocol.parse(
+    assert EvaluationProtocol.parse("none") == EvaluationProtocol(DisturbanceSettings())
+    assert EvaluationProtocol.parse(
         "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, missing=0.25"
-    ) == Protocol(
+    ) == EvaluationProtocol(
         DisturbanceSettings(Shuffle(True, 50), noise_channels=5, missing=0.25, copies=3), "zeroed"
     )
-    assert Protocol.parse("100,announced").disturbance.announce
-    late = Protocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
+    assert EvaluationProtocol.parse("100,announced").disturbance.announce
+    late = EvaluationProtocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
     assert late.disturbance == DisturbanceSettings(Shuffle(False, 25), swap=2, jitter=0.02)
-    assert str(Protocol.parse("25,until=0,without=queries")) == "25,until=0,without=queries"
+    assert (
+        str(EvaluationProtocol.parse("25,until=0,without=queries")) == "25,until=0,without=queries"
+    )
     assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
 
 
@@ -70,12 +72,14 @@ def test_a_protocol_is_read_from_its_words():
 )
 def test_words_that_are_none_are_named(text, named):
     with pytest.raises(ValueError, match=named):
-        Protocol.parse(text)
+        EvaluationProtocol.parse(text)
 
 
 def test_steps_and_rewards_tell_when_it_was_rewired(ant):
     policy = make_policy(random_model(ANT_SIZES, seed=3))
-    (one,) = evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+10"))
+    (one,) = play_episodes(
+        policy, ant, ANT_TASK.channels, 1, 1, EvaluationProtocol.parse("reset+10")
+    )
     assert one.rewired == tuple(range(10, one.steps, 10)) and one.steps > 10
     assert len(one.rewards) == one.steps and sum(one.rewards.tolist()) == one.total
 
@@ -85,11 +89,11 @@ def test_memory_is_kept_reset_or_zeroed_as_the_protocol_says(ant):
 
     def keys(text):
         seen = []
-        protocol = Protocol.parse(text)
-        evaluate(
+        protocol = EvaluationProtocol.parse(text)
+        play_episodes(
             policy,
             ant,
-            ANT_TASK["channels"],
+            ANT_TASK.channels,
             1,
             1,
             protocol,
@@ -111,39 +115,51 @@ def test_copies_repeat_contents_and_change_no_other_draw(ant):
     def look(policy, disturber):
         seen.append((policy.channel_order, disturber.order))
 
-    evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5"), watch=look)
+    play_episodes(
+        policy, ant, ANT_TASK.channels, 1, 1, EvaluationProtocol.parse("reset+5"), watch=look
+    )
     plain, seen = [order for _, order in seen], []
-    evaluate(
-        policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5,copies=30"), watch=look
+    play_episodes(
+        policy,
+        ant,
+        ANT_TASK.channels,
+        1,
+        1,
+        EvaluationProtocol.parse("reset+5,copies=30"),
+        watch=look,
     )
     assert len(seen[0][0]) == 58
     assert [order for _, order in seen][:6] == plain[:6]
 
 
 def results(*totals):
-    return [Result(total, 10, 0, False, None, 0.1) for total in totals]
+    return [PlayedEpisode(total, 10, 0, False, None, 0.1) for total in totals]
 
 
 def test_differences_are_of_the_same_episodes():
-    rows = compare({"none": results(100, 500), "100": results(100, 300)}, success=200.0)
+    rows = compare_protocols({"none": results(100, 500), "100": results(100, 300)}, success=200.0)
     assert rows[1]["difference"] == {"mean": -100.0, "sd": 100.0, "same": 1}
-    text = markdown(rows)
+    text = format_table(rows)
     assert "| `100` | 200 +- 100 | 100 | 200 | 300 | 50% | -100 +- 100 | 1 of 2 |" in text
 
 
 def test_a_table_shows_standard_errors_of_its_means():
-    rows = compare({"none": results(100, 200, 300), "100": results(1, 1, 1)})
-    text = markdown(rows)  # sample standard deviation 100 over three episodes: 100 / sqrt(3)
+    rows = compare_protocols({"none": results(100, 200, 300), "100": results(1, 1, 1)})
+    text = format_table(rows)  # sample standard deviation 100 over three episodes: 100 / sqrt(3)
     assert "| `none` | 200 +- 58 | 100 | 200 | 300 |" in text
     assert "| -199 +- 58 | 0 of 3 |" in text
-    assert "| `none` | 500 +- ? |" in markdown(compare({"none": results(500.0)}))
+    assert "| `none` | 500 +- ? |" in format_table(compare_protocols({"none": results(500.0)}))
 
 
 def test_small_returns_keep_three_digits():
-    text = markdown(compare({"none": results(0.51, 0.52, 0.53), "reset": results(0.4, 0.4, 0.4)}))
+    text = format_table(
+        compare_protocols({"none": results(0.51, 0.52, 0.53), "reset": results(0.4, 0.4, 0.4)})
+    )
     assert "| `none` | 0.520 +- 0.006 | 0.510 | 0.520 | 0.530 |" in text
     assert "| `reset` | 0.400 +- 0.000 |" in text and "| -0.120 +- 0.006 |" in text
-    assert "| `none` | -4.25 +- 0.25 |" in markdown(compare({"none": results(-4.0, -4.5)}))
+    assert "| `none` | -4.25 +- 0.25 |" in format_table(
+        compare_protocols({"none": results(-4.0, -4.5)})
+    )
 
 
 def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):
@@ -201,10 +217,10 @@ def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
 
 def loss_of(returns, lost):
     """The legend and the points of each curve, of returns and shares by protocol."""
-    from an_control.learning.evaluation.plots import loss_curves
+    from an_control.learning.evaluation.plots import plot_missing_channels
 
     runs = {name: results(one) for name, one in returns.items()}
-    figure = loss_curves(runs, dict(zip(runs, lost, strict=True)))
+    figure = plot_missing_channels(runs, dict(zip(runs, lost, strict=True)))
     assert figure is not None
     (axes,) = figure.axes
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -221,9 +237,9 @@ def test_a_curve_of_losses_without_a_whole_row_begins_with_the_first_one():
         "channels in their usual order": [(0.0, 90.0), (50.0, 60.0)],
         "channels in their usual order, monitor off": [(0.0, 90.0), (50.0, 30.0)],
     }
-    from an_control.learning.evaluation.plots import loss_curves
+    from an_control.learning.evaluation.plots import plot_missing_channels
 
-    assert loss_curves({"none": results(17.0)}, {"none": 0.0}) is None
+    assert plot_missing_channels({"none": results(17.0)}, {"none": 0.0}) is None
 
 
 def test_a_curve_of_losses_with_a_whole_row_begins_with_that():
@@ -257,20 +273,23 @@ def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
 
 def test_a_recovery_curve_is_the_mean_reward_around_permutations():
     pytest.importorskip("matplotlib")
-    from an_control.learning.evaluation.plots import principal_axes, recovery
+    from an_control.learning.evaluation.plots import (
+        average_around_permutations,
+        project_on_principal_axes,
+    )
 
     rewards = np.array([1.0] * 10 + [0.0] * 3 + [1.0] * 7)
-    one = Result(17.0, 20, 1, False, None, 0.1, rewards, (10,))
-    offsets, means, count = recovery([one, one])
+    one = PlayedEpisode(17.0, 20, 1, False, None, 0.1, rewards, (10,))
+    offsets, means, count = average_around_permutations([one, one])
     assert count == 2 and offsets.tolist() == list(range(-10, 10))
     assert means.tolist() == rewards.tolist()
     keys = np.random.default_rng(0).normal(size=(5, 4, 3)) * [9.0, 1.0, 0.01]
-    planar = principal_axes(keys)
+    planar = project_on_principal_axes(keys)
     assert planar.shape == (5, 4, 2) and planar[..., 0].std() > planar[..., 1].std()
 
 
 def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
-    assert load_policy(model).model.task["name"] == "ant"
+    assert load_policy(model).model.task.name == "ant"
     assert main(["evaluate", str(model), "--episodes", "1", "--memory", "zeroed", "--copies", "2",
                  "--json", str(tmp_path / "one.json")]) == 0  # fmt: skip
     one = json.loads((tmp_path / "one.json").read_text())
@@ -289,15 +308,17 @@ def test_settings_say_the_words_that_make_them(text):
 
 def test_noise_has_the_same_deviation_everywhere_and_says_it():
     asked, meant = "reset,noise=5", DisturbanceSettings(Shuffle(True), noise_channels=5)
-    assert Protocol.parse(asked).disturbance == DisturbanceSettings.parse(asked) == meant
-    options = evaluate_verb.Verb(Path("m"), disturbance=defaults(shuffle="reset", noise_channels=5))
+    assert EvaluationProtocol.parse(asked).disturbance == DisturbanceSettings.parse(asked) == meant
+    options = evaluate_verb.EvaluateCommand(
+        Path("m"), disturbance=default_options(shuffle="reset", noise_channels=5)
+    )
     (one,) = options._options().protocols
     assert one.disturbance == meant and str(one) == "reset,noise=5,noise-sd=0.1" == str(meant)
 
 
 @pytest.mark.parametrize("text", ["100,until=500,monitor=off,zeroed", "none,background=marble"])
 def test_a_protocol_says_the_words_that_make_it(text):
-    assert str(Protocol.parse(text)) == text
+    assert str(EvaluationProtocol.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["reset,zeroed", "100,until=500", "reset,monitor=off"])

@@ -9,11 +9,12 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.learning.es.optimisers import Pgpe
 from an_control.learning.es.parametrisation import Authors, Whole
-from an_control.learning.es.search import EpisodeCount, Race, Search, SearchSettings, Stall
+from an_control.learning.es.search import EpisodeCount, Race, Search, SearchSettings, StallDetector
 from an_control.learning.rollout.engine import Outcomes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes
+from an_control.policy.task import Task
 from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 
@@ -22,11 +23,11 @@ def test_the_best_of_a_race_is_left_when_its_share_of_the_run_is_over(count, gen
     race, turns = Race(count, 0.0, 0.2), np.zeros(count, int)
     left = list(range(count))
     for generation in range(generations):
-        if race.over:
+        if race.is_over:
             break
         turns[left[race.turn]] += 1
-        if race.next((generation + 1) / generations):
-            left = [left[place] for place in race.halve([float(one) for one in left])]
+        if race.pass_turn((generation + 1) / generations):
+            left = [left[place] for place in race.keep_better_half([float(one) for one in left])]
     assert left == [count - 1]
     assert generation <= 0.2 * generations + count * np.log2(count) + count
     assert turns[-1] == turns.max() and turns[0] == turns.min() > 0
@@ -36,28 +37,28 @@ def test_noise_asks_for_more_episodes_and_clear_ranks_for_fewer():
     rng, count = np.random.default_rng(0), EpisodeCount(4, 32)
     skill, seen = rng.normal(size=(64, 1)), set()
     for _ in range(40):
-        count.see(skill + rng.normal(0.0, 4.0, (64, count.now)))
-        seen.add(count.now)
-    assert count.now in (16, 32) and seen <= {4, 8, 16, 32}, "noise of 4 needs 16 for a half"
+        count.adapt(skill + rng.normal(0.0, 4.0, (64, count.current)))
+        seen.add(count.current)
+    assert count.current in (16, 32) and seen <= {4, 8, 16, 32}, "noise of 4 needs 16 for a half"
     for _ in range(60):
-        count.see(skill + rng.normal(0.0, 0.1, (64, count.now)))
-    assert count.now == 4
+        count.adapt(skill + rng.normal(0.0, 0.1, (64, count.current)))
+    assert count.current == 4
 
 
 def test_how_hard_an_episode_is_for_all_is_no_noise():
     rng, count = np.random.default_rng(0), EpisodeCount(4, 32)
     skill = rng.normal(size=(64, 1))
     for _ in range(40):
-        count.see(skill + 100.0 * rng.normal(size=(1, count.now)))
-    assert count.now == 4
+        count.adapt(skill + 100.0 * rng.normal(size=(1, count.current)))
+    assert count.current == 4
 
 
 def test_candidates_that_failed_or_are_equal_change_no_episode_count():
     count = EpisodeCount(4, 8)
     for _ in range(20):
-        count.see(np.full((8, 4), np.nan))
-        count.see(np.ones((8, 4)))
-    assert count.now == 4
+        count.adapt(np.full((8, 4), np.nan))
+        count.adapt(np.ones((8, 4)))
+    assert count.current == 4
 
 
 @pytest.mark.parametrize(
@@ -72,27 +73,27 @@ def test_candidates_that_failed_or_are_equal_change_no_episode_count():
 def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
     sigma, validations, returns, said
 ):
-    stall, found = Stall(0.1), None
+    stall, found = StallDetector(0.1), None
     for count, validation in enumerate(validations):
         for _ in range(10):
-            stall.see(np.array(returns)[:, None] + np.zeros(3))
-        found = stall.found(sigma, validation, 0.1, count / len(validations))
+            stall.count_equal(np.array(returns)[:, None] + np.zeros(3))
+        found = stall.find_reason(sigma, validation, 0.1, count / len(validations))
     assert found is None if said is None else found.startswith(said)
 
 
 def test_a_search_has_a_fifth_of_the_run_to_find_a_better_validation():
-    stall = Stall(0.1)
-    found = [stall.found(0.1, 1.0, 0.1, progress=0.005 * count) for count in range(100)]
+    stall = StallDetector(0.1)
+    found = [stall.find_reason(0.1, 1.0, 0.1, progress=0.005 * count) for count in range(100)]
     first = next(count for count, why in enumerate(found) if why is not None)
     assert 0.2 <= 0.005 * first < 0.22
 
 
 def test_a_contender_whose_validation_failed_is_the_last():
-    assert Race(4, 0.0, 0.2).halve([np.nan, 1.0, 5.0, 3.0]) == [2, 3]
-    assert Race(4, 0.0, 0.2).halve([1.0, 5.0, np.nan, 3.0]) == [1, 3]
-    stall = Stall(0.1)
+    assert Race(4, 0.0, 0.2).keep_better_half([np.nan, 1.0, 5.0, 3.0]) == [2, 3]
+    assert Race(4, 0.0, 0.2).keep_better_half([1.0, 5.0, np.nan, 3.0]) == [1, 3]
+    stall = StallDetector(0.1)
     for at in range(100):
-        found = stall.found(0.1, np.nan if at else 1.0, 0.0, at / 100)
+        found = stall.find_reason(0.1, np.nan if at else 1.0, 0.0, at / 100)
     assert found is not None and "no better validation" in found
 
 
@@ -160,7 +161,7 @@ def test_a_run_that_ended_during_its_race_continues(tmp_path, first):
     search(tmp_path, starts=8, generations=first).run()
     longer = search(tmp_path, starts=8, generations=400)
     longer.run()
-    assert longer.done == 400 and longer.learner._race.over
+    assert longer.done == 400 and longer.learner._race.is_over
 
 
 def test_a_longer_run_never_learns_at_a_higher_rate(tmp_path, monkeypatch):
@@ -192,6 +193,6 @@ def test_a_random_start_is_as_large_as_is_usual_for_each_layer():
     form = Authors()
     scales = form.scales
     assert scales.shape == (form.size,)
-    model = form.model(scales, {}, {})
+    model = form.model(scales, Task(), {})
     assert np.allclose(model.arrays["neuron.hidden"], 8**-0.5)
     assert np.allclose(model.arrays["neuron.bias"], 0.1)

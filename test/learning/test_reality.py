@@ -13,25 +13,26 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Range, Stop
 from an_control.disturbance.patches import DisturbedPatches
-from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.engine import make_evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode, play_episode
 from an_control.load import make_policy
 from an_control.policy import read_model
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 from an_control.system.share import share_path
-from an_control_sim.gym.environments import describe, make_environment
-from an_control_sim.gym.varied_robot import check_robot, varied
+from an_control_sim.gym.environments import describe_task, make_environment
+from an_control_sim.gym.varied_robot import check_robot, vary_robot
 
 ANT = "an_control_sim:an_control/Ant-v0"
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"
-(START,) = evaluation_starts(3, 1)
+(START,) = make_evaluation_starts(3, 1)
 
 
 class Policy:
     """Gives 0.1, 0.2 and so on, one more at each step; keeps what it sees."""
 
     channel_state = monitor_report = None
-    model = SimpleNamespace(task={})
+    model = SimpleNamespace(task=Task())
 
     def __init__(self):
         self.seen, self.previous_action, self.told = [], None, []
@@ -79,7 +80,7 @@ def ant():
 @pytest.mark.parametrize("monitor", ["off", "match"])
 def test_delay_1_means_that_policy_and_monitor_act_on_the_readings_of_one_step_before(ant, monitor):
     policy = make_policy(read_model(share_path("models/ant.safetensors")), monitor)
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(delay=1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
     episode = LiveEpisode(ant, START.environment)
@@ -100,7 +101,7 @@ def test_where_a_message_is_lost_the_policy_waits_and_what_was_sent_is_sent_agai
     held = sum(a == b for a, b in pairwise(sent))
     assert held == 40 - len(policy.seen)
     own = Policy()
-    own.model = SimpleNamespace(task={"repeats": True})
+    own.model = SimpleNamespace(task=Task(repeats=True))
     policy, _, _ = played("lose=0.4", own)
     assert len(policy.seen) == 40, "one that was trained to steps on what it has seen"
 
@@ -122,7 +123,7 @@ def test_in_a_stop_the_safe_command_is_sent_and_the_policy_hears_of_it(monkeypat
 
 def test_a_stop_in_an_episode_is_of_its_length_and_the_way_after_it_is_measured(ant):
     policy = make_policy(read_model(share_path("models/ant.safetensors")))
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(stop=0.1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
     assert result.walked_m is not None and result.walked_m > 12.0
@@ -133,7 +134,7 @@ def test_gain_and_lag_are_what_the_motors_make_of_an_action():
     actions = np.array([[0.8], [-0.4], [0.6]], np.float32)
 
     def speeds(words):
-        varied(env, DisturbanceSettings.parse(words))
+        vary_robot(env, DisturbanceSettings.parse(words))
         env.reset(seed=0)
         return np.diff([env.step(one)[0][1] for one in actions])
 
@@ -157,7 +158,7 @@ def test_gain_and_lag_are_what_the_motors_make_of_an_action():
 def test_what_an_environment_does_not_offer_is_refused_by_name(environment, words, said):
     env = make_environment(environment)
     with pytest.raises((ValueError, EnvironmentFailure), match=said):
-        varied(env, DisturbanceSettings.parse(words))
+        vary_robot(env, DisturbanceSettings.parse(words))
         env.reset(seed=1)
         env.step(env.action_space.sample())
     env.close()
@@ -165,7 +166,7 @@ def test_what_an_environment_does_not_offer_is_refused_by_name(environment, word
 
 def trace(env, settings, steps=40):
     """Bytes of an episode's observations."""
-    varied(env, settings)
+    vary_robot(env, settings)
     rng, seen = np.random.default_rng(0), [env.reset(seed=2)[0]]
     for _ in range(steps):
         action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
@@ -197,33 +198,33 @@ def test_mass_and_friction_change_the_movement_and_the_nominal_robot_comes_back(
 
 
 def test_an_ant_that_starts_at_rest_lies_on_the_ground_and_has_not_fallen(ant):
-    varied(ant, DisturbanceSettings(start="rest"))
+    vary_robot(ant, DisturbanceSettings(start="rest"))
     readings, _ = ant.reset(seed=1)
     assert readings[0] < -0.4, "half a metre below the usual start"
     still = np.zeros(8, np.float32)
     assert not any(ant.step(still)[2] for _ in range(30))
-    varied(ant, DisturbanceSettings(start="posture"))
+    vary_robot(ant, DisturbanceSettings(start="posture"))
     angles = [ant.reset(seed=seed)[0][8:24:2] for seed in range(20)]
     assert np.abs(angles).max() <= 1.0 and np.abs(angles).max() > 0.9
-    varied(ant)
+    vary_robot(ant)
     assert np.abs(ant.reset(seed=1)[0][8:24:4]).max() < 0.2
 
 
 def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
     """Its monitor took them for moved signals: 849."""
     policy = make_policy(read_model(share_path("models/ant.safetensors")))
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(freeze=0.1), 1)
-    result = play_episode(policy, ant, channels, disturber, evaluation_starts(1, 3)[2])
+    result = play_episode(policy, ant, channels, disturber, make_evaluation_starts(1, 3)[2])
     assert result.total > 2200.0 and result.detected == 0
 
 
 def test_of_a_repeated_message_the_monitor_takes_what_it_expected(ant):
     """It took the jump that follows for moved signals: 1615."""
     policy = make_policy(read_model(share_path("models/ant.safetensors")))
-    channels = tuple(describe(ant, "", "")["channels"])
+    channels = describe_task(ant, "", "").channels
     disturber = Disturber(channels, DisturbanceSettings(repeat=0.1), 1)
-    result = play_episode(policy, ant, channels, disturber, evaluation_starts(1, 1)[0])
+    result = play_episode(policy, ant, channels, disturber, make_evaluation_starts(1, 1)[0])
     assert result.total > 2400.0 and result.detected == 0
 
 

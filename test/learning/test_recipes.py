@@ -8,7 +8,12 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_names, recipe_of
+from an_control.learning.dagger.settings import (
+    DaggerSettings,
+    read_recipe,
+    recipe_for_task,
+    recipe_names,
+)
 from an_control.wiring import WiringError
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
@@ -99,7 +104,7 @@ def test_a_wrong_recipe_is_refused_with_its_place(tmp_path, text, named):
 
 
 def test_a_task_without_a_recipe_of_its_own_takes_the_robust_one():
-    assert (recipe_of("ant"), recipe_of("Hopper-v5")) == ("ant", "robust")
+    assert (recipe_for_task("ant"), recipe_for_task("Hopper-v5")) == ("ant", "robust")
 
 
 def test_an_unknown_recipe_ends_distill_with_2_and_the_names_that_there_are(tmp_path, capsys):

@@ -13,12 +13,12 @@ import pytest
 
 from an_control.learning.runs.run_folder import (
     CHECKPOINT,
-    LIMITS,
+    LIMIT_SETTINGS,
     CheckpointError,
     RunError,
     RunFolder,
-    pack,
-    unpack,
+    pack_checkpoint,
+    unpack_checkpoint,
 )
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
@@ -68,17 +68,17 @@ def test_a_checkpoint_gives_back_what_it_was_given():
         "nothing": None,
         "empty": np.zeros((0, 3)),
     }
-    found = unpack(pack(state))
+    found = unpack_checkpoint(pack_checkpoint(state))
     assert found["weights"].tobytes() == np.ascontiguousarray(state["weights"]).tobytes()
     assert found["optimiser"]["state"][0]["step"].shape == ()
     assert {k: found[k] for k in ("rng", "best", "nothing")} == {
         k: state[k] for k in ("rng", "best", "nothing")
     }
     with pytest.raises(TypeError):
-        pack({"policy": object()})
-    for broken in (b"", b"x" * 100, pack(state)[:-5]):
+        pack_checkpoint({"policy": object()})
+    for broken in (b"", b"x" * 100, pack_checkpoint(state)[:-5]):
         with pytest.raises(CheckpointError, match="not a checkpoint"):
-            unpack(broken)
+            unpack_checkpoint(broken)
 
 
 def test_the_model_with_the_best_validation_is_kept(tmp_path):
@@ -177,21 +177,21 @@ def test_a_first_step_that_fails_leaves_nothing_that_refuses_the_corrected_comma
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_refuses_no_other(tmp_path):
     run = loop(tmp_path, Walk(), rate=1)
-    run.folder.begin([])
+    run.folder.write_settings([])
     loop(tmp_path, Walk(), rate=2).run()
     assert json.loads((tmp_path / "config.json").read_text())["rate"] == 2
 
 
 @pytest.mark.parametrize("rate", [1, 2])
 def test_nothing_is_resumed_before_the_first_checkpoint(tmp_path, rate):
-    loop(tmp_path, Walk(), rate=1).folder.begin([])
+    loop(tmp_path, Walk(), rate=1).folder.write_settings([])
     with pytest.raises(RunError, match="there is no run to resume"):
         RunFolder(tmp_path, {"seed": 1, "rate": rate}, resume=True)
     loop(tmp_path, Walk(), rate=rate).run(stop_after=1)
     RunFolder(tmp_path, {"seed": 1, "rate": rate}, resume=True)
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", LIMIT_SETTINGS)
 def test_a_run_is_continued_with_more_steps_than_it_was_begun_with(tmp_path, limit):
     loop(tmp_path, Walk(steps=3), settings={limit: 3, "rate": 1}).run()
     longer = loop(tmp_path, Walk(steps=5), settings={limit: 5, "rate": 1})

@@ -17,8 +17,13 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.search import Search, SearchSettings, play_mixture
-from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
-from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder, unpack
+from an_control.learning.rollout.engine import (
+    NO_DISTURBANCE,
+    Outcomes,
+    RolloutError,
+    draw_training_starts,
+)
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder, unpack_checkpoint
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model
@@ -82,7 +87,7 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
     time.sleep(0.3)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    reached = unpack((folder / CHECKPOINT).read_bytes())["done"]
+    reached = unpack_checkpoint((folder / CHECKPOINT).read_bytes())["done"]
     written = len((folder / "metrics.jsonl").read_text().splitlines())
     assert reached > 0
     arguments = command[len(COMMAND) :]
@@ -165,7 +170,7 @@ def test_a_run_folder_explains_itself(tmp_path, capsys):
     ] == [1, 2, 3, 4]
     model = read_model(out / "model.safetensors")
     assert model.trained["evaluations"][0]["episodes"] == 100
-    assert load_policy(out / "model.safetensors").nominal_ids == tuple(CARTPOLE_TASK["channels"])
+    assert load_policy(out / "model.safetensors").nominal_ids == CARTPOLE_TASK.channels
     card = (out / "model.md").read_text()
     assert "an-control train cartpole" in card and "success share" in card and "wall_s" in card
     assert (out / "curve.png").read_bytes()[:4] == b"\x89PNG"
@@ -206,7 +211,7 @@ class Failing:
     def __init__(self, fused, failing) -> None:
         self._fused, self._failing = fused, failing
 
-    def play(self, models, starts, disturbance=NOTHING) -> Outcomes:
+    def play(self, models, starts, disturbance=NO_DISTURBANCE) -> Outcomes:
         outcomes = self._fused.play(models, starts, disturbance)
         outcomes.returns[self._failing(len(models))] = np.nan
         return outcomes._replace(failure="the motor is on fire")
@@ -268,8 +273,8 @@ def test_neurons_with_stacked_readings_are_searched(tmp_path):
 
 
 def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
-    clean, moving = NOTHING, DisturbanceSettings(shuffle=Shuffle(True, 20))
-    starts = training_starts(np.random.default_rng(0), 5)
+    clean, moving = NO_DISTURBANCE, DisturbanceSettings(shuffle=Shuffle(True, 20))
+    starts = draw_training_starts(np.random.default_rng(0), 5)
     together = play_mixture(fused, people, starts, [clean, moving])
     apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]
     expected = np.concatenate([part.returns for part in apart], axis=1)
@@ -314,7 +319,7 @@ def train(environment, folder, *further) -> int:
 def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
     assert train(environment, tmp_path, "--form", "mlp") == 0
     model = read_model(tmp_path / "model.safetensors")
-    assert model.task["environment"] == environment
+    assert model.task.environment == environment
 
 
 @pytest.mark.parametrize(
@@ -352,7 +357,7 @@ def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, c
     )
     assert train(broken("Later"), run) == 1
     assert "on fire" in capsys.readouterr().err
-    assert unpack((run / CHECKPOINT).read_bytes())["done"] == 1
+    assert unpack_checkpoint((run / CHECKPOINT).read_bytes())["done"] == 1
 
 
 @pytest.mark.parametrize(

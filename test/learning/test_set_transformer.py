@@ -66,7 +66,7 @@ def test_the_gradients_are_right(name):
 def test_a_module_takes_over_a_models_arrays(name):
     module = parts()[name]
     arrays = {key: array + 0.5 for key, array in module.arrays().items()}
-    module.begin_as(arrays)
+    module.load_arrays(arrays)
     again = module.arrays()
     assert arrays.keys() == again.keys()
     assert all((array == again[key]).all() for key, array in arrays.items())

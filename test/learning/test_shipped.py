@@ -7,8 +7,8 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.es.parametrisation import Authors, form_of
-from an_control.learning.evaluation.evaluate import evaluate_fused
+from an_control.learning.es.parametrisation import Authors, form_for_model
+from an_control.learning.evaluation.evaluate import play_compiled
 from an_control.policy import read_model
 from an_control.system.share import share_path
 
@@ -17,13 +17,13 @@ def mean_and_success(cartpole, name, **disturbance):
     model = read_model(share_path(f"models/{name}.safetensors"))
     settings = DisturbanceSettings(**disturbance)
     channels = cartpole.unwrapped.channels
-    results = evaluate_fused(model, cartpole, channels, 2000, 1, settings)
+    results = play_compiled(model, cartpole, channels, 2000, 1, settings)
     returns = np.array([result.total for result in results])
     return returns.mean(), (returns > 400.0).mean()
 
 
 def test_the_cartpole_policy_has_the_authors_size():
-    assert form_of(read_model(share_path("models/cartpole.safetensors"))) == Authors()
+    assert form_for_model(read_model(share_path("models/cartpole.safetensors"))) == Authors()
 
 
 def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpole):
@@ -45,7 +45,7 @@ def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
 def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
     model = read_model(share_path("models/cartpole.safetensors")).normalised(5)
     returns = [
-        [result.total for result in evaluate_fused(model, cartpole, model.task["channels"], *what)]
+        [result.total for result in play_compiled(model, cartpole, model.task.channels, *what)]
         for what in ((500, 1, DisturbanceSettings()), (500, 1, DisturbanceSettings(copies=20)))
     ]
     assert np.mean(returns[1]) == pytest.approx(np.mean(returns[0]), abs=2.0)

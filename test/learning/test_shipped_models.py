@@ -1,15 +1,17 @@
 """The shipped models do what their cards say."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.evaluate import evaluate, summary
+from an_control.learning.evaluation.evaluate import play_episodes, summarise_results
 from an_control.load import load_policy
 from an_control.system.share import share_path
-from an_control_sim.gym.environments import describe, environment_of, make_environment
+from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 SHUFFLED = Shuffle.parse("reset")
 
@@ -19,24 +21,24 @@ SHUFFLED = Shuffle.parse("reset")
 )
 def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     policy = load_policy(share_path(f"models/{name}.safetensors"))
-    environment = environment_of("ant")
+    environment = find_environment_id("ant")
     env = make_environment(environment)
     taught = {"repeats": True, "recovery": 0.03} if name == "ant" else {}
-    assert policy.model.task == describe(env, "ant", environment) | taught
+    assert policy.model.task == replace(describe_task(env, "ant", environment), **taught)
     shuffled = DisturbanceSettings(shuffle=Shuffle.parse("reset"))
-    results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
+    results = play_episodes(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()
-    figures = summary(results, success=2000.0)
+    figures = summarise_results(results, success=2000.0)
     assert figures["mean"] > least and figures["falls"] == 0 and figures["distance_m"] > metres
 
 
 def walks(policy, words: str, episodes: int) -> float:
     """Its mean return under a disturbance in words."""
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     disturbance = DisturbanceSettings.parse(words)
-    results = evaluate(policy, env, policy.nominal_ids, episodes, 1, disturbance)
+    results = play_episodes(policy, env, policy.nominal_ids, episodes, 1, disturbance)
     env.close()
-    return summary(results, success=2000.0)["mean"]
+    return summarise_results(results, success=2000.0)["mean"]
 
 
 def test_the_shipped_ant_walks_as_fast_while_all_signals_move():

@@ -8,22 +8,22 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.learning.dagger.settings import StudentSizes
-from an_control.learning.dagger.streams import Batch, NoisyTeacher, record
+from an_control.learning.dagger.streams import NoisyTeacher, StreamBatch, record_episode
 from an_control.learning.dagger.student import Student
 from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.load import load_policy
 from an_control.policy import write_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control_sim.envs.tasks import ANT_TASK
-from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
+from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 TEACHER = packaged_ant_teacher()
 
 
 @pytest.fixture(scope="module")
 def episode():
-    env, rng = make_environment(ENVIRONMENTS["ant"]), np.random.default_rng(0)
-    episode = record(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
+    env, rng = make_environment(TASK_ENVIRONMENTS["ant"]), np.random.default_rng(0)
+    episode = record_episode(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
     env.close()
     return episode
 
@@ -76,12 +76,12 @@ def assert_acts_alike(episode, tmp_path, sizes, engine):
     torch.manual_seed(0)
     student = Student(28, 8, sizes)
     if sizes.head == StudentSizes().head:
-        student.start_head(TEACHER.layers)
+        student.load_teacher_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
     write_model(path, student.model(ANT_TASK, {}))
     policy = load_policy(path, engine=engine)
     acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
-    state = student.start(1, 28)
+    state = student.initial_state(1, 28)
     for step, observation in enumerate(episode.observations[:300]):
         if step >= 150:
             observation = observation[::-1].copy()
@@ -98,11 +98,11 @@ def assert_acts_alike(episode, tmp_path, sizes, engine):
     np.testing.assert_allclose(exported, ours, atol=1e-4 if sizes.memory else 1e-5)
 
 
-def _one_step(observation, change, previous, moved) -> Batch:
+def _one_step(observation, change, previous, moved) -> StreamBatch:
     values, changed, acted = (
         torch.from_numpy(array)[None, None] for array in (observation, change, previous)
     )
     channel = torch.arange(28)[None, None]
     one, fresh = torch.ones(1, 1), torch.zeros(1, dtype=torch.bool)
     ones, resets = torch.ones_like(values), one * moved
-    return Batch(values, changed, acted, values, acted, channel, ones, one, resets, fresh)
+    return StreamBatch(values, changed, acted, values, acted, channel, ones, one, resets, fresh)

@@ -15,9 +15,13 @@ pytest.importorskip("sb3_contrib", reason="needs the train extra")
 
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.learner import Limits, TeacherLearner
+from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
 from an_control.learning.teacher.library import CLIP, REPLAY
-from an_control.learning.teacher.settings import contenders, settings_for, smoke
+from an_control.learning.teacher.settings import (
+    contender_settings,
+    settings_for_environment,
+    smoke_settings,
+)
 from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.learning.training_disturbances import Fault
 from an_control.load import make_policy
@@ -87,14 +91,17 @@ gymnasium.register("Steps-v0", Steps, max_episode_steps=1000)
 
 def settings_of(environment, algorithm, start, **changed):
     with closing(make_environment(environment)) as env:
-        return replace(smoke(settings_for(env, algorithm, start)), **{"burst": 0.05} | changed)
+        return replace(
+            smoke_settings(settings_for_environment(env, algorithm, start)),
+            **{"burst": 0.05} | changed,
+        )
 
 
 def learner_in(
     folder,
     environment,
     algorithm,
-    limits=Limits(steps=192),  # noqa: B008
+    limits=TeacherLimits(steps=192),  # noqa: B008
     start=None,
     **changed,
 ):
@@ -113,7 +120,7 @@ def run(folder, environment, algorithm, stop_after=None, **others):
 @pytest.mark.parametrize(("environment", "algorithm"), KINDS)
 def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorithm, faults):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    limits = Limits(steps=256)
+    limits = TeacherLimits(steps=256)
     race = RACING if (environment, algorithm) == ("Pendulum-v1", "ppo") else 0.0
     run(whole, environment, algorithm, limits=limits, race=race, faults=faults)
     for stop in (1, 2, 3, None):
@@ -123,7 +130,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
                 file.write(b"what a killed run had written beyond its checkpoint")
     assert loop.done == 4
     states = [
-        RunFolder(folder, loop.learner.config).last_checkpoint()["learner"]["contenders"]
+        RunFolder(folder, loop.learner.config).load_checkpoint()["learner"]["contenders"]
         for folder in (whole, parts)
     ]
     assert str(states[0]) == str(states[1])
@@ -170,7 +177,7 @@ def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
 
 def test_a_network_that_the_algorithm_cannot_continue_is_refused():
     start = NetworkTeacher(head_layers(random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh")
-    with pytest.raises(ValueError, match="'td3': a network to start from is continued by ppo"):
+    with pytest.raises(ValueError, match="'td3': only ppo can continue a network"):
         settings_of("Pendulum-v1", "td3", start)
 
 
@@ -209,7 +216,7 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
         tmp_path,
         "Follow-v0",
         "ppo",
-        limits=Limits(steps=60_000, score=8.5),
+        limits=TeacherLimits(steps=60_000, score=8.5),
         iteration=512,
         rate=1e-3,
         hidden=(32, 32),
@@ -218,11 +225,11 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
     first, last = loop.metrics[0], loop.metrics[-1]
     assert first["validation"] < 8.0 and last["validation"] >= 8.5
     assert loop.finished and last["steps"] < 60_000
-    assert loop.learner.end == "the score 8.5 is reached"
+    assert loop.learner.end_reason == "reached the score 8.5"
     policy = make_policy(model := read_model(loop.model_path))
     units = Units.of_task(model.task)
     for wanted in (-0.5, 0.5):
-        seen = units.scaled(np.array([5000.0 + 100.0 * wanted, 7.0]))
+        seen = units.to_readings(np.array([5000.0 + 100.0 * wanted, 7.0]))
         action = policy.step_array(seen, ("observation.0", "observation.1"))
         assert abs(action[0] - wanted) < 0.3
 
@@ -245,46 +252,46 @@ def test_what_is_explored_stays_for_four_steps(tmp_path):
 
 
 def test_a_run_that_an_older_version_began_continues(tmp_path):
-    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", Limits(steps=200))) as learner:
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(steps=200))) as learner:
         learner.step()
         state = learner.state()
         del state["marked"]
         learner.restore(state)
-        assert not learner.end
+        assert not learner.end_reason
 
 
 def test_limits_end_a_run_and_may_be_raised(tmp_path):
-    assert run(tmp_path, "Pendulum-v1", "ppo", limits=Limits(steps=65)).done == 2
-    loop = run(tmp_path, "Pendulum-v1", "ppo", limits=Limits(steps=200))
-    assert (loop.done, loop.learner.end) == (4, "200 steps are done")
-    loop = run(tmp_path, "Pendulum-v1", "ppo", limits=Limits(minutes=1e-6))
+    assert run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(steps=65)).done == 2
+    loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(steps=200))
+    assert (loop.done, loop.learner.end_reason) == (4, "reached 200 steps")
+    loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(minutes=1e-6))
     assert (loop.done, loop.learner.steps, loop.learner.progress) == (4, 4, 1.0)
-    assert "minutes are over" in loop.learner.end
+    assert "minutes" in loop.learner.end_reason
     with pytest.raises(RunError, match="other settings"):
         run(tmp_path, "Pendulum-v1", "sac")
 
 
 def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
     how = {"patience": 100, "race": 0.0}
-    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", Limits(), **how)) as learner:
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(), **how)) as learner:
         learner._validate = lambda: 1.0
         learner.step()
-        assert not learner.end and 0 < learner.steps > 1
+        assert not learner.end_reason and 0 < learner.steps > 1
         learner.step()
         learner.step()
-        assert learner.end == "no validation was better since step 64"
+        assert learner.end_reason == "no better validation since step 64"
 
 
 def test_a_run_goes_on_for_a_third_of_its_limits_without_a_better_validation(tmp_path):
     how = {"patience": 100, "race": 0.0}
-    limits = Limits(steps=30 * 64)
+    limits = TeacherLimits(steps=30 * 64)
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, **how)) as learner:
         learner._validate = lambda: 1.0
         for _ in range(10):
             learner.step()
-            assert not learner.end
+            assert not learner.end_reason
         learner.step()
-        assert learner.end == "no validation was better since step 64"
+        assert learner.end_reason == "no better validation since step 64"
 
 
 def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_path):
@@ -292,29 +299,29 @@ def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_
     ends = []
     for first in (12, 30):
         folder = tmp_path / str(first)
-        limits = Limits(steps=first * 64)
+        limits = TeacherLimits(steps=first * 64)
         with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
             learner._validate = lambda: 1.0
             for _ in range(6):
                 learner.step()
             state = learner.state()
-        limits = Limits(steps=30 * 64)
+        limits = TeacherLimits(steps=30 * 64)
         with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
             learner._validate = lambda: 1.0
             learner.restore(state)
-            while not learner.end:
+            while not learner.end_reason:
                 learner.step()
-            ends.append((learner._done, learner.end))
-    assert ends[0] == ends[1] and ends[0][1].startswith("no validation was better")
+            ends.append((learner._done, learner.end_reason))
+    assert ends[0] == ends[1] and ends[0][1].startswith("no better validation")
 
 
 @pytest.mark.parametrize("better", ["smooth", "independent"])
 def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
-    limits = Limits(steps=10 * 64)
+    limits = TeacherLimits(steps=10 * 64)
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, race=0.5)) as learner:
-        learner._validate = lambda: float(learner._newest.noise == better)
+        learner._validate = lambda: float(learner._newest.noise_kind == better)
         noises = []
-        while not learner.end:
+        while not learner.end_reason:
             noises.append(learner.step()["noise"])
     other = {"smooth": "independent", "independent": "smooth"}[better]
     assert noises[:4] == ["smooth", "independent"] * 2 and other not in noises[5:]
@@ -323,7 +330,7 @@ def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
 
 def test_choices_have_no_noise_that_could_race():
     settings = settings_of("CartPole-v1", "ppo", None)
-    assert contenders(settings) == [settings]
+    assert contender_settings(settings) == [settings]
 
 
 def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):
@@ -336,7 +343,7 @@ def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("environment", "algorithm", "named"),
     [
-        ("CartPole-v1", "sac", "actions that are choices allow ppo"),
+        ("CartPole-v1", "sac", "discrete actions need ppo"),
         ("an_control_sim:an_control/CarRacing-v0", "ppo", "image patches"),
     ],
 )

@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import DaggerSettings, smoke
+from an_control.learning.dagger.settings import DaggerSettings, smoke_settings
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
@@ -70,13 +70,13 @@ def test_distill_takes_a_policy_of_stable_baselines(learned, tmp_path):
     arguments = ["distill", PENDULUM, "--teacher", f"ppo:{learned[1]}", "--smoke"]
     assert main([*arguments, "--out", str(out)]) == 0
     model = read_model(out / "model.safetensors")
-    assert model.task["environment"] == PENDULUM and model.kind == "attention_neuron"
+    assert model.task.environment == PENDULUM and model.kind == "attention_neuron"
 
 
 def test_a_function_teaches(tmp_path):
     teacher = FunctionTeacher(lambda observation: 3.0 * observation[:1])
     assert teacher(np.array([-1.0, 0.0, 0.0], np.float32)) == -1.0
-    learner = Dagger(tmp_path, PENDULUM, PENDULUM, teacher, smoke(DaggerSettings()), 1)
+    learner = Dagger(tmp_path, PENDULUM, PENDULUM, teacher, smoke_settings(DaggerSettings()), 1)
     losses = [learner.step()["action_loss"] for _ in range(learner.steps)]
     learner.close()
     assert np.isfinite(losses).all()
@@ -115,7 +115,7 @@ def test_a_function_of_a_module_in_the_current_directory_teaches(tmp_path, monke
     [
         ("no_such_module:act", "No module named 'no_such_module'"),
         (f"{__name__}:nothing", "has no attribute 'nothing'"),
-        (f"{__name__}:wide", r"an action of shape \(4,\), but the environment has \(1,\)"),
+        (f"{__name__}:wide", r"an action of shape \(4,\), but the environment takes \(1,\)"),
         (f"{__name__}:hasty", "ZeroDivisionError: "),
         ("", "Empty module name"),
     ],
@@ -149,7 +149,7 @@ def test_a_teacher_is_known_by_its_numbers_not_by_its_file(tmp_path, learned, pe
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
     teacher = FunctionTeacher(lambda observation: observation[:1])
-    what = tmp_path, PENDULUM, PENDULUM, teacher, smoke(DaggerSettings()), 1, "cuda"
+    what = tmp_path, PENDULUM, PENDULUM, teacher, smoke_settings(DaggerSettings()), 1, "cuda"
     for stop in (1, 2):
         learner = Dagger(*what)
         loop = RunLoop(RunFolder(tmp_path, learner.config), learner)

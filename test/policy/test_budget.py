@@ -1,5 +1,7 @@
 """Readings that no assignment explains: the search of a tick has an end, and finds again after."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 
 from an_control import load_policy
 from an_control.load import make_policy
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.forward_model import ForwardModel, trained_ranges
 from an_control.monitor.settings import MONITOR
 from an_control.system.share import share_path
@@ -73,12 +75,12 @@ def play(policy, readings, before_tick=lambda tick: None):
 @given(episode=EPISODES, seed=st.integers(0, 10_000))
 def test_a_tick_computes_no_more_than_its_budget_and_what_it_must(ant, episode, seed):
     spent, _ = play(ant, impossible(ant, episode, seed))
-    step_s = ant.model.task["step_s"]
+    step_s = ant.model.task.step_s
     assert spent.max() <= MONITOR.budget.share * step_s + REST_S
 
 
 def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
-    fits, step_s = [], ant.model.task["step_s"]
+    fits, step_s = [], ant.model.task.step_s
     readings = impossible(ant, [(drawn, 400)], seed=2)
     spent, _ = play(ant, readings, lambda tick: fits.append(ant.monitor.fit.fits))
     unfit = np.array([one is False for one in fits])
@@ -108,7 +110,7 @@ def test_where_the_budget_is_spent_every_run_has_the_same_bits(ant, kind):
     """In any order of the channels, and whether or not work is done ahead of the tick."""
     readings = impossible(ant, [(kind, 150)], seed=4)
     spent, actions = play(ant, readings)
-    assert (spent > 0.9 * MONITOR.budget.share * ant.model.task["step_s"]).any()
+    assert (spent > 0.9 * MONITOR.budget.share * ant.model.task.step_s).any()
     _, again = play(ant, readings, lambda tick: ant.prepare() if tick % 3 else None)
     assert again.tobytes() == actions.tobytes()
     order = np.random.default_rng(0).permutation(len(ant.nominal_ids))
@@ -136,7 +138,7 @@ def test_signals_are_found_again_after_readings_that_nothing_explains(ticks, ord
 def test_a_search_that_the_budget_stops_continues_at_the_next_ticks():
     """With a budget of one assignment a tick it is found all the same."""
     model = telling_apart(monitored_model())
-    model.task["step_s"] = 0.0005
+    model = replace(model, task=replace(model.task, step_s=0.0005))
     policy, ids = make_policy(model, "match"), tuple(CHANNELS)
     for tick in range(40):
         policy.step_array(waves(tick), ids)
@@ -151,18 +153,18 @@ def test_a_search_that_the_budget_stops_continues_at_the_next_ticks():
 
 def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_again():
     model = monitored_model()
-    model.task["step_s"] = 1.0
+    model = replace(model, task=replace(model.task, step_s=1.0))
     forward = ForwardModel(model)
-    budget = Budget(forward, MONITOR.budget)
-    whole = budget.affordable(4)
+    budget = TimeBudget(forward, MONITOR.budget)
+    whole = budget.count_affordable(4)
     assert whole > 100
     budget.spend(4 * whole)
-    assert budget.affordable(4) == 0
+    assert budget.count_affordable(4) == 0
     budget.next_tick(fits=True)
     budget.spend(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
-    count = budget.affordable(4)
+    count = budget.count_affordable(4)
     budget.spend(4 * count)
-    assert count and budget.affordable(0.01) == 0 < left_s
+    assert count and budget.count_affordable(0.01) == 0 < left_s
     budget.spend(1e9)
-    assert budget.affordable(4) == 0
+    assert budget.count_affordable(4) == 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control_sim.envs.tasks import ANT_SIZES
 
 IDS = tuple(f"channel_{i}" for i in range(7))
@@ -248,7 +249,7 @@ def test_the_previous_action_can_be_set_to_actions_only(policy):
 
 
 def test_the_state_waits_one_second_of_the_tasks_steps():
-    model = random_model(ANT_SIZES, task={"step_s": 0.02})
+    model = random_model(ANT_SIZES, task=Task(step_s=0.02))
     assert make_policy(model, engine="numpy").keep_ticks == 50
     with pytest.raises(ValueError, match="keep_ticks: -1"):
         make_policy(model, engine="numpy", keep_ticks=-1)

@@ -74,10 +74,10 @@ def test_where_numba_fails_policies_run_uncompiled_with_a_warning(model_file, tm
 def test_nothing_is_compiled_after_loading(model_file):
     """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.numba_engine import _tick, act
+    from an_control.policy.numba_engine import _tick, compute_action
 
     policy = an_control.load_policy(model_file, engine="numba")
-    compiled = len(_tick.signatures), len(act.signatures)
+    compiled = len(_tick.signatures), len(compute_action.signatures)
     assert compiled[0] > 0
     read_only = np.ones(3, np.float32)
     read_only.flags.writeable = False
@@ -97,7 +97,7 @@ def test_nothing_is_compiled_after_loading(model_file):
     policy.step_array(read_only, ("a", "b", "c"))
     policy.reset()
     policy.step_array(read_only, ("a", "b", "c"))
-    assert (len(_tick.signatures), len(act.signatures)) == compiled
+    assert (len(_tick.signatures), len(compute_action.signatures)) == compiled
 
 
 def test_asking_for_numba_without_numba_says_how_to_get_it(model_file, monkeypatch):

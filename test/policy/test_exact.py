@@ -11,8 +11,8 @@ from an_control.policy.exact_sums import (
     MAX_READING,
     ORDINARY,
     OUTPUT_BITS,
-    exact_weights,
-    round_terms,
+    round_weights,
+    shifter_for_sum,
 )
 
 
@@ -28,7 +28,7 @@ def test_products_with_neuron_outputs_are_exact(scale, columns, seed):
     weights[0] = scale  # every output of 1 drives this row to its largest sum
     outputs = np.round(rng.uniform(-1, 1, (columns, 5)) * 2**OUTPUT_BITS) / 2**OUTPUT_BITS
     outputs[:, 0] = 1.0
-    on_grid, _ = exact_weights(weights)
+    on_grid, _ = round_weights(weights)
     product = on_grid @ outputs
     for row in range(4):
         for column in range(5):
@@ -43,7 +43,7 @@ def test_products_with_neuron_outputs_are_exact(scale, columns, seed):
 @pytest.mark.parametrize("channels", [1, 2, 28, 4096])
 def test_sums_of_rounded_terms_are_exact_in_any_order(channels, largest):
     rng = np.random.default_rng(channels)
-    shift = round_terms(channels, largest)
+    shift = shifter_for_sum(channels, largest)
     for terms in (rng.uniform(-largest, largest, channels), np.full(channels, largest)):
         rounded = (terms + shift) - shift
         exact = float(sum(Fraction(float(term)) for term in rounded))

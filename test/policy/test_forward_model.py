@@ -70,7 +70,7 @@ def test_arrays_that_are_missing_or_wrong_are_refused(path):
 
 def test_a_header_that_does_not_name_imputation_has_none():
     header = {"hidden": [8], "identity": 4, "binary": [], "monitor": "match"}
-    assert ForwardSizes.read(header, CHANNELS) == FORWARD
+    assert ForwardSizes.from_header(header, CHANNELS) == FORWARD
 
 
 def test_the_identity_classifier_gives_probabilities():

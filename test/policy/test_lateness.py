@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import Expectation, Prediction
-from an_control.monitor.lateness import Lateness
+from an_control.monitor.sensor_delay import SensorDelay
 from an_control.monitor.settings import MONITOR
 
 CHANNELS, ACTIONS, SD = 6, 2, 0.01
@@ -38,16 +38,16 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     present is from the truth; `delays` (T,) says how late they are."""
     rng = np.random.default_rng(seed)
     forward = Pulled()
-    lateness = Lateness(forward, Costs(forward, MONITOR.costs), MONITOR.lateness)
+    lateness = SensorDelay(forward, Costs(forward, MONITOR.costs), MONITOR.delay)
     states = [np.zeros(CHANNELS, np.float32)]
     action, before, found = np.zeros(ACTIONS, np.float32), None, []
     for tick, delay in enumerate(delays):
         followed = lateness.next_tick(action)
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
-            lateness.add(forward.expect(before, followed), seen)
+            lateness.note_tick(forward.expect(before, followed), seen)
             lateness.catch_up()
-        error = np.abs(lateness.ahead(seen) - states[-1]).max()
+        error = np.abs(lateness.predict_present(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
         action = rng.uniform(-1, 1, ACTIONS) if actions is None else actions[tick]
@@ -56,7 +56,7 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     return found
 
 
-@pytest.mark.parametrize("delay", range(1, MONITOR.lateness.max_ticks + 1))
+@pytest.mark.parametrize("delay", range(1, MONITOR.delay.max_ticks + 1))
 def test_a_delay_is_found_and_the_present_is_predicted(delay):
     found = late_robot([delay] * 100)
     assert [one.ticks for one in found[-60:]] == [delay] * 60
@@ -84,20 +84,20 @@ def test_where_the_model_is_wrong_by_every_action_no_delay_is_found():
 
 def test_what_is_missing_says_nothing():
     forward = Pulled()
-    lateness = Lateness(forward, Costs(forward, MONITOR.costs), MONITOR.lateness)
+    lateness = SensorDelay(forward, Costs(forward, MONITOR.costs), MONITOR.delay)
     missing = np.full(CHANNELS, np.nan, np.float32)
     for tick in range(100):
         followed = lateness.next_tick(np.full(ACTIONS, tick % 2, np.float32))
-        lateness.add(forward.expect(np.zeros(CHANNELS, np.float32), followed), missing)
+        lateness.note_tick(forward.expect(np.zeros(CHANNELS, np.float32), followed), missing)
         lateness.catch_up()
     assert lateness.ticks == 0
 
 
 def test_what_follows_is_what_the_next_tick_asks_for():
-    lateness = Lateness(Pulled(), Costs(Pulled(), MONITOR.costs), MONITOR.lateness)
+    lateness = SensorDelay(Pulled(), Costs(Pulled(), MONITOR.costs), MONITOR.delay)
     actions = np.arange(12, dtype=np.float32).reshape(6, ACTIONS)
-    for late in range(MONITOR.lateness.max_ticks + 1):
+    for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late
         for action in actions:
-            following = lateness.following(action)
+            following = lateness.next_delayed_action(action)
             assert lateness.next_tick(action) is following

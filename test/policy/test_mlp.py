@@ -7,9 +7,10 @@ from an_control.learning.import_authors import import_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import MlpSizes, ModelError, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 
 SIZES = MlpSizes(channels=3, actions=2, head=[4], activation="relu", output="clip")
-TASK = {"channels": ["a", "b", "c"]}
+TASK = Task(channels=("a", "b", "c"))
 
 
 def test_the_authors_network_gives_the_recorded_actions(shared):
@@ -51,6 +52,6 @@ def test_without_nominal_ids_the_given_order_counts_and_the_number_must_fit():
 
 def test_a_task_whose_channels_do_not_fit_the_network_is_refused_on_load(tmp_path):
     path = tmp_path / "ordered.safetensors"
-    write_model(path, random_model(SIZES, task={"channels": ["a", "b"]}))
+    write_model(path, random_model(SIZES, task=Task(channels=("a", "b"))))
     with pytest.raises(ModelError, match=r"ordered\.safetensors: 2 readings for 3 inputs"):
         load_policy(path)

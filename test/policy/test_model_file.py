@@ -23,16 +23,11 @@ from an_control.policy import (
     write_model,
 )
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.wiring.image import MAX_PATCHES
 
 SIZES = AttentionSizes(actions=2, neuron=3, queries=4, key=2, inputs=["value"], head=[5])
-TASK = {
-    "name": "toy",
-    "environment": "toy-v0",
-    "channels": ["a", "b"],
-    "actuators": ["x", "y"],
-    "step_s": 0.02,
-}
+TASK = Task("toy", "toy-v0", channels=("a", "b"), actuators=("x", "y"), step_s=0.02)
 
 
 @pytest.fixture
@@ -49,7 +44,7 @@ def header(**changes):
         "an_control": 2,
         "kind": "attention_neuron",
         "sizes": asdict(SIZES),
-        "task": TASK,
+        "task": TASK.to_header(),
         "trained": {},
     } | changes
 
@@ -242,7 +237,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(path):
     ],
 )
 def test_a_wrong_task_is_refused_by_key(path, key, value):
-    refused(save(path, header(task=TASK | {key: value})), f"task.{key}")
+    refused(save(path, header(task=TASK.to_header() | {key: value})), f"task.{key}")
 
 
 def test_arrays_must_be_those_of_the_sizes(path):
@@ -338,7 +333,7 @@ def test_what_the_header_says_is_known_without_the_arrays(path):
 def test_an_unsound_model_is_not_written(path):
     for wrong, reason in (
         (toy(arrays={}), "is missing"),
-        (toy(task={"colour": "blue"}), "task.colour"),
+        (toy(task=Task(step_s=-1.0)), "task.step_s"),
         (toy(trained={"loss": float("nan")}), "."),
         (toy(trained={"array": np.zeros(1)}), "."),
         (toy(arrays=toy().arrays | {"neuron.bias": np.zeros(12)}), "not float32"),
@@ -364,9 +359,9 @@ def test_what_could_not_be_read_is_not_written_over_a_good_file(path):
 
 
 def test_a_model_of_as_many_patches_as_a_wiring_may_have_is_read_again(path):
-    ids = [f"patch_{number:05d}" for number in range(MAX_PATCHES)]
-    write_model(path, toy(task={**TASK, "channels": ids}))
-    assert read_model(path).task["channels"] == ids
+    ids = tuple(f"patch_{number:05d}" for number in range(MAX_PATCHES))
+    write_model(path, toy(task=replace(TASK, channels=ids)))
+    assert read_model(path).task.channels == ids
 
 
 def test_writing_is_atomic(path, monkeypatch):

@@ -19,9 +19,9 @@ from waves import (
 from an_control.load import make_policy
 from an_control.monitor import kernels
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import Budget
+from an_control.monitor.budget import TimeBudget
 from an_control.monitor.costs import Costs
-from an_control.monitor.evidence import Evidence, Record
+from an_control.monitor.evidence import Evidence, TickRecord
 from an_control.monitor.forward_model import ForwardModel, Prediction
 from an_control.monitor.search import ChangeDetector
 from an_control.monitor.settings import MONITOR
@@ -83,7 +83,7 @@ def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():
         monitor.step(signals, np.zeros(2, np.float32))
     assert (
         not monitor.assignment.lost
-        and monitor._search.margin(monitor.assignment) > MONITOR.trust.sure
+        and monitor._search.min_swap_cost(monitor.assignment) > MONITOR.trust.sure
     )
 
 
@@ -186,7 +186,7 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
 
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
     assignment = Assignment.nominal(3)
-    swapped = assignment.assigned(np.array([1, 0, 2]))
+    swapped = assignment.with_slots(np.array([1, 0, 2]))
     assert swapped.with_outputs(verifying=False).outputs.tolist() == [0, 1, 2]
     assert swapped.with_outputs(verifying=True).outputs.tolist() == [1, 0, 2]
     unpinned = swapped.unpinned()
@@ -194,7 +194,7 @@ def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wirin
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
     assert unpinned.with_outputs(verifying=False).outputs.tolist() == [1, 0, 2]
     assert unpinned.next_tick().renames is None
-    assert swapped.by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
+    assert swapped.arrange_by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
 
 
 @pytest.mark.parametrize("kept", [4, 20])
@@ -207,7 +207,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     every = np.array(list(itertools.permutations(range(5))))
 
     def fresh():
-        costs, budget = Costs(forward, MONITOR.costs), Budget(forward, MONITOR.budget)
+        costs, budget = Costs(forward, MONITOR.costs), TimeBudget(forward, MONITOR.budget)
         evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
         evidence.start(link)
         return evidence
@@ -219,17 +219,17 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     for _ in range(8):
         now, before = drawn(5), drawn(5)
         now[rng.random(5) < 0.1] = np.nan
-        records.append(Record(before, drawn(2), now - before, now))
+        records.append(TickRecord(before, drawn(2), now - before, now))
         asked.add(records[-1])
         asked.classify()
         some = rng.permutation(every)[:3]
-        totals = asked.totals(some)
+        totals = asked.total_costs(some)
         first = fresh()
         for record in records:
             first.add(record)
         first.classify()
         for slots, total in zip(some, totals, strict=True):
-            known, new = asked.under(slots), first.under(slots)
+            known, new = asked.evaluate(slots), first.evaluate(slots)
             np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)
             assert known.total == pytest.approx(new.total, rel=1e-5, abs=1e-3)
             assert total == pytest.approx(new.total, rel=1e-5, abs=1e-3)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from an_control.load import load_policy
+from an_control.policy.task import Task
 from an_control.system.share import share_path
 
 POLICIES = {
@@ -40,6 +41,6 @@ def test_an_mlp_policy_has_an_order_and_nothing_else():
     from an_control.policy import MlpSizes
     from an_control.policy.random_model import random_model
 
-    policy = make_policy(random_model(MlpSizes(3, 2, [4]), task={"channels": ["a", "b", "c"]}))
+    policy = make_policy(random_model(MlpSizes(3, 2, [4]), task=Task(channels=("a", "b", "c"))))
     assert not policy.permutation_invariant and policy.channel_order == ("a", "b", "c")
     assert policy.attention is policy.keys is policy.channel_state is policy.monitor_report is None

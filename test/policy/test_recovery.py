@@ -16,7 +16,7 @@ from an_control.policy.sizes import paper_sizes
 from an_control_sim.envs.tasks import ANT_TASK
 
 MODEL = random_model(paper_sizes(8, queries=16, hidden_layers=1), seed=1, task=ANT_TASK)
-IDS = tuple(ANT_TASK["channels"])
+IDS = ANT_TASK.channels
 LEAST = 0.03
 STILL = np.linspace(-1.0, 1.0, len(IDS)).astype(np.float32)
 
@@ -177,7 +177,7 @@ def test_where_no_channel_stays_for_two_ticks_nothing_is_known_of_the_robot(engi
 
 
 def test_a_model_says_itself_whether_its_robot_is_pushed_unless_another_is_asked_for():
-    model = replace(MODEL, task={**ANT_TASK, "recovery": LEAST})
+    model = replace(MODEL, task=replace(ANT_TASK, recovery=LEAST))
     own, never, always = (
         make_policy(model), make_policy(model, recovery=0.0), make_policy(MODEL, recovery=LEAST),
     )  # fmt: skip

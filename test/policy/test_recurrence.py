@@ -71,7 +71,7 @@ def run(recurrence, inputs, resets=()):
 
 def in_pieces(torch, module, inputs, cuts, resets=()):
     """The outputs (ticks, rows, units); `resets` are (tick, row), at cuts alone."""
-    state, outputs = module.start(inputs.shape[1]), []
+    state, outputs = module.initial_state(inputs.shape[1]), []
     for begin, end in pairwise([0, *cuts, len(inputs)]):
         keep = torch.tensor([(begin, row) not in resets for row in range(inputs.shape[1])])
         state = tuple(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in state)
@@ -85,7 +85,7 @@ def assert_agreement(torch, learned, sizes, inputs, cuts, resets):
     """`resets` are (tick, row), each tick one of `cuts`."""
     arrays = arrays_of(sizes)
     module = learned(INPUTS, sizes)
-    module.begin_as(arrays)
+    module.load_arrays(arrays)
     outputs = in_pieces(torch, module, inputs, cuts, resets)
     for row in range(inputs.shape[1]):
         ticks = {tick for tick, one in resets if one == row}
@@ -106,10 +106,10 @@ def test_a_row_whose_state_is_zeroed_starts_anew_and_the_others_do_not(torch, le
 @pytest.mark.parametrize("ticks", [1, 4, 15])
 def test_the_last_output_alone_is_the_last_of_all(torch, learned, sizes, ticks):
     module = learned(INPUTS, sizes)
-    module.begin_as(arrays_of(sizes))
+    module.load_arrays(arrays_of(sizes))
     inputs = inputs_of(ticks, rows=3)
     with torch.no_grad():
-        last = module.last(torch.from_numpy(inputs)).numpy()
+        last = module.last_output(torch.from_numpy(inputs)).numpy()
     every = in_pieces(torch, module, inputs, ())
     np.testing.assert_allclose(last, every[-1], rtol=0, atol=1e-6)
 
@@ -142,7 +142,7 @@ def test_what_lies_beyond_the_windows_reach_has_no_influence_and_what_is_within_
     reach = transformer.layers * (transformer.window - 1)
     arrays, inputs = arrays_of(transformer), inputs_of(reach + 4)
     module = learned(INPUTS, transformer)
-    module.begin_as(arrays)
+    module.load_arrays(arrays)
     other = inputs.copy()
     other[0] += 1.0
     for outputs in (
@@ -204,7 +204,7 @@ def test_a_gate_with_bias_2_passes_its_input_nearly_unchanged_at_first(torch, le
         sizes = RecurrenceSizes("gtrxl", 32, 1, 4, 8)
         policy = Recurrence(sizes, learned(INPUTS, sizes, bias).arrays())
         pairs = np.random.default_rng(3).normal(size=(500, 2, 32))
-        added = [policy.add("recurrence.layers.0.attention", x, y) for x, y in pairs]
+        added = [policy.add_residual("recurrence.layers.0.attention", x, y) for x, y in pairs]
         x = pairs[:, 0]
         return np.mean(np.linalg.norm(added - x, axis=1) / np.linalg.norm(x, axis=1))
 
@@ -216,7 +216,7 @@ def test_a_files_arrays_come_back_bit_for_bit(learned, sizes):
     arrays = arrays_of(sizes)
     module = learned(INPUTS, sizes)
     assert {n: a.shape for n, a in module.arrays().items()} == sizes.shapes(INPUTS)
-    module.begin_as(arrays | {"head.0.bias": np.zeros(2, np.float32)})
+    module.load_arrays(arrays | {"head.0.bias": np.zeros(2, np.float32)})
     back = module.arrays()
     assert back.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -226,11 +226,13 @@ def test_a_files_arrays_come_back_bit_for_bit(learned, sizes):
 def test_arrays_of_other_sizes_are_refused(learned, sizes):
     other = RecurrenceSizes(sizes.kind, 2 * sizes.units, sizes.layers, sizes.heads, sizes.window)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        learned(INPUTS, sizes).begin_as(arrays_of(other))
+        learned(INPUTS, sizes).load_arrays(arrays_of(other))
 
 
 def test_what_is_not_named_in_a_header_is_1():
-    assert RecurrenceSizes.read({"kind": "gru", "units": 3}) == RecurrenceSizes("gru", 3, 1, 1, 1)
+    assert RecurrenceSizes.from_header({"kind": "gru", "units": 3}) == RecurrenceSizes(
+        "gru", 3, 1, 1, 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,13 +260,13 @@ def test_what_is_not_named_in_a_header_is_1():
 )
 def test_a_bad_header_is_refused_by_name(change, named):
     good = {"kind": "gtrxl", "units": 32, "layers": 2, "heads": 4, "window": 64}
-    assert RecurrenceSizes.read(good) == RecurrenceSizes(**good)
+    assert RecurrenceSizes.from_header(good) == RecurrenceSizes(**good)
     with pytest.raises(ValueError, match=rf"sizes\.recurrence\.{named}"):
-        RecurrenceSizes.read(good | change)
+        RecurrenceSizes.from_header(good | change)
 
 
 def test_what_is_no_description_is_refused():
     with pytest.raises(ValueError, match=r"sizes\.recurrence: \[\] is not an object"):
-        RecurrenceSizes.read([])
+        RecurrenceSizes.from_header([])
     with pytest.raises(ValueError, match=r"sizes\.recurrence: .*'kind' and 'units'"):
-        RecurrenceSizes.read({})
+        RecurrenceSizes.from_header({})

@@ -15,7 +15,7 @@ from waves import (
     waves,
 )
 
-from an_control.load import load_policy, make_policy, monitor_of, monitor_warning
+from an_control.load import load_policy, make_policy, monitor_warning, resolve_monitor
 from an_control.monitor.evidence import Candidate
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
@@ -94,13 +94,13 @@ def test_a_robot_that_fits_again_has_its_moves_found_again():
 def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
     fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32), MONITOR.fit)
     for _ in range(MONITOR.fit.seen_ticks - 1):
-        fit.add(5.0, known=True)
+        fit.count_tick(5.0, known=True)
     cautious = fit.min_gain
     assert fit.fits is None
-    fit.add(5.0, known=True)
+    fit.count_tick(5.0, known=True)
     assert fit.fits and fit.limits.min_gain == fit.min_gain < cautious
     for _ in range(50):
-        fit.add(100.0, known=True)
+        fit.count_tick(100.0, known=True)
     assert fit.fits is False
 
 
@@ -109,7 +109,7 @@ def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_
         path = tmp_path / "model.safetensors"
         write_model(path, validated(monitored_model(), **failed))
         model = read_model(path)
-        assert monitor_of(model, None) == "off" and monitor_of(model, "match") == "match"
+        assert resolve_monitor(model, None) == "off" and resolve_monitor(model, "match") == "match"
         assert not isinstance(load_policy(path), MonitoredPolicy)
         assert isinstance(load_policy(path, "match"), MonitoredPolicy)
         warning = monitor_warning(model, None)
@@ -186,7 +186,7 @@ def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_ot
 ):
     """As the Ant's, of three velocities whose readings cost so many nats before and after it."""
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
-    assert fit.explains(*candidates(moved, others, ticks)) is believed
+    assert fit.explains_move(*candidates(moved, others, ticks)) is believed
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
     """The first two as of a cheetah whose motors lag, where nothing had moved."""
     first, other = candidates(moved, others, ticks)
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
-    assert fit.explains(first, other)
+    assert fit.explains_move(first, other)
     for _ in range(60):
-        fit.add(24.0, known=True)
-    assert fit.explains(first, other) is believed
+        fit.count_tick(24.0, known=True)
+    assert fit.explains_move(first, other) is believed

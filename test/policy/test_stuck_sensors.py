@@ -33,8 +33,8 @@ def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) 
     found = []
     for tick in ticks:
         sensors.step(moving(tick, **held))
-        if sensors.suspects(np.arange(1, SLOTS)):
-            sensors.judge(excess, CONTACT)
+        if sensors.has_suspect(np.arange(1, SLOTS)):
+            sensors.find_stuck(excess, CONTACT)
         found.append(np.flatnonzero(sensors.stuck).tolist())
     return found
 
@@ -61,7 +61,7 @@ def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
     for _ in range(50):
         sensors.step(moving(0))
-        assert not sensors.judge(MUCH, CONTACT)
+        assert not sensors.find_stuck(MUCH, CONTACT)
 
 
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
@@ -78,7 +78,7 @@ def test_while_all_contacts_read_as_contacts_do_another_slot_that_reads_zero_is_
 
 def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):
     assert not any(run(sensors, range(STUCK.still_ticks - 10), ALONE, s2=1.0))
-    sensors.reassigned(np.arange(SLOTS) == 2)
+    sensors.restart_counts(np.arange(SLOTS) == 2)
     nothing = np.zeros(SLOTS)
     assert not any(run(sensors, range(STUCK.still_ticks, 3 * STUCK.still_ticks), nothing, s2=1.0))
 
@@ -93,7 +93,7 @@ def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(senso
 
 def test_a_contact_alone_is_no_suspect(sensors):
     run(sensors, range(5), MUCH, s2=1.0)
-    assert sensors.suspects(np.array([2])) and not sensors.suspects(np.array([0, 1]))
+    assert sensors.has_suspect(np.array([2])) and not sensors.has_suspect(np.array([0, 1]))
 
 
 def test_a_reset_forgets(sensors):

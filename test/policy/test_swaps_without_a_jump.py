@@ -6,7 +6,7 @@ from waves import SPEEDS, monitored_model, telling_apart, waves
 
 from an_control.load import make_policy
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.evidence import Record
+from an_control.monitor.evidence import TickRecord
 
 SWAPPED_AT = 60
 SWAPPED = np.array([4, 1, 2, 3, 0])
@@ -20,7 +20,7 @@ def signals(tick):
     return readings
 
 
-def monitor_of(model):
+def resolve_monitor(model):
     """One that expects errors of half of what the two signals' changes differ by."""
     model.arrays["forward.1.bias"][5:] = np.log(0.5 * (SPEEDS[4] - SPEEDS[0]))
     model.arrays["forward.usual"][:] = model.arrays["forward.1.bias"][5:]
@@ -40,23 +40,23 @@ def found_after(monitor, ticks):
 
 
 def test_a_swap_without_a_jump_is_found_by_the_newest_ticks():
-    after = found_after(monitor_of(telling_apart(monitored_model())), 60)
+    after = found_after(resolve_monitor(telling_apart(monitored_model())), 60)
     assert after is not None and 4 <= after <= 12
 
 
 def test_no_correction_is_made_that_the_identity_classifier_does_not_agree_to():
-    assert found_after(monitor_of(monitored_model()), 60) is None
+    assert found_after(resolve_monitor(monitored_model()), 60) is None
 
 
 @pytest.mark.parametrize("agrees", [False, True])
 def test_nor_is_an_assignment_that_does_not_hold_left_for_what_it_does_not_agree_to(agrees):
     model = monitored_model()
-    search = monitor_of(telling_apart(model) if agrees else model)._search
+    search = resolve_monitor(telling_apart(model) if agrees else model)._search
     assignment = Assignment.nominal(5)
     search.start(assignment)
     for tick in range(20):
         before, now = signals(tick)[SWAPPED], signals(tick + 1)[SWAPPED]
-        search._add(Record(before, np.zeros(2, np.float32), now - before, now))
+        search._add(TickRecord(before, np.zeros(2, np.float32), now - before, now))
     found = search._seek(assignment).slots
     assert found.tolist() == (SWAPPED.tolist() if agrees else [0, 1, 2, 3, 4])
 
@@ -64,7 +64,7 @@ def test_nor_is_an_assignment_that_does_not_hold_left_for_what_it_does_not_agree
 @pytest.mark.parametrize("drift", [-0.3, 0.3])
 def test_a_robot_that_moves_otherwise_than_predicted_has_no_swapped_channels(drift):
     """Its readings are surprising all the time."""
-    monitor = monitor_of(telling_apart(monitored_model()))
+    monitor = resolve_monitor(telling_apart(monitored_model()))
     for tick in range(200):
         readings = signals(tick)
         readings[2] += drift * tick

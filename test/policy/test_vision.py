@@ -20,9 +20,9 @@ from an_control.learning.import_authors import import_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import ModelError, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.recurrence import gru
+from an_control.policy.recurrence import gru_step
 from an_control.policy.set_transformer import positional_table
-from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes_from
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes_from_header
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
@@ -174,7 +174,7 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         plain.step_array(view, names(20))
         np.testing.assert_array_equal(policy.message, plain.message)
         hidden = np.maximum(policy._head.hidden(policy.message), 0.0)
-        units = gru(array, "memory", np.concatenate([hidden, previous]), units)
+        units = gru_step(array, "memory", np.concatenate([hidden, previous]), units)
         scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
 
@@ -233,7 +233,7 @@ def test_a_file_from_before_memory_and_parts_is_one_without():
     header = asdict(PONG_SIZES)
     for name in ("memory", "choice", "attention", "encoder", "inducing", "heads"):
         del header[name]
-    assert sizes_from("vision_convolution", header) == PONG_SIZES
+    assert sizes_from_header("vision_convolution", header) == PONG_SIZES
 
 
 def test_patches_of_another_shape_or_kind_of_number_are_refused(model):
@@ -277,12 +277,14 @@ def test_a_model_file_keeps_a_vision_policy(model, tmp_path):
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(head, change, reason):
     with pytest.raises(ValueError, match=reason):
-        sizes_from(kind_of(SMALL[head]), asdict(SMALL[head]) | change)
+        sizes_from_header(kind_of(SMALL[head]), asdict(SMALL[head]) | change)
 
 
 def test_a_memory_of_less_than_no_units_is_refused():
     with pytest.raises(ValueError, match=r"sizes\.memory: -1 is not a whole number from 0"):
-        sizes_from("vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1})
+        sizes_from_header(
+            "vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1}
+        )
 
 
 def test_the_authors_sizes_have_the_published_numbers_of_parameters():

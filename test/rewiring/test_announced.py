@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.envs.ant import ANT_CHANNELS
@@ -58,7 +58,7 @@ def test_a_new_permutation_at_every_tick_changes_no_bit_of_an_episode(policy, an
 @ENGINES
 def test_so_it_does_through_the_scrambler_that_the_simulator_uses(policy, ant):
     def returns(disturbance: DisturbanceSettings) -> list[tuple[float, int]]:
-        results = evaluate(policy, ant, ANT_CHANNELS, 1, 3, disturbance)
+        results = play_episodes(policy, ant, ANT_CHANNELS, 1, 3, disturbance)
         return [(one.total, one.steps) for one in results]
 
     plain = returns(DisturbanceSettings())
@@ -67,7 +67,7 @@ def test_so_it_does_through_the_scrambler_that_the_simulator_uses(policy, ant):
 
 def test_permuted_once_at_the_reset_even_unannounced_the_authors_ant_loses_little(authors_ant, ant):
     policy = make_policy(authors_ant)
-    (one,) = evaluate(policy, ant, ANT_CHANNELS, 1, 3, DisturbanceSettings(Shuffle(True)))
+    (one,) = play_episodes(policy, ant, ANT_CHANNELS, 1, 3, DisturbanceSettings(Shuffle(True)))
     assert one.total > 2400
 
 

@@ -20,16 +20,16 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.load import load_policy
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.gym.environments import environment_of, make_environment
-from an_control_sim.process import RELIABLE, ros
+from an_control_sim.gym.environments import find_environment_id, make_environment
+from an_control_sim.process import RELIABLE, ros_context
 
 MODEL = share_path("models/ant.safetensors")
 WIRING = share_path("config/ant.yaml")
@@ -148,10 +148,10 @@ Sensors = TypeVar("Sensors", bound=MovingSensors)
 
 @contextmanager
 def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Sensors]]:
-    with policy_process() as pid, ros(["--ros-args", "-r", "__ns:=/ant"]):
+    with policy_process() as pid, ros_context(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         sensors = make(node, pid)
-        robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+        robot = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
         bridge = sensors.bridge = Bridge(node, robot, tap=sensors)
         for outlet in robot.outlets:
             sensors.take(outlet.topic, outlet.message)
@@ -164,9 +164,9 @@ def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Se
 
 @pytest.mark.slow
 def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
-    env = make_environment(environment_of("ant"))
+    env = make_environment(find_environment_id("ant"))
     policy = load_policy(MODEL)
-    (still,) = evaluate(policy, env, policy.nominal_ids, 1, 1, DisturbanceSettings())
+    (still,) = play_episodes(policy, env, policy.nominal_ids, 1, 1, DisturbanceSettings())
     env.close()
     with simulated(MovingSensors) as (bridge, sensors):
         (result,) = run_episodes(bridge, episodes=1, seed=1)
@@ -189,7 +189,7 @@ def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
             walks.append(commands)
             for _ in range(STEPS):
                 bridge.step()
-                commands.append(list(bridge.robot.commands.answer))
+                commands.append(list(bridge.robot.commands.newest))
         bridge.run.executor.remove_node(restless)
         restless.destroy_node()
         print(f"{sensors.shuffles} moves in {STEPS} steps")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from an_control.learning.evaluation.comparison import compare
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.evaluation.comparison import compare_protocols
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control_sim.envs.ant import ANT_CHANNELS
 
@@ -23,10 +23,10 @@ def rows(authors_ant, ant):
     policy = make_policy(authors_ant)
     words = ("none", "1,announced", "50,announced", "1", "50", "100", "50,reset", "none,zeroed")
     runs = {
-        text: evaluate(policy, ant, ANT_CHANNELS, EPISODES, 1, Protocol.parse(text))
+        text: play_episodes(policy, ant, ANT_CHANNELS, EPISODES, 1, EvaluationProtocol.parse(text))
         for text in words
     }
-    return {row["protocol"]: row for row in compare(runs, success=2000.0)}
+    return {row["protocol"]: row for row in compare_protocols(runs, success=2000.0)}
 
 
 @pytest.mark.parametrize("protocol", ["1,announced", "50,announced"])

@@ -14,7 +14,7 @@ from program import Program
 
 from an_control import load_policy
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import play_episodes
 from an_control_sim.envs.ant import ANT_CHANNELS
 
 SEED = 4
@@ -42,7 +42,7 @@ def test_shuffled_at_the_reset_the_authors_ant_returns_2450_the_same_everywhere(
     again = walked(tmp_path, authors_file, 2, "--shuffle", "reset")
     assert [one["return"] for one in again] == returns[:2]
     policy, settings = load_policy(authors_file), DisturbanceSettings(Shuffle(True))
-    alone = evaluate(policy, ant, ANT_CHANNELS, 2, SEED, settings)
+    alone = play_episodes(policy, ant, ANT_CHANNELS, 2, SEED, settings)
     assert [one.total for one in alone] == returns[:2]
 
 
@@ -51,5 +51,7 @@ def test_announced_at_every_step_the_return_over_ros_is_that_of_the_plain_walk(
 ):
     (one,) = walked(tmp_path, authors_file, 1, "--shuffle", "1", "--announce")
     assert one["shuffles"] == one["steps"] - 1 and one["timeouts"] == 0
-    plain = evaluate(load_policy(authors_file), ant, ANT_CHANNELS, 1, SEED, DisturbanceSettings())
+    plain = play_episodes(
+        load_policy(authors_file), ant, ANT_CHANNELS, 1, SEED, DisturbanceSettings()
+    )
     assert [one["return"]] == [result.total for result in plain]

@@ -11,14 +11,14 @@ import pytest
 
 from an_control import load_policy
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.evaluation.evaluate import evaluate, summary
-from an_control.learning.rollout.engine import Start
+from an_control.learning.evaluation.evaluate import play_episodes, summarise_results
+from an_control.learning.rollout.engine import EpisodeStart
 from an_control.learning.rollout.episode import play_episode
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.system.share import share_path
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.envs.cartpole import CARTPOLE_CHANNELS
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 
 SEED = 4
 
@@ -32,7 +32,7 @@ def ant_model():
 
 
 def returns(policy, env, channels, episodes, text):
-    results = evaluate(policy, env, channels, episodes, SEED, Protocol.parse(text))
+    results = play_episodes(policy, env, channels, episodes, SEED, EvaluationProtocol.parse(text))
     return [result.total for result in results], results
 
 
@@ -40,9 +40,9 @@ COMPILED = """
 import sys
 
 from an_control import load_policy
-from an_control_sim.gym.environments import environment_of, make_environment
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control_sim.gym.environments import find_environment_id, make_environment
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
 
 def compiled():
@@ -52,10 +52,10 @@ def compiled():
     return {(p.__module__, p.__name__, s) for p in parts for s in getattr(p, "signatures", ())}
 
 
-policy, env = load_policy(sys.argv[1]), make_environment(environment_of("ant"))
+policy, env = load_policy(sys.argv[1]), make_environment(find_environment_id("ant"))
 loaded = compiled()
 for words in sys.argv[2:]:
-    evaluate(policy, env, policy.nominal_ids, 1, 1, Protocol.parse(words))
+    play_episodes(policy, env, policy.nominal_ids, 1, 1, EvaluationProtocol.parse(words))
 assert len(loaded) > 3, "numba compiles"
 print(*(f"{module}.{name}{signature}" for module, name, signature in compiled() - loaded))
 """
@@ -125,7 +125,7 @@ def test_while_a_swap_is_verified_what_could_hardly_be_confused_stays_identified
     def watch(policy, disturber):
         known.append(policy.monitor.identified.mean())
 
-    play_episode(policy, ant, ANT_CHANNELS, disturber, Start(1, 1, 0), None, watch)
+    play_episode(policy, ant, ANT_CHANNELS, disturber, EpisodeStart(1, 1, 0), None, watch)
     shares = np.array(known[100:]).reshape(9, 100)
     assert known[0] == 0.0 and known[50] == 1.0
     lowest = shares[:, :10].min(1)
@@ -146,14 +146,14 @@ def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
     path = share_path("models/cartpole.safetensors")
     if load_policy(path).model.forward is None:
         pytest.skip("the shipped CartPole policy carries no forward model")
-    env = make_environment(environment_of("cartpole"))
+    env = make_environment(find_environment_id("cartpole"))
     policy = load_policy(path, "match")
     means = {
-        text: summary(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])["mean"]
+        text: summarise_results(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])["mean"]
         for text in ("none", "25", "reset+100,noise=2,noise-sd=0.1")
     }
     unmonitored = load_policy(path, "off")
-    alone = summary(returns(unmonitored, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
+    alone = summarise_results(returns(unmonitored, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
     env.close()
     assert means["none"] >= 0.99 * alone
     assert means["25"] >= 0.95 * means["none"]

@@ -19,7 +19,7 @@ from an_control.ros.graph import QuietNode
 from an_control.ros.outputs import set_stamp
 from an_control.wiring import load_wiring
 from an_control_sim.scrambler.scrambler import LOCKSTEP_WAIT_S, Scrambler, ScramblerNode
-from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
 MAX_AGE = 5
 """Ticks after which a reading is too old."""
@@ -36,7 +36,7 @@ def wire(stand: Stand, *, required: bool, scrambled: bool) -> Path:
     stand.wiring = robot
     if scrambled:
         stand.wiring = robot.with_name("scrambled.yaml")
-        write_wiring(scrambled_wiring(load_wiring(robot)), stand.wiring)
+        write_wiring(derive_scrambled_wiring(load_wiring(robot)), stand.wiring)
     return robot
 
 

@@ -15,7 +15,7 @@ from an_control.policy import write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import TopPatchesSizes
 from an_control.ros.outputs import set_stamp
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV")
 SIZES = TopPatchesSizes(
@@ -91,7 +91,9 @@ def expected(model, frames: list[np.ndarray]) -> list[list[float]]:
     actions = []
     for one in frames:
         stack = [*stack[1:], one]
-        actions.append(policy.step_array(cut(np.array(stack), 4), ids).astype(float).tolist())
+        actions.append(
+            policy.step_array(cut_patches(np.array(stack), 4), ids).astype(float).tolist()
+        )
     return actions
 
 

@@ -22,7 +22,7 @@ from std_srvs.srv import Trigger
 
 from an_control.ros import diagnostics, loop
 from an_control.ros.diagnostics import TickTimes
-from an_control.ros.graph import owner
+from an_control.ros.graph import owner_name
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
@@ -112,7 +112,7 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     look = stand.node.get_publishers_info_by_topic
     for topic in ("policy/estop", "joint_states"):
-        stand.until(lambda t=topic: [owner(one) for one in look(t)] == ["/other"], "the other")
+        stand.until(lambda t=topic: [owner_name(one) for one in look(t)] == ["/other"], "the other")
     parts = Board(stand).read()
     said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
     joints = parts["source joints"]
@@ -151,7 +151,7 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     known = {"/policy", "/other"} if type_ else {"/policy"}  # the node listens itself
     look = stand.node.get_subscriptions_info_by_topic
-    stand.until(lambda: {owner(one) for one in look("commands")} == known, "known")
+    stand.until(lambda: {owner_name(one) for one in look("commands")} == known, "known")
     wiring = Board(stand).read()["wiring"]
     assert wiring.level == WARN and said in wiring.message
     assert "nobody hears commands on commands" in wiring.message
@@ -204,7 +204,7 @@ def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
     times = TickTimes(0.02, paced=True)
     for tick in range(5):
         times.add(0.02 * tick, 0.02 * tick + 0.001, 0.001)
-    times.resume()
+    times.skip_gap()
     times.add(60.0, 60.001, 0.001)
     assert times.missed == 0
 
@@ -238,7 +238,7 @@ def reports(stand, count: int, between) -> list:
     now_ns = loop._now_ns()
     for number in range(count):
         between(number)
-        found.append(loop._report.make(True, now_ns + number * 10**9).status)
+        found.append(loop._report.make_message(True, now_ns + number * 10**9).status)
     return [next(s for s in one if s.name.endswith("source joints")) for one in found]
 
 
@@ -404,6 +404,6 @@ def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
         table.store("joints", message, 12_500_000_000, now_ns + k * 10_000_000)
         table.read(now_ns + k * 10_000_000)
-    said = [str(notice) for notice in table.notices() if notice.kind == "lost"]
+    said = [str(notice) for notice in table.take_notices() if notice.kind == "lost"]
     (line,) = [one for one in said if "joints" in one]
     assert "messages repeat the stamp 12.500000 s" in line and "stamp each message anew" in line

@@ -14,6 +14,7 @@ from stand import IDS, Stand
 from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ForwardSizes, MonitorValidation
+from an_control.policy.task import Task
 from an_control.ros import loop
 
 SPEEDS = np.array([0.11, 0.17, 0.29, 0.41])
@@ -30,7 +31,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_watched(path: Path, **changes: Any) -> None:
     """Write a model that knows that channel i changes by SPEEDS[i] at every tick."""
     sizes = AttentionSizes(actions=2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
-    model = random_model(sizes, task={"channels": list(IDS), "step_s": 0.01})
+    model = random_model(sizes, task=Task(channels=IDS, step_s=0.01))
     forward = ForwardSizes([2], 2, [], validation=replace(PASSED, **changes))
     shapes = forward.shapes(len(IDS), sizes.actions)
     arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}

@@ -80,7 +80,7 @@ def test_the_diagnostics_of_a_source_name_what_is_missing_and_count_strays(stand
     lose_the_right_joint(stand)
     report = stand.node._loop._report
     now_present(stand)
-    status = report.make(True, stand.node._loop._now_ns()).status
+    status = report.make_message(True, stand.node._loop._now_ns()).status
     (joints,) = [one for one in status if one.name.endswith("source joints")]
     found = {pair.key: pair.value for pair in joints.values}
     assert found["missing"] == "right.position"
@@ -126,7 +126,7 @@ def steady(stand, monkeypatch) -> list[int]:
     ahead = [0]
     clock, wall = time.monotonic_ns, time.time_ns
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock() + ahead[0])
-    monkeypatch.setattr(inputs, "wall_ns", lambda: wall() + ahead[0])
+    monkeypatch.setattr(inputs, "wall_clock_ns", lambda: wall() + ahead[0])
     stand.start(mode="rate")
     return ahead
 
@@ -144,7 +144,7 @@ def test_readings_that_waited_while_the_node_stood_still_do_not_count(stand, mon
 
 
 def test_lateness_is_what_a_message_took_longer_than_the_quickest_lately():
-    late = inputs.Lateness()
+    late = inputs.MessageDelay()
     offset_ns = -37 * SECOND_NS  # between the clocks
     assert late(offset_ns, 5) == 0
     assert late(offset_ns + 10, 10) == 0
@@ -154,7 +154,7 @@ def test_lateness_is_what_a_message_took_longer_than_the_quickest_lately():
 
 
 def test_a_clock_that_is_set_is_followed_after_a_while():
-    late = inputs.Lateness()
+    late = inputs.MessageDelay()
     for step in range(2000):
         assert late(step * STEP_NS, step * STEP_NS) == 0
     lates = [late((step - 500) * STEP_NS, step * STEP_NS) for step in range(2000, 5000)]
@@ -163,7 +163,7 @@ def test_a_clock_that_is_set_is_followed_after_a_while():
 
 
 def test_a_clock_that_is_set_is_followed_as_soon_with_one_message_a_second():
-    late = inputs.Lateness()
+    late = inputs.MessageDelay()
     for second in range(300):
         assert late(second * SECOND_NS, second * SECOND_NS) == 0
     lates = [late((second - 5) * SECOND_NS, second * SECOND_NS) for second in range(300, 340)]
@@ -171,7 +171,7 @@ def test_a_clock_that_is_set_is_followed_as_soon_with_one_message_a_second():
 
 
 def test_what_waited_through_a_long_sleep_is_late_by_all_of_it():
-    late = inputs.Lateness()
+    late = inputs.MessageDelay()
     for step in range(2000):
         late(step * STEP_NS, step * STEP_NS)
     for step in range(2000, 2010):
@@ -183,17 +183,17 @@ def test_publishers_whose_clocks_differ_share_a_topic():
     now_ns = time.time_ns()
     for clock_ns, gid in ((now_ns, b"a"), (now_ns - 90 * SECOND_NS, b"b")):
         info = {"source_timestamp": clock_ns, "publisher_gid": {"data": gid}}
-        assert arrivals.of(info, 1000) == 1000
+        assert arrivals.corrected_ns(info, 1000) == 1000
 
 
 def test_without_source_timestamps_what_comes_right_after_a_gap_counts_as_from_before_it():
     arrivals = inputs.Arrivals(STEP_NS)
     for step in range(5):
-        arrivals.ticked(step * STEP_NS)
-        assert arrivals.of(None, step * STEP_NS + 1) == step * STEP_NS + 1
+        arrivals.record_tick(step * STEP_NS)
+        assert arrivals.corrected_ns(None, step * STEP_NS + 1) == step * STEP_NS + 1
     gap_ns = 4 * STEP_NS
-    assert arrivals.of(None, gap_ns + SECOND_NS) == gap_ns
-    arrivals.ticked(gap_ns + SECOND_NS)
-    assert arrivals.of(None, gap_ns + SECOND_NS + STEP_NS) == gap_ns
+    assert arrivals.corrected_ns(None, gap_ns + SECOND_NS) == gap_ns
+    arrivals.record_tick(gap_ns + SECOND_NS)
+    assert arrivals.corrected_ns(None, gap_ns + SECOND_NS + STEP_NS) == gap_ns
     after_ns = gap_ns + SECOND_NS + STEP_NS + 1
-    assert arrivals.of(None, after_ns) == after_ns
+    assert arrivals.corrected_ns(None, after_ns) == after_ns

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.ros.pace import FIRST_SETS, WINDOW, Pace
+from an_control.ros.pace import FIRST_SETS, WINDOW, TickSchedule
 
 PERIOD_NS = 10_000_000
 Event = tuple[float, str]
@@ -26,14 +26,16 @@ class Tick(NamedTuple):
     locked: bool
 
 
-def play(events: list[Event], until: float, *names: str, pace: Pace | None = None) -> list[Tick]:
+def play(
+    events: list[Event], until: float, *names: str, pace: TickSchedule | None = None
+) -> list[Tick]:
     """The ticks that a perfect timer and these messages make."""
-    pace, ticks = pace or Pace(names, PERIOD_NS), []
+    pace, ticks = pace or TickSchedule(names, PERIOD_NS), []
     newest: dict[str, int] = {}
     pending = sorted((round(at * PERIOD_NS), name) for at, name in events)
     pending.reverse()
     fresh: set[str] = set()
-    timer_ns = pace.next_ns(0)
+    timer_ns = pace.next_tick_ns(0)
     while True:
         arrival_ns = pending[-1][0] if pending else 1 << 60
         now_ns = min(arrival_ns, timer_ns)
@@ -43,16 +45,16 @@ def play(events: list[Event], until: float, *names: str, pace: Pace | None = Non
             name = pending.pop()[1]
             newest[name] = now_ns
             fresh.add(name)
-            if not pace.arrived(name, now_ns):
-                timer_ns = pace.next_ns(now_ns)
+            if not pace.record_message(name, now_ns):
+                timer_ns = pace.next_tick_ns(now_ns)
                 assert timer_ns >= now_ns
                 continue
-        pace.ticked(now_ns)
+        pace.record_tick(now_ns)
         age_ns = now_ns - min(newest.values(), default=now_ns)
         whole, locked = fresh >= set(names), pace._sets > FIRST_SETS
         ticks.append(Tick(now_ns / PERIOD_NS, whole, age_ns / PERIOD_NS, locked))
         fresh.clear()
-        timer_ns = pace.next_ns(now_ns)
+        timer_ns = pace.next_tick_ns(now_ns)
         assert timer_ns > now_ns
 
 
@@ -150,20 +152,20 @@ def test_random_jitter_of_a_fifth_of_a_period_costs_no_set_and_no_time():
 
 
 def test_after_a_stall_of_the_executor_lost_ticks_are_not_made_up_for():
-    pace = Pace(["a"], PERIOD_NS)
+    pace = TickSchedule(["a"], PERIOD_NS)
     for k in range(50):
-        assert pace.arrived("a", k * PERIOD_NS)
-        pace.ticked(k * PERIOD_NS)
-    pace.arrived("a", 70 * PERIOD_NS)
-    pace.ticked(70 * PERIOD_NS)
-    assert pace.next_ns(70 * PERIOD_NS) >= 71 * PERIOD_NS
+        assert pace.record_message("a", k * PERIOD_NS)
+        pace.record_tick(k * PERIOD_NS)
+    pace.record_message("a", 70 * PERIOD_NS)
+    pace.record_tick(70 * PERIOD_NS)
+    assert pace.next_tick_ns(70 * PERIOD_NS) >= 71 * PERIOD_NS
 
 
 def test_a_clock_that_is_set_back_stops_nothing():
-    pace = Pace(["a"], PERIOD_NS)
+    pace = TickSchedule(["a"], PERIOD_NS)
     for now_ns in (0, PERIOD_NS, -(10**12), -(10**12) + PERIOD_NS):
-        assert pace.arrived("a", now_ns)
-        pace.ticked(now_ns)
+        assert pace.record_message("a", now_ns)
+        pace.record_tick(now_ns)
 
 
 @st.composite
@@ -193,11 +195,11 @@ def streams(draw: st.DrawFn) -> tuple[list[list[Event]], tuple[str, ...]]:
 def check_stream(stream) -> None:
     """Play the messages of one clock after the other, and check the rate on each."""
     stretches, names = stream
-    pace = Pace(names, PERIOD_NS)
+    pace = TickSchedule(names, PERIOD_NS)
     for number, events in enumerate(stretches):
         back = -1000.0 * number
         until = back + max(at for at, _ in events) + 60.0
-        pace = pace if number else Pace(names, PERIOD_NS)
+        pace = pace if number else TickSchedule(names, PERIOD_NS)
         ticks = play([(back + at, name) for at, name in events], until, *names, pace=pace)
         scheduled = [tick.at for tick in ticks if tick.whole or tick.locked]
         assert np.diff(scheduled).min(initial=1.0) >= 0.5 - 1e-6

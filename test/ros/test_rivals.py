@@ -10,47 +10,47 @@ from hypothesis import strategies as st
 from sensor_msgs.msg import JointState
 from stand import stamp_of
 
-from an_control.ros.distributions import tells_senders
+from an_control.ros.distributions import has_publisher_ids
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
-from an_control.ros.senders import TURN_NS, Senders
+from an_control.ros.senders import TURN_NS, TopicSenders
 
 MS = 1_000_000
 A, B, C = b"a", b"b", b"c"
 
 
-def pairs(senders: Senders, now_ns: int) -> list:
-    return [(one.first, one.second, one.names) for one in senders.rivals(now_ns)]
+def pairs(senders: TopicSenders, now_ns: int) -> list:
+    return [(one.first, one.second, one.names) for one in senders.find_rivals(now_ns)]
 
 
 def test_publishers_that_send_the_same_names_in_turn_are_rivals():
-    senders = Senders()
+    senders = TopicSenders()
     for step in range(4):
-        senders.note(A, ["hip", "knee"], step * MS)
-        senders.note(B, ["knee", "toe"], step * MS)
+        senders.record(A, ["hip", "knee"], step * MS)
+        senders.record(B, ["knee", "toe"], step * MS)
     assert pairs(senders, 4 * MS) == [(A, B, ("knee",))]
     assert pairs(senders, 4 * MS + TURN_NS) == []
 
 
 def test_an_arm_and_its_gripper_are_none():
-    senders = Senders()
+    senders = TopicSenders()
     for step in range(4):
-        senders.note(A, ["hip"], step * MS)
-        senders.note(B, ["finger"], step * MS)
+        senders.record(A, ["hip"], step * MS)
+        senders.record(B, ["finger"], step * MS)
     assert pairs(senders, 4 * MS) == []
 
 
 def test_a_publisher_that_takes_over_from_another_is_none():
-    senders = Senders()
+    senders = TopicSenders()
     for step in range(10):
-        senders.note(A if step < 5 else B, [], step * MS)
+        senders.record(A if step < 5 else B, [], step * MS)
     assert pairs(senders, 10 * MS) == []
 
 
 def test_messages_without_names_are_the_same_readings():
-    senders = Senders()
+    senders = TopicSenders()
     for step in range(6):
-        senders.note((A, B, C)[step % 3], [], step * MS)
+        senders.record((A, B, C)[step % 3], [], step * MS)
     assert {(one, other) for one, other, _ in pairs(senders, 6 * MS)} == {(A, B), (A, C), (B, C)}
 
 
@@ -62,10 +62,10 @@ def test_messages_without_names_are_the_same_readings():
     )
 )
 def test_whoever_sends_what_nothing_grows_and_nothing_fails(messages):
-    senders = Senders()
+    senders = TopicSenders()
     for step, (publisher, names) in enumerate(messages):
-        senders.note(publisher, names, step * MS)
-        senders.rivals(step * MS)
+        senders.record(publisher, names, step * MS)
+        senders.find_rivals(step * MS)
     assert len(senders._last) <= 20 and len(senders._between_ns) <= 20 * 20
 
 
@@ -76,12 +76,12 @@ def publish(stand, publisher, step: int, names: list[str], value: float) -> None
 
 
 def source_status(stand):
-    statuses = stand.node._loop._report.make(True, stand.node._loop._now_ns()).status
+    statuses = stand.node._loop._report.make_message(True, stand.node._loop._now_ns()).status
     (found,) = [one for one in statuses if one.name.endswith("source joints")]
     return found
 
 
-@pytest.mark.skipif(not tells_senders(), reason="this rclpy does not tell who sent a message")
+@pytest.mark.skipif(not has_publisher_ids(), reason="this rclpy does not tell who sent a message")
 @pytest.mark.parametrize("names", [["left", "right"], ["finger"]])
 def test_a_second_publisher_of_the_same_joints_is_named_with_the_channels(stand, capfd, names):
     stand.start(mode="rate")
@@ -96,7 +96,7 @@ def test_a_second_publisher_of_the_same_joints_is_named_with_the_channels(stand,
         publish(stand, second, step, names, 0.0)
         for _ in range(4):
             stand.executor.spin_once(timeout_sec=0.01)
-    rivals = isinstance(topic, Inputs) and topic.rivals("joints")
+    rivals = isinstance(topic, Inputs) and topic.describe_rivals("joints")
     status = source_status(stand)
     if names == ["finger"]:
         assert rivals == [] and "both send" not in status.message

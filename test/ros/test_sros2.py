@@ -77,12 +77,12 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     from an_control.disturbance import DisturbanceSettings
     from an_control.wiring import load_wiring
     from an_control_sim.bridge.bridge import Bridge
-    from an_control_sim.bridge.robot import Robot
+    from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
     from an_control_sim.scrambler.scrambler import Scrambler
 
     node = Node("simulator", namespace="/ant", context=stand.context)
-    robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+    robot = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
     wiring = load_wiring(share_path("config/ant.yaml"))
     bridge = Bridge(
         node, robot, tap=Scrambler(node, wiring, DisturbanceSettings(), 0), camera_hz=1.0

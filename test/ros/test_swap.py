@@ -16,12 +16,13 @@ from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 from an_control.control import acting
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.task import Task
 from an_control.ros import node
 
 
 def other_model(path, actions: int = 2, step_s: float = 0.01, **task):
     sizes = AttentionSizes(actions=actions, neuron=3, queries=5, key=2, inputs=["value"], head=[4])
-    write_model(path, random_model(sizes, seed=7, gain=4.0, task={"step_s": step_s, **task}))
+    write_model(path, random_model(sizes, seed=7, gain=4.0, task=Task(step_s=step_s, **task)))
     return path
 
 
@@ -162,7 +163,7 @@ def test_what_the_arrays_hold_is_read_aside_and_a_refusal_is_seen_in_diagnostics
     seen: list[DiagnosticArray] = []
     stand.peer.create_subscription(DiagnosticArray, "/diagnostics", seen.append, 10)
     stand.start()
-    go, threads, read = threading.Event(), [], model_file._array
+    go, threads, read = threading.Event(), [], model_file._read_array
 
     def slow(*arguments):
         threads.append(threading.current_thread().name)
@@ -173,7 +174,7 @@ def test_what_the_arrays_hold_is_read_aside_and_a_refusal_is_seen_in_diagnostics
         policy = next(one for one in seen[-1].status if one.name.endswith("policy"))
         return next(one.value for one in policy.values if one.key == "new model")
 
-    monkeypatch.setattr(model_file, "_array", slow)
+    monkeypatch.setattr(model_file, "_read_array", slow)
     path = not_finite(tmp_path / "other.safetensors")
     assert set_model(stand, str(path)).successful
     for step in range(1, 10):
@@ -209,7 +210,7 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
             if path == last:
                 both.set()
 
-    swapping = node.Swap(Controlled(), "numpy", None, given.append, check_rate=False)
+    swapping = node.ModelSwap(Controlled(), "numpy", None, given.append, check_rate=False)
     swapping.start(first)
     assert both.wait(30.0)
     assert given == [first, last]

@@ -41,13 +41,13 @@ def serve(simulation: Path, responder: Responder) -> Iterator[Callable[..., Brid
     from rclpy.node import Node
 
     from an_control_sim.bridge.bridge import Bridge
-    from an_control_sim.bridge.robot import Robot
+    from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
 
     bridges = []
 
     def make(camera_hz: float = 0.0, **options: Any) -> Bridge:
-        robot = Robot(load_simulation(simulation), camera=camera_hz > 0)
+        robot = SimulatedRobot(load_simulation(simulation), camera=camera_hz > 0)
         bridge = Bridge(Node("simulator"), robot, camera_hz=camera_hz, **options)
         bridge.run.executor.add_node(responder)
         bridges.append(bridge)

@@ -19,9 +19,9 @@ from std_srvs.srv import SetBool, Trigger
 from tiny_robot import TinyEnv, begin, command, finish, nanoseconds
 
 from an_control.disturbance import episode_seed
-from an_control_sim.bridge.episodes import Progress, Summary, run_episodes
+from an_control_sim.bridge.episodes import EpisodeProgress, RunSummary, run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
-from an_control_sim.bridge.run_control import Restarted
+from an_control_sim.bridge.run_control import RestartRequestedError
 
 
 def test_the_same_seed_twice_gives_the_same_returns_to_the_last_bit(serve):
@@ -35,7 +35,7 @@ def test_the_same_seed_twice_gives_the_same_returns_to_the_last_bit(serve):
 
 
 def summary_line(episodes):
-    return Summary(tuple(episodes)).lines()[0]
+    return RunSummary(tuple(episodes)).lines()[0]
 
 
 def test_a_run_gives_its_mean_return_with_the_standard_error(serve):
@@ -200,7 +200,7 @@ def test_the_reset_service_begins_the_running_episode_anew(serve, responder):
     bridge = serve()
     asked = []
 
-    def ask_once(progress: Progress) -> None:
+    def ask_once(progress: EpisodeProgress) -> None:
         if progress.steps == 0 and not asked:
             asked.append(responder.reset.call_async(Trigger.Request()))
 
@@ -217,7 +217,7 @@ def test_a_reset_in_the_middle_leaves_the_step_undone(serve, responder):
     begin(bridge)
     bridge.step()
     asked = responder.reset.call_async(Trigger.Request())
-    with pytest.raises(Restarted):
+    with pytest.raises(RestartRequestedError):
         while True:
             bridge.step()
     bridge.reset(0, 0)
@@ -228,7 +228,7 @@ def test_a_reset_in_the_middle_leaves_the_step_undone(serve, responder):
 def test_stop_ends_the_run_with_what_has_finished(serve):
     bridge = serve()
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: EpisodeProgress) -> None:
         if progress.episode == 1:
             bridge.run.stop()
 
@@ -253,8 +253,8 @@ def stoppable(responder) -> list[str]:
 def test_an_episode_begins_without_the_stop_in_which_the_one_before_was_ended(serve, responder):
     bridge, asked = serve(), stoppable(responder)
     begin(bridge)
-    bridge.prepare_stops()
-    bridge.estop(True)
+    bridge.wait_for_estop()
+    bridge.set_estop(True)
     bridge.reset(0, 0)
     assert asked == ["estop", "reset_estop"]
     bridge.reset(0, 1)
@@ -266,8 +266,8 @@ def test_a_simulator_that_ends_during_a_stop_leaves_no_policy_stopped(
 ):
     bridge, asked = serve(), stoppable(responder)
     begin(bridge)
-    bridge.prepare_stops()
-    bridge.estop(True)
+    bridge.wait_for_estop()
+    bridge.set_estop(True)
     bridge.run.stop()
     bridge.close()
     assert asked == ["estop", "reset_estop"]
@@ -275,7 +275,7 @@ def test_a_simulator_that_ends_during_a_stop_leaves_no_policy_stopped(
 
 
 def test_progress_tells_of_every_episode_and_its_result(serve):
-    told: list[Progress] = []
+    told: list[EpisodeProgress] = []
     results = run_episodes(serve(), episodes=2, seed=0, progress=told.append)
     assert [one.finished for one in told if one.finished] == results
     assert {one.episodes for one in told} == {2}
@@ -306,7 +306,7 @@ def test_a_policy_gone_silent_for_good_ends_the_run(serve, responder):
 def test_a_policy_gone_silent_leaves_the_episodes_that_had_finished(serve, responder):
     bridge = serve(command_timeout_s=0.05, start_timeout_s=1.0)
 
-    def fall_silent(progress: Progress) -> None:
+    def fall_silent(progress: EpisodeProgress) -> None:
         if progress.finished:
             responder.answer = lambda joints: None
 

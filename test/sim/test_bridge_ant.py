@@ -20,17 +20,17 @@ from rclpy.node import Node
 
 import an_control
 from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
-from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.import_authors import import_authors
 from an_control.policy.model_file import write_model
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.episodes import Summary
+from an_control_sim.bridge.episodes import RunSummary
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.gym.environments import make_environment
-from an_control_sim.process import ros
-from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+from an_control_sim.process import ros_context
+from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
 WIRING = share_path("config/ant.yaml")
 
@@ -72,7 +72,7 @@ def policy_node(wiring: Path, model: Path, **more: object) -> Iterator[None]:
         assert process.wait(20) == 0
 
 
-def walk(scramble: DisturbanceSettings | None = None, **more: Any) -> Summary:
+def walk(scramble: DisturbanceSettings | None = None, **more: Any) -> RunSummary:
     settings = SimulatorSettings(
         simulation=str(share_path("config/ant_sim.yaml")),
         wiring=str(WIRING),
@@ -80,7 +80,7 @@ def walk(scramble: DisturbanceSettings | None = None, **more: Any) -> Summary:
         disturbance=scramble or DisturbanceSettings(),
     )
     settings = replace(settings, **more)
-    with ros(["--ros-args", "-r", "__ns:=/ant"]):
+    with ros_context(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         try:
             return simulate(node, settings)
@@ -105,9 +105,9 @@ def test_late_lost_and_repeated_messages_a_stop_and_a_worn_robot_are_those_of_ev
     )
     disturbance = DisturbanceSettings.parse(words)
     env = make_environment("an_control/Ant-v0")
-    (alone,) = evaluate(an_control.load_policy(model), env, ANT_CHANNELS, 1, 1, disturbance)
+    (alone,) = play_episodes(an_control.load_policy(model), env, ANT_CHANNELS, 1, 1, disturbance)
     env.close()
-    write_wiring(scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
+    write_wiring(derive_scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
     with policy_node(tmp_path / "scrambled.yaml", model):
         summary = walk(disturbance)
     (over_ros,) = summary.episodes
@@ -117,7 +117,7 @@ def test_late_lost_and_repeated_messages_a_stop_and_a_worn_robot_are_those_of_ev
 
 
 def test_rewiring_announced_at_every_step_changes_no_bit(model, in_process, tmp_path):
-    write_wiring(scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
+    write_wiring(derive_scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
     with policy_node(tmp_path / "scrambled.yaml", model):
         summary = walk(DisturbanceSettings(Shuffle(True, 1), announce=True))
     assert [one.return_ for one in summary.episodes] == [in_process]

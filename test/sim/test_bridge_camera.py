@@ -34,14 +34,14 @@ from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, load_wiring
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.car_racing import CarRacingEnv
 from an_control_sim.envs.puzzle_pong import PuzzlePongEnv
 from an_control_sim.envs.tasks import CAR_RACING_TASK, PONG_TASK
-from an_control_sim.process import ros
-from an_control_sim.scrambler.messages import scrambled_message
-from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+from an_control_sim.process import ros_context
+from an_control_sim.scrambler.messages import make_scrambled_message
+from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
 STEPS = 60
 TASKS = {
@@ -81,7 +81,7 @@ def bits(task: str, monkeypatch: pytest.MonkeyPatch) -> Bits:
 
 def in_process(task: str, model: Path) -> None:
     """Episode 0 of seed 1, cut short, without ROS."""
-    game = gymnasium.make(TASKS[task][2]["environment"], max_episode_steps=STEPS)
+    game = gymnasium.make(TASKS[task][2].environment, max_episode_steps=STEPS)
     policy = an_control.load_policy(model)
     patches, _ = game.reset(seed=episode_seed(1, 0))
     over = False
@@ -118,7 +118,7 @@ def over_ros(task: str, folder: Path, scramble: DisturbanceSettings) -> None:
         disturbance=scramble,
         command_timeout_s=10.0,
     )
-    with ros(["--ros-args", "-r", f"__ns:=/{task}"]):
+    with ros_context(["--ros-args", "-r", f"__ns:=/{task}"]):
         node = Node("simulator")
         try:
             summary = simulate(node, settings)
@@ -136,7 +136,7 @@ def test_over_ros_the_game_goes_as_in_process_to_the_last_bit_shuffled_or_not(
     expected, bits[:] = list(bits), []
     wiring = share_path(f"config/{task}.yaml")
     if scramble.active:
-        write_wiring(scrambled_wiring(load_wiring(wiring)), tmp_path / "scrambled.yaml")
+        write_wiring(derive_scrambled_wiring(load_wiring(wiring)), tmp_path / "scrambled.yaml")
         wiring = tmp_path / "scrambled.yaml"
     with policy_node(task, wiring, model):
         over_ros(task, tmp_path, scramble)
@@ -178,16 +178,16 @@ def frame(seed: int) -> Any:
     fill_image(message, pixels)
     message.header.stamp.nanosec = 20_000_000 * (seed + 1)
     pixels[:1] = 0
-    return message, cut(pixels[None], 4)[:, 0]
+    return message, cut_patches(pixels[None], 4)[:, 0]
 
 
 def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tmp_path):
     settings = DisturbanceSettings(Shuffle(True, 2), missing=0.4)
-    write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
+    write_wiring(derive_scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
     behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
     scramble = Disturber([f"eye.{i}.{j}" for i in range(3) for j in range(5)], settings, 7)
-    out = scrambled_message(seer)
+    out = make_scrambled_message(seer)
     for tick in range(5):
         message, patches = frame(tick)
         stamp_ns = message.header.stamp.nanosec
@@ -213,11 +213,11 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     """To every frame of every stack: also of a patch that was hidden until now."""
     from an_control.disturbance.patches import DisturbedPatches
 
-    write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
+    write_wiring(derive_scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
     behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
     out, settings = (
-        scrambled_message(seer),
+        make_scrambled_message(seer),
         replace(DisturbanceSettings.parse(words), shuffle=Shuffle.parse(shuffle)),
     )
     channels = [f"eye.{i}.{j}" for i in range(3) for j in range(5)]
@@ -241,7 +241,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
 
 
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
-    out = scrambled_message(seer)
+    out = make_scrambled_message(seer)
     out.check(DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})])
     out.check(DisturbanceSettings(delay=3, lose=0.1, repeat=0.1))
     for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):

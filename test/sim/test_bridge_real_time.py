@@ -84,7 +84,7 @@ def test_a_stop_or_a_reset_in_the_last_look_at_the_diagnostics_loses_nothing(
         bridge.run.stop()
     else:
         responder.reset.call_async(Trigger.Request())
-    assert bridge.figures() is None
+    assert bridge.read_diagnostics() is None
 
 
 def test_in_real_time_stamps_keep_up_with_the_clock_whatever_time_is_lost(

@@ -15,7 +15,7 @@ from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 
-from an_control.ros.graph import owner
+from an_control.ros.graph import owner_name
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
@@ -36,7 +36,7 @@ def known(bridge: Bridge, topic: str, publishers: int) -> None:
     """Wait until the graph has so many, and the names of their nodes."""
     until_s = time.monotonic() + 10.0
     look = bridge.node.get_publishers_info_by_topic
-    while [owner(one) for one in look(topic)] != ["/simulator"] * publishers:
+    while [owner_name(one) for one in look(topic)] != ["/simulator"] * publishers:
         assert time.monotonic() < until_s, f"{publishers} publishers on {topic}"
         bridge.run.executor.spin_once(timeout_sec=0.05)
 
@@ -69,5 +69,5 @@ def test_another_simulator_that_comes_later_is_an_error_in_the_log_once(serve, r
     rival.create_publisher(Clock, "/clock", 10)
     known(bridge, "/clock", 2)
     for _ in range(3):
-        bridge._check_for_other_simulators()
+        bridge._find_other_simulators()
     assert capfd.readouterr().err.count("/simulator on /clock") == 1

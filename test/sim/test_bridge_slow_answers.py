@@ -27,8 +27,8 @@ from an_control.disturbance import episode_seed
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.episodes import EpisodeResult, Summary, run_episodes
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.episodes import EpisodeResult, RunSummary, run_episodes
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 
 TIMEOUT_S = 0.9
@@ -183,7 +183,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         simulation = load_simulation(path)
         policy = Policy(simulation, lambda: 0.0)
         bridge = CountingBridge(
-            Node("simulator"), Robot(simulation), command_timeout_s=TIMEOUT_S, start_timeout_s=60.0
+            Node("simulator"),
+            SimulatedRobot(simulation),
+            command_timeout_s=TIMEOUT_S,
+            start_timeout_s=60.0,
         )
         bridge.run.executor.add_node(policy)
         bridge.start()
@@ -263,6 +266,6 @@ def test_a_policy_that_answers_twice_is_named_in_the_summary_and_the_json(run, c
     result = run(commands, lambda: 0.0, 60, times=2)
     assert result.unmatched > 0
     assert "came that no step had asked for" in capfd.readouterr().err
-    summary = Summary((result,))
+    summary = RunSummary((result,))
     assert any("unmatched" in line and str(result.unmatched) in line for line in summary.lines())
     assert summary.as_dict()["episodes"][0]["unmatched"] == result.unmatched

@@ -16,10 +16,10 @@ from std_msgs.msg import Float64MultiArray
 from an_control.system.share import share_path
 from an_control.wiring import WiringError
 from an_control_sim.bridge.publishers import Outlet
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import (
     ExpressionError,
-    TopicConfig,
+    SimulatedTopicConfig,
     load_simulation,
     parse_expression,
 )
@@ -63,13 +63,13 @@ class StillEnv(gymnasium.Env):
 gymnasium.register("test/Still-v0", StillEnv)
 
 
-def robot(tmp_path: Path, *changes: tuple[str, str], text: str = GOOD) -> Robot:
+def robot(tmp_path: Path, *changes: tuple[str, str], text: str = GOOD) -> SimulatedRobot:
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
     path = tmp_path / "still.yaml"
     path.write_text(text)
-    return Robot(load_simulation(path))
+    return SimulatedRobot(load_simulation(path))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def filled(kind: Any, fields: dict[str, Any], sensors: dict[str, Any]) -> Any:
         path: (parse_expression(value) or value) if isinstance(value, str) else value
         for path, value in fields.items()
     }
-    outlet = Outlet(TopicConfig("topic", "", values), kind, "file")
+    outlet = Outlet(SimulatedTopicConfig("topic", "", values), kind, "file")
     outlet.check(np.zeros(3, np.float32), sensors)
     return outlet.fill(np.zeros(3, np.float32), sensors, 3_000_000_004)
 
@@ -299,15 +299,15 @@ def test_a_command_of_two_topics_is_there_once_both_have_come(tmp_path):
     twist = TwistStamped()
     twist.twist.linear.x = 1.0
     arm = JointTrajectory(joint_names=["lift"], points=[JointTrajectoryPoint(positions=[1.0])])
-    commands.take(twist, 3.0, 0)
-    assert commands.answer is None
-    commands.take(arm, 5.0, 1)
-    assert commands.answer.tolist() == [0.5, 0.25] and commands.answered_s == 3.0
+    commands.store(twist, 3.0, 0)
+    assert commands.newest is None
+    commands.store(arm, 5.0, 1)
+    assert commands.newest.tolist() == [0.5, 0.25] and commands.received_s == 3.0
     with pytest.raises(ValueError, match=r"no points\[0\]"):
-        commands.take(JointTrajectory(joint_names=["lift"]), 6.0, 1)
-    assert commands.answered_s == 3.0
-    commands.forget()
-    assert commands.answer is None
+        commands.store(JointTrajectory(joint_names=["lift"]), 6.0, 1)
+    assert commands.received_s == 3.0
+    commands.clear()
+    assert commands.newest is None
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_discrete_environment_takes_an_index_or_the_largest_of_n(tmp_path):
 
 def test_the_ants_yaml_serves_every_sensor_on_five_topics():
     pytest.importorskip("pybullet")
-    ant = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+    ant = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
     ant.reset(3)
     ant.fill(1_000_000_000)
     topics = {outlet.topic: outlet.message for outlet in ant.outlets}

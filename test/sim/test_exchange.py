@@ -94,7 +94,7 @@ class Network:
             return True
         at_s, _, topic, step = heapq.heappop(self._queue)
         self.now_s = max(self.now_s, at_s)
-        if self.exchange.answers(topic, step if self._stamped[topic] else None):
+        if self.exchange.is_answer(topic, step if self._stamped[topic] else None):
             self._parts[topic] = step
         return True
 

@@ -55,11 +55,11 @@ def test_a_share_of_beams_that_is_none_is_refused():
 @pytest.mark.parametrize("lost", [0.0, 0.7])
 def test_the_wiring_reads_what_the_environment_observes_to_the_last_bit(lost):
     pytest.importorskip("rclpy")
-    from an_control_sim.bridge.robot import Robot
+    from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
 
     simulation = load_simulation(share_path("config/mobile_base_sim.yaml"))
-    robot = Robot(replace(simulation, options={"lost_beams": lost}))
+    robot = SimulatedRobot(replace(simulation, options={"lost_beams": lost}))
     robot.reset(1)
     table = ChannelTable(load_wiring(share_path("config/mobile_base.yaml")))
     channels = robot._environment.unwrapped.channels

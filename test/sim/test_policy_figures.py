@@ -9,8 +9,8 @@ pytest.importorskip("rclpy")
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
-from an_control_sim.bridge.policy_link import PolicyFigures
-from an_control_sim.process import ros
+from an_control_sim.bridge.policy_link import DiagnosticsReader
+from an_control_sim.process import ros_context
 
 
 def told(part: str, **values: object) -> DiagnosticStatus:
@@ -19,9 +19,9 @@ def told(part: str, **values: object) -> DiagnosticStatus:
 
 
 def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
-    with ros():
+    with ros_context():
         node = Node("listener")
-        figures = PolicyFigures(node, "/ant/policy")
+        figures = DiagnosticsReader(node, "/ant/policy")
         assert figures.read(lambda until_s: False) is None
         policy = {
             "ticks": 1000, "missed deadlines": 3, "ticks without a new reading": 5,

@@ -20,9 +20,9 @@ from an_control.system.files import WriteError
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.publishers import fill_image
-from an_control_sim.bridge.recorder import SHEET, Recorder
+from an_control_sim.bridge.recorder import MAX_SHEET_PICTURES, Recorder
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.process import new_executor, ros_node
+from an_control_sim.process import make_events_executor, ros_node
 
 
 def picture(stamp: int, pixels: np.ndarray) -> Image:
@@ -42,7 +42,7 @@ def test_pictures_of_one_stamp_are_shown_side_by_side_in_one_height(tmp_path, su
         ros_node("recorder", "here") as node,
         Recorder(node, path, ("eye", "looked"), 10.0) as recorder,
     ):
-        executor = new_executor(node.context)
+        executor = make_events_executor(node.context)
         executor.add_node(node)
         publishers = [node.create_publisher(Image, topic, 10) for topic in ("eye", "looked")]
         end_s = time.monotonic() + 20.0
@@ -102,11 +102,11 @@ def test_a_sheet_of_a_long_run_is_chosen_from_few_pictures_over_all_of_it(tmp_pa
     path, pixels = tmp_path / "seen.png", np.zeros((24, 96, 3), np.uint8)
     with ros_node("recorder", "long") as node, Recorder(node, path, ("eye",)) as recorder:
         kept = []
-        for stamp in range(1, 3 * SHEET + 1):
-            pixels[0, 0, 0] = stamp * 255 // (3 * SHEET)
+        for stamp in range(1, 3 * MAX_SHEET_PICTURES + 1):
+            pixels[0, 0, 0] = stamp * 255 // (3 * MAX_SHEET_PICTURES)
             recorder._take(recorder._waiting[0], picture(stamp, pixels))
             kept.append(len(recorder._sheet))
-    assert max(kept) < SHEET and kept[-1] > SHEET // 4
+    assert max(kept) < MAX_SHEET_PICTURES and kept[-1] > MAX_SHEET_PICTURES // 4
     sheet = cv2.imread(str(path))
     first, last = sheet[0, 0, 2], sheet[24, 192, 2]
     assert first == 0 and last > 250

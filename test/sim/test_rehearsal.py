@@ -18,14 +18,14 @@ import rclpy
 from rclpy.node import Node
 
 from an_control.control.bring_up import BringUp
-from an_control.control.gate import Gate
+from an_control.control.gate import SafetyGate
 from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring, message_class
-from an_control_sim.bridge.rehearsal import elements_of, rehearsed_wiring
+from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring, list_elements
 from an_control_sim.scrambler.scrambler import Scrambler
-from an_control_sim.scrambler.wiring import TOPIC, scrambled_wiring, write_wiring
+from an_control_sim.scrambler.wiring import TOPIC, derive_scrambled_wiring, write_wiring
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = {"ant": "pybullet", "car_racing": "Box2D", "pong": "ale_py", "hopper": "mujoco"}
@@ -105,20 +105,20 @@ def robot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if name == "hard":
         (tmp_path / "hard.yaml").write_text(HARD)
         wiring, messages = load_wiring(tmp_path / "hard.yaml"), hard_messages()
-        derived = scrambled_wiring(wiring, elements_of(first_reading(wiring, messages)))
+        derived = derive_scrambled_wiring(wiring, list_elements(first_reading(wiring, messages)))
     else:
         simulation = SHIPPED[name].with_name(f"{name}_sim.yaml")
         wiring, messages = load_wiring(SHIPPED[name]), simulated_messages(simulation)
-        derived = rehearsed_wiring(wiring, simulation)
+        derived = derive_rehearsal_wiring(wiring, simulation)
     write_wiring(derived, tmp_path / "scrambled.yaml")
     return Robot(wiring, load_wiring(tmp_path / "scrambled.yaml"), messages)
 
 
 def simulated_messages(simulation: Path) -> dict[str, Any]:
-    from an_control_sim.bridge.robot import Robot
+    from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
 
-    simulated = Robot(load_simulation(simulation))
+    simulated = SimulatedRobot(load_simulation(simulation))
     simulated.reset(0)
     simulated.fill(1)
     messages = {one.topic: copy.deepcopy(one.message) for one in simulated.outlets}
@@ -182,7 +182,11 @@ class Both:
         """Why the safe command goes out, or not, for what was read on each way."""
         share = self._robot.wiring.min_present_share
         return [
-            (table.missing(), one.enough(share), table.measured is None or table.measured.known)
+            (
+                table.missing(),
+                one.has_share(share),
+                table.measured is None or table.measured.all_measured,
+            )
             for table, one in zip(self.tables, readings, strict=True)
         ]
 
@@ -248,16 +252,16 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
     assert derived.min_present_share == wiring.min_present_share
     assert derived.command == wiring.command
     step_s, rng = 1.0 / wiring.rate_hz, np.random.default_rng(0)
-    gates = [Gate(one.command, step_s, 3 * step_s) for one in (wiring, derived)]
+    gates = [SafetyGate(one.command, step_s, 3 * step_s) for one in (wiring, derived)]
     ups = [BringUp(one.command, step_s) for one in (wiring, derived)]
     for table, gate in zip((wiring, derived), gates, strict=True):
         measured = first_reading(table, {TOPIC: joints(), **robot.messages}).measured
         if measured is not None:
-            assert measured.known
-            gate.safe_command.measure(measured.values)
+            assert measured.all_measured
+            gate.safe_command.record_positions(measured.values)
             gate.reset()
     for up in ups:
-        up.begin()
+        up.start()
     for tick in range(50):
         command = 400.0 * rng.normal(size=len(wiring.command.names))
         command[0] = np.nan if tick == 20 else command[0]
@@ -277,7 +281,7 @@ def test_required_sources_ages_and_weights_are_those_of_the_robot(robot):
     required = [(one.name, one.topic, one.max_age_s) for one in wiring.sources if one.required]
     assert [(s.name, s.topic, s.max_age_s) for s in derived.sources if s.required] == required
     entries = {one.id: one for one in wiring.channels}
-    stands_for = elements_of(first_reading(wiring, robot.messages))
+    stands_for = list_elements(first_reading(wiring, robot.messages))
     elements = {id_: entry for entry, ids in stands_for.items() for id_ in ids}
     total: dict[str, float] = dict.fromkeys([one.name for one in wiring.sources], 0.0)
     for one in derived.channels:
@@ -321,7 +325,7 @@ def test_what_a_disturbance_adds_is_read_and_does_not_count(node, robot):
 def test_an_id_that_no_field_path_can_name_is_read_all_the_same(tmp_path):
     (tmp_path / "hard.yaml").write_text(HARD.replace("gyro:", '"7":').replace("roll:", '"a[b]":'))
     wiring = load_wiring(tmp_path / "hard.yaml")
-    derived = scrambled_wiring(wiring, elements_of(first_reading(wiring, hard_messages())))
+    derived = derive_scrambled_wiring(wiring, list_elements(first_reading(wiring, hard_messages())))
     write_wiring(derived, tmp_path / "scrambled.yaml")
     table, message = ChannelTable(load_wiring(tmp_path / "scrambled.yaml")), joints()
     message.name, message.position = ["place.x", "a[b]", "7"], [1.0, 2.0, 3.0]
@@ -334,7 +338,9 @@ def test_an_id_that_no_field_path_can_name_is_read_all_the_same(tmp_path):
 def test_an_entry_that_finds_no_element_is_expected_as_on_the_robot(tmp_path):
     (tmp_path / "hard.yaml").write_text(HARD)
     wiring = load_wiring(tmp_path / "hard.yaml")
-    derived = scrambled_wiring(wiring, {one.id: [] for one in wiring.channels if "*" in one.id})
+    derived = derive_scrambled_wiring(
+        wiring, {one.id: [] for one in wiring.channels if "*" in one.id}
+    )
     write_wiring(derived, tmp_path / "scrambled.yaml")
     on_robot, behind = ChannelTable(wiring), ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
     assert on_robot.expected == behind.expected == len(wiring.channels)
@@ -350,17 +356,17 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     def stop(self: Any, name: str, wiring: Path, model: Path) -> Any:
         raise Seen(wiring.read_text())
 
-    monkeypatch.setattr(sim.Verb, "_policy_node", stop)
+    monkeypatch.setattr(sim.SimCommand, "_policy_node", stop)
     monkeypatch.setattr("an_control_sim.bridge.policy_link.wait_until_alone", lambda *_: None)
     files = sim._Files(
         share_path("config/mobile_base_sim.yaml"),
         share_path("config/mobile_base.yaml"),
         tmp_path / "model.safetensors",
     )
-    verb = sim.Verb(view=view, scrambler=not view)
+    verb = sim.SimCommand(view=view, scrambler=not view)
     with pytest.raises(Seen) as seen:
         verb._simulate(files, "base", DisturbanceSettings(), ())
-    derived = rehearsed_wiring(load_wiring(files.wiring), files.simulation)
+    derived = derive_rehearsal_wiring(load_wiring(files.wiring), files.simulation)
     write_wiring(derived, tmp_path / "expected.yaml")
     assert str(seen.value) == (tmp_path / "expected.yaml").read_text()
 
@@ -378,7 +384,7 @@ def test_another_wiring_decides_otherwise_so_that_the_comparison_above_can_fail(
 ):
     (tmp_path / "hard.yaml").write_text(HARD)
     wiring, messages = load_wiring(tmp_path / "hard.yaml"), hard_messages()
-    derived = scrambled_wiring(wiring, elements_of(first_reading(wiring, messages)))
+    derived = derive_scrambled_wiring(wiring, list_elements(first_reading(wiring, messages)))
     other = Robot(wiring, change(derived), messages)
     with pytest.raises(AssertionError):
         test_silent_sources_and_missing_channels_give_the_same_decision_at_the_same_tick(

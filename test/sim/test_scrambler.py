@@ -16,10 +16,10 @@ from an_control.wiring import load_wiring
 
 
 def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
-    from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+    from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
 
     robot = load_wiring(share_path("config/ant.yaml"))
-    derived = scrambled_wiring(robot)
+    derived = derive_scrambled_wiring(robot)
     assert derived.command == robot.command and derived.rate_hz == robot.rate_hz
     for wiring in (derived, robot, load_wiring(share_path("config/mobile_base.yaml"))):
         write_wiring(wiring, tmp_path / "wiring.yaml")
@@ -98,9 +98,9 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
 @pytest.mark.parametrize(("name", "count"), [("ant", 28), ("pong", 196)])
 def test_more_signals_than_a_robot_has_channels_cannot_move(name, count):
     pytest.importorskip("rclpy")
-    from an_control_sim.scrambler.messages import scrambled_message
+    from an_control_sim.scrambler.messages import make_scrambled_message
 
-    out = scrambled_message(load_wiring(share_path(f"config/{name}.yaml")))
+    out = make_scrambled_message(load_wiring(share_path(f"config/{name}.yaml")))
     out.check(DisturbanceSettings(swap=count))
     for settings, schedule in (
         (DisturbanceSettings(swap=count + 1), ()),
@@ -148,14 +148,14 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     from rclpy.parameter import Parameter
     from std_srvs.srv import Trigger
 
-    from an_control_sim.process import new_executor
+    from an_control_sim.process import make_events_executor
     from an_control_sim.scrambler.scrambler import LATCHED, Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     node, told = Node("host", namespace="ant"), []
     scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
     node.create_subscription(DiagnosticStatus, "~/order", told.append, LATCHED)
-    executor = new_executor(node.context)
+    executor = make_events_executor(node.context)
     executor.add_node(node)
 
     def shown() -> dict[str, float]:
@@ -213,7 +213,7 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
     for topic, message in zip(("joints", "feet"), messages(1), strict=True):
         scrambler.take(topic, message)
     scrambler.prepare(1_000_000_000)
-    scrambler.connect({"a.position": "b.position"})
+    scrambler.move_signals({"a.position": "b.position"})
     scrambler.reset(1)
     assert scrambler.order["a.position"] == "b.position"
     node.destroy_node()
@@ -228,21 +228,21 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     wiring = load_wiring(share_path("config/pong.yaml"))
     scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
     ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
-    scrambler._know(ids)
-    scrambler.connect({ids[3]: ids[5], ids[7]: ""})
+    scrambler._add_channels(ids)
+    scrambler.move_signals({ids[3]: ids[5], ids[7]: ""})
     places, names = scrambler.apply(np.arange(196, dtype=np.float32), ids)
     assert dict(zip(names, places, strict=True))[ids[3]] == 5.0 and ids[7] not in names
     with pytest.raises(ValueError, match="not for images"):
-        scrambler.connect({ids[3]: "noise"})
+        scrambler.move_signals({ids[3]: "noise"})
     node.destroy_node()
 
 
 def test_behind_it_each_of_the_robots_channels_can_be_rewired_and_is_expected_from_the_start():
     from an_control.wiring import ChannelTable
-    from an_control_sim.scrambler.wiring import scrambled_wiring
+    from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
     robot = load_wiring(share_path("config/ant.yaml"))
-    derived = scrambled_wiring(robot)
+    derived = derive_scrambled_wiring(robot)
     assert [one.id for one in derived.channels] == [*(one.id for one in robot.channels), "*"]
     assert derived.rewirable["channels.roll.field"] == "position[roll]"
     table = ChannelTable(derived)
@@ -257,7 +257,7 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
     from std_msgs.msg import Float64MultiArray
     from std_srvs.srv import Trigger
 
-    from an_control_sim.process import new_executor
+    from an_control_sim.process import make_events_executor
     from an_control_sim.scrambler.scrambler import ScramblerNode
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
@@ -273,7 +273,7 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
              robot.create_publisher(Float64MultiArray, "feet", 10)]  # fmt: skip
     listener = robot.create_subscription(JointState, "scrambled", heard.append, 10)
     client = robot.create_client(Trigger, "scrambler/reset")
-    executor = new_executor(robot.context)
+    executor = make_events_executor(robot.context)
     for node in (scrambler, robot):
         executor.add_node(node)
 
@@ -319,11 +319,11 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
     ],
 )
 def test_what_only_the_simulator_can_do_the_scrambler_alone_refuses(setting, lockstep, said):
-    from an_control_sim.scrambler.scrambler import _check_alone
+    from an_control_sim.scrambler.scrambler import _check_without_simulator
 
     with pytest.raises(ValueError, match=said):
-        _check_alone(DisturbanceSettings(**setting), lockstep=lockstep)
-    _check_alone(DisturbanceSettings(lose=0.1, delay=1), lockstep=False)
+        _check_without_simulator(DisturbanceSettings(**setting), lockstep=lockstep)
+    _check_without_simulator(DisturbanceSettings(lose=0.1, delay=1), lockstep=False)
 
 
 def test_the_scramblers_own_node_handles_no_events_of_the_middleware(ros, tmp_path):

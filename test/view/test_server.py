@@ -170,16 +170,16 @@ def test_a_message_that_is_far_too_long_ends_its_connection_and_no_other():
 
 def test_a_taken_port_is_named():
     from an_control.cli.common import InputError
-    from an_control.cli.view import Verb
+    from an_control.cli.view import ViewCommand
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"--port {port}: cannot listen"):
-            Verb(port=port).run()
+            ViewCommand(port=port).run()
     with pytest.raises(InputError, match="--port 70000"):
-        Verb(port=70000).run()
+        ViewCommand(port=70000).run()
 
 
 def test_another_host_must_be_asked_for_and_then_only_its_names_and_numbers_are_let_in():

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from an_control.wiring import WiringError
-from an_control.wiring.channel_table import _wrapped
+from an_control.wiring.channel_table import _wrap_angles
 
 JOINTS = "sensor_msgs/msg/JointState"
 WHEELS = ("left", "right")
@@ -70,7 +70,7 @@ def test_a_wheel_that_turns_on_and_on_is_brought_into_one_turn(table):
 
 @given(st.floats(-1e9, 1e9))
 def test_wrapped_angles_lie_in_one_turn_and_mean_the_same(angle):
-    (wrapped,) = _wrapped(np.array([angle]))
+    (wrapped,) = _wrap_angles(np.array([angle]))
     assert -math.pi <= wrapped <= math.pi + 1e-6
     assert math.cos(wrapped) == pytest.approx(math.cos(angle), abs=1e-6)
     if abs(angle) <= 3.14:

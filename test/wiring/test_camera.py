@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from an_control.wiring import WiringError
-from an_control.wiring.image import cut, put_together
+from an_control.wiring.image import cut_patches, join_patches
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV")
 IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
@@ -67,7 +67,7 @@ def see(table, message):
 
 
 def newest(readings):
-    return put_together(readings.values[:, -1], (2, 3))
+    return join_patches(readings.values[:, -1], (2, 3))
 
 
 def test_patches_are_the_image_row_by_row_under_ids_that_stay(camera):
@@ -127,14 +127,14 @@ def test_a_rest_that_fills_no_patch_is_cut(camera):
 def test_the_first_frame_fills_the_stack_and_the_newest_comes_last(camera):
     table, frames = camera(), [picture(seed) for seed in range(4)]
     np.testing.assert_array_equal(
-        see(table, image(frames[0])).values, cut(np.array(frames[:1] * 3), 4)
+        see(table, image(frames[0])).values, cut_patches(np.array(frames[:1] * 3), 4)
     )
     for tick in range(1, 4):
         readings = see(table, image(frames[tick], (tick + 1) * STEP_NS))
-    np.testing.assert_array_equal(readings.values, cut(np.array(frames[1:]), 4))
+    np.testing.assert_array_equal(readings.values, cut_patches(np.array(frames[1:]), 4))
     table.reset()
     readings = see(table, image(frames[0], 9 * STEP_NS))
-    np.testing.assert_array_equal(readings.values, cut(np.array(frames[:1] * 3), 4))
+    np.testing.assert_array_equal(readings.values, cut_patches(np.array(frames[:1] * 3), 4))
 
 
 def test_a_step_that_is_published_again_is_one_frame(camera):
@@ -176,12 +176,12 @@ def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
     message.header.stamp.nanosec = 2 * STEP_NS
     readings = see(table, message)
     assert (readings.ids, readings.values.shape, readings.expected) == ((), (0, 3, 4, 4), 6)
-    (notice,) = table.notices()
+    (notice,) = table.take_notices()
     assert notice.kind == "lost" and reason in notice.reason
     assert reason in table.status(0)[0].error
     readings = see(table, image(picture(1), 3 * STEP_NS))
     assert len(readings.ids) == 6 and (readings.values == readings.values[:, :1]).all()
-    assert [notice.kind for notice in table.notices()] == ["recovered"]
+    assert [notice.kind for notice in table.take_notices()] == ["recovered"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_frame_that_does_not_come_is_missing_at_its_step(camera):
     table = camera()
     see(table, image(picture()))
     assert table.read(0, 2 * STEP_NS).ids == ()
-    (notice,) = table.notices()
+    (notice,) = table.take_notices()
     assert "no message of the step at 0.040000 s" in notice.reason
 
 
@@ -240,7 +240,7 @@ def test_patches_that_are_transparent_are_missing_and_named(camera):
     readings = see(table, image(np.concatenate([colours, alpha], 2), encoding="rgba8"))
     assert readings.ids == ("eye.0.0", "eye.0.2", "eye.1.0", "eye.1.1", "eye.1.2")
     assert readings.values.shape == (5, 3, 4, 4)
-    (notice,) = table.notices()
+    (notice,) = table.take_notices()
     assert notice.channels == ("eye.0.1",) and notice.reason == "the patch is missing"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("geometry_msgs.msg")
 
-from an_control.control.gate import Gate
+from an_control.control.gate import SafetyGate
 from an_control.wiring import (
     CommandMessage,
     WiringError,
@@ -298,7 +298,7 @@ def test_a_field_that_rounds_carries_no_value_outside_the_limits(
         assert "limits with a value that its field, a int16, can hold" in str(error)
         return
     command = load_wiring(folder / "robot.yaml").command
-    gate = Gate(command, 0.02, limits=sendable_limits(command, [one]))
+    gate = SafetyGate(command, 0.02, limits=sendable_limits(command, [one]))
     for value in (low + share * width, 200.0, -200.0):
         one.fill(gate(np.array([value])), STAMP_NS)
         assert low <= one.message.data[0] <= high

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from an_control.wiring.messages import (
     QUATERNIONS,
-    Field,
+    FieldPath,
     Step,
     gravity_x,
     gravity_y,
@@ -29,20 +29,20 @@ NUMBERS = st.floats(-1.0, 1.0)
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("x", Field((Step("x"),))),
-        ("pose.pose.position.z", Field(tuple(map(Step, ("pose", "pose", "position", "z"))))),
-        ("data[3]", Field((Step("data", 3),))),
-        ("position[hip_1]", Field((Step("position", "hip_1"),))),
-        ("position[arm/left.elbow-1]", Field((Step("position", "arm/left.elbow-1"),))),
-        ("ranges[*]", Field((Step("ranges", "*"),))),
-        ("*", Field((Step("*"),))),
-        ("twist.*", Field((Step("twist"), Step("*")))),
-        ("poses[0].position.x", Field((Step("poses", 0), Step("position"), Step("x")))),
-        ("gravity_z(orientation)", Field((Step("orientation"),), "gravity_z")),
-        ("roll(pose.orientation)", Field((Step("pose"), Step("orientation")), "roll")),
+        ("x", FieldPath((Step("x"),))),
+        ("pose.pose.position.z", FieldPath(tuple(map(Step, ("pose", "pose", "position", "z"))))),
+        ("data[3]", FieldPath((Step("data", 3),))),
+        ("position[hip_1]", FieldPath((Step("position", "hip_1"),))),
+        ("position[arm/left.elbow-1]", FieldPath((Step("position", "arm/left.elbow-1"),))),
+        ("ranges[*]", FieldPath((Step("ranges", "*"),))),
+        ("*", FieldPath((Step("*"),))),
+        ("twist.*", FieldPath((Step("twist"), Step("*")))),
+        ("poses[0].position.x", FieldPath((Step("poses", 0), Step("position"), Step("x")))),
+        ("gravity_z(orientation)", FieldPath((Step("orientation"),), "gravity_z")),
+        ("roll(pose.orientation)", FieldPath((Step("pose"), Step("orientation")), "roll")),
     ],
 )
-def test_a_path_is_read_as_written(text: str, field: Field) -> None:
+def test_a_path_is_read_as_written(text: str, field: FieldPath) -> None:
     assert parse_field(text) == field
 
 

@@ -56,12 +56,12 @@ def test_each_message_of_a_command_has_its_own_measurement(
     two.store("arm", joints(b=2.0, a=1.0), None, 0)
     two.read(0)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, np.nan])
-    assert not measured.known
+    assert not measured.all_measured
     two.store("grip", joints(g=3.0), None, 1)
     two.store("arm", joints(a=np.nan), None, 1)
     two.read(1)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, 3.0])
-    assert measured.known
+    assert measured.all_measured
 
 
 def test_a_measurement_that_leads_to_no_number_is_named_by_its_message(

@@ -1,22 +1,23 @@
-"""Learning as functions: each takes options and returns a result with the paths and figures.
+"""Learning as plain functions: each takes an options dataclass and returns a result dataclass.
 
     teacher = train_teacher(TeacherOptions("CartPole-v1", Path("runs/teacher"), minutes=1))
     student = distill(DistillOptions("CartPole-v1", Path("runs/s"), teacher=str(teacher.model)))
     monitor = train_monitor(MonitorOptions(student.model, minutes=1))
 
-They print nothing. What they are doing is reported to the function that is given as `progress`,
-which stops a run by returning False; the same call continues it, also after a kill. Messages name
-options as the command line does: `--teacher-minutes` is the field `teacher_minutes`.
+The functions print nothing. They report to the function that is passed as `progress`, which can
+stop the run by returning False. Calling the same function with the same options continues a run
+that was stopped or killed. Error messages name options as the command line does: the field
+`teacher_minutes` appears as `--teacher-minutes`.
 """
 
 from an_control.learning.api.evaluation import EvaluateOptions, EvaluateResult, evaluate
 from an_control.learning.api.evolution import EvolveOptions, EvolveResult, evolve
 from an_control.learning.api.monitor import MonitorOptions, MonitorResult, train_monitor
-from an_control.learning.api.parts import Parts
+from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.pipeline import LearnOptions, LearnResult, learn
 from an_control.learning.api.student import DistillOptions, DistillResult, distill
 from an_control.learning.api.teacher import TeacherOptions, TeacherResult, train_teacher
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped
+from an_control.learning.runs.progress import OnProgress, RunProgress, RunStoppedError
 
 __all__ = [
     "DistillOptions",
@@ -30,9 +31,9 @@ __all__ = [
     "MonitorOptions",
     "MonitorResult",
     "OnProgress",
-    "Parts",
-    "Progress",
-    "RunStopped",
+    "PolicyParts",
+    "RunProgress",
+    "RunStoppedError",
     "TeacherOptions",
     "TeacherResult",
     "distill",

@@ -1,4 +1,4 @@
-"""What a model is worth under the disturbances of the simulator."""
+"""Evaluate a model file under the disturbances of the simulator, without ROS."""
 
 from __future__ import annotations
 
@@ -9,45 +9,54 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from an_control.disturbance import Shuffle
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped, ignore
-from an_control.load import monitor_of, monitor_warning
-from an_control.monitor.recovery import recovery_of
+from an_control.learning.runs.progress import (
+    OnProgress,
+    RunProgress,
+    RunStoppedError,
+    ignore_progress,
+)
+from an_control.load import monitor_warning, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from an_control.learning.evaluation.evaluate import Stage
-    from an_control.learning.rollout.episode import Result
-    from an_control.learning.rollout.evaluation_protocol import Protocol
+    from an_control.learning.evaluation.evaluate import ProtocolPlayer
+    from an_control.learning.rollout.episode import PlayedEpisode
+    from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
-FOR_ALL = "monitor", "recovery", "normalise"
-"""Options that count for all protocols; None: what the model says."""
+SHARED_OPTIONS = "monitor", "recovery", "normalise"
+"""Options that apply to every protocol."""
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What `evaluate` measures.
+    """Options of `evaluate`.
 
     Attributes:
-        model: a model file.
-        protocols: what is done to the readings, in the words of `evaluate --table`; they are
-            compared with the first one. The same seed gives the same starts under each.
-        task: a task known by name, or a gymnasium id; by default the model's.
-        episodes: number of episodes.
-        seed: of starts and disturbances; not one that training used.
-        monitor: off, reset or match; None: what the model says.
-        recovery: the change at a tick below which a robot is pushed; None: what the model says.
-        normalise: divide the attention's sums by the number of channels that are present.
-        success: a return above this is a success; by default the task's own.
-        state: a file that keeps each finished row until all are there, for a call that continues.
-        markdown: a file in which the table is put between the marks of its `title`.
-        plots: a folder for recovery curves, attention maps and keys.
+        model: The model file to evaluate.
+        protocols: One row of the table for each: the disturbance of the readings, in the words of
+            `evaluate --table`. All rows are compared with the first one. The same seed gives the
+            same start states in every row.
+        task: A task known by name, or a gymnasium id; by default the model's own.
+        episodes: Number of episodes in each row.
+        seed: Seed of the start states and disturbances; training never uses these seeds.
+        monitor: off, reset or match; None takes the setting in the model file.
+        recovery: Mean change of a reading per tick below which a robot counts as standing still and
+            is pushed; 0 for never, None for the value in the model file.
+        normalise: Divide the attention's sums by the number of channels that are present.
+        success: An episode with a return above this is a success; None takes the task's threshold.
+        state: A file that keeps each finished row until the table is complete, so that a call that
+            was interrupted can be repeated.
+        markdown: A file into which the table is written, between the marks of its `title`.
+        title: The title in those marks.
+        plots: A folder for recovery curves, attention maps and keys.
     """
 
     model: Path
-    protocols: tuple[str | Protocol, ...] = ("reset",)
+    protocols: tuple[str | EvaluationProtocol, ...] = ("reset",)
     task: str | None = None
     episodes: int = 100
     seed: int = 1
@@ -61,7 +70,11 @@ class EvaluateOptions:
     plots: Path | None = None
 
     def check(self) -> None:
-        """Raise ValueError for a number that is out of bounds."""
+        """Check the numbers.
+
+        Raises:
+            ValueError: A number is out of bounds.
+        """
         if self.episodes < 1:
             raise ValueError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
@@ -70,15 +83,17 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """What a model is worth.
+    """Result of `evaluate`.
 
     Attributes:
-        task: that it played.
-        rows: one a protocol: its name, its episodes, and their returns in a few numbers.
-        table: the rows in Markdown.
-        success: the return above which an episode is a success; None where none is known.
-        walk_m: the way that a robot must walk after a stop to walk again; None for other tasks.
-        pictures: files that were written.
+        task: The task that was played.
+        rows: One dict for each protocol: its text, its episodes and the distribution of their
+            returns.
+        table: The rows as a Markdown table.
+        success: An episode with a return above this is a success; None if no threshold is known.
+        walk_m: The distance in metres that a robot must cover after a stop to count as walking
+            again; None for tasks without one.
+        pictures: The picture files that were written.
     """
 
     task: str
@@ -89,106 +104,128 @@ class EvaluateResult:
     pictures: list[Path] = field(default_factory=list)
 
 
-def evaluate(options: EvaluateOptions, progress: OnProgress = ignore) -> EvaluateResult:
-    """Play a model's episodes without ROS, its readings disturbed as in the simulator.
+def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -> EvaluateResult:
+    """Play a model's episodes without ROS, with its readings disturbed as in the simulator.
 
-    Reported are each episode that is not compiled (unit "episode") and each protocol (unit "row").
+    Args:
+        options: The model, the protocols and the number of episodes.
+        progress: Called after each protocol (unit "row"), and after each episode (unit "episode")
+            unless compiled code plays them.
+
+    Returns:
+        The table of returns, one row for each protocol.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither the model nor the task.
-        ModelError: the model file cannot be read.
-        WriteError: the disk refuses.
-        RunStopped: `progress` returned False; with `state` the same call continues.
+        ValueError: Options are out of bounds, or do not fit the model or the task.
+        ModelError: The model file cannot be read.
+        WriteError: A file cannot be written.
+        RunStoppedError: `progress` returned False; with `state` the same call continues.
     """
     from an_control.learning.evaluation.comparison import (
-        KeptRows,
-        compare,
-        markdown,
+        KeptResults,
+        compare_protocols,
+        format_table,
         write_tables,
     )
-    from an_control.learning.evaluation.evaluate import Stage
+    from an_control.learning.evaluation.evaluate import ProtocolPlayer
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     if options.markdown is not None:
-        check_marks(options.markdown, (options.title,))
+        check_table_marks(options.markdown, (options.title,))
     model = read_model(options.model)
-    task = options.task or str(model.task.get("name", "ant"))
-    protocols = _protocols(options, model)
-    recovery = recovery_of(model, options.recovery)
-    env = _environment(options, task, model)
-    for note in _warnings(options, model, protocols):
-        progress(Progress("note", note=note))
+    task = options.task or (model.task.name or "ant")
+    protocols = _parse_protocols(options, model)
+    recovery = resolve_recovery(model, options.recovery)
+    env = _make_environment(options, task, model)
+    for note in _collect_warnings(options, model, protocols):
+        progress(RunProgress("note", note=note))
     with closing(env):
         for one in protocols.values():
             check_robot(env, one.disturbance)
         if options.normalise:
-            model = _normalised(model, env)
+            model = _normalise_attention(model, env)
         ends = any(one.until is not None for one in protocols.values())
         stepwise = ends or options.plots is not None  # each reward is wanted
-        stage = Stage(model, env, options.seed, stepwise, recovery)
-        kept = None if options.state is None else KeptRows(options.state, _played(options, task))
-        runs: dict[str, list[Result]] = {}
+        stage = ProtocolPlayer(model, env, options.seed, stepwise, recovery)
+        kept = (
+            None
+            if options.state is None
+            else KeptResults(options.state, _deciding_options(options, task))
+        )
+        runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
-            row = kept and kept.row(name, stepwise=stage.stepwise)
-            runs[name] = row or _play(stage, protocol, options.episodes, progress)
+            row = kept and kept.find(name, stepwise=stage.stepwise)
+            runs[name] = row or _play_and_report(stage, protocol, options.episodes, progress)
             if kept is not None and not row:
                 kept.keep(name, runs[name])
             figures = {"protocol": name, "results": runs[name]}
             done = len(runs), len(protocols), len(runs) / len(protocols)
-            if progress(Progress("step", "row", *done, figures=figures)) is False:
-                raise RunStopped(options.state)
+            if progress(RunProgress("step", "row", *done, figures=figures)) is False:
+                raise RunStoppedError(options.state)
         success = SUCCESS.get(task) if options.success is None else options.success
         until = {name: one.until for name, one in protocols.items()}
-        rows = compare(runs, success, until, WALK_M.get(task))
+        rows = compare_protocols(runs, success, until, WALK_M.get(task))
         if options.markdown is not None:
             try:
-                write_tables(options.markdown, {options.title: markdown(rows)})
+                write_tables(options.markdown, {options.title: format_table(rows)})
             except (ValueError, OSError) as error:
                 raise ValueError(f"--markdown: {error}") from error
-        drawn = [] if options.plots is None else _draw(options.plots, protocols, runs, stage)
+        drawn = (
+            [] if options.plots is None else _draw_figures(options.plots, protocols, runs, stage)
+        )
         if kept is not None:
-            kept.drop()
-    return EvaluateResult(task, rows, markdown(rows), success, WALK_M.get(task), drawn)
+            kept.delete()
+    return EvaluateResult(task, rows, format_table(rows), success, WALK_M.get(task), drawn)
 
 
-def check_marks(path: Path, titles: tuple[str, ...]) -> None:
-    """Raise ValueError where a Markdown file lacks the marks of tables that are to be written."""
-    from an_control.learning.evaluation.comparison import missing_marks
+def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
+    """Check that a Markdown file has the marks for these tables.
+
+    Args:
+        path: The file; one that does not exist passes.
+        titles: The titles of the tables.
+
+    Raises:
+        ValueError: A mark is missing, or the file cannot be read.
+    """
+    from an_control.learning.evaluation.comparison import find_missing_marks
 
     try:
-        problem = missing_marks(path, titles)
+        problem = find_missing_marks(path, titles)
     except (ValueError, OSError) as error:
         problem = f"{path}: {error}"
     if problem:
         raise ValueError(f"--markdown {problem}")
 
 
-def _protocols(options: EvaluateOptions, model: Model) -> dict[str, Protocol]:
-    """Return what to play, by its text."""
-    from an_control.learning.evaluation.ablation import without
-    from an_control.learning.rollout.evaluation_protocol import Protocol
+def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, EvaluationProtocol]:
+    """Return the protocols to play by their text, each checked against the model."""
+    from an_control.learning.evaluation.ablation import remove_part
+    from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     found = {}
     for given in options.protocols:
-        one = Protocol.parse(given) if isinstance(given, str) else given
+        one = EvaluationProtocol.parse(given) if isinstance(given, str) else given
         found[str(one)] = replace(one, monitor=one.monitor or options.monitor)
     for one in found.values():
-        monitor_of(model, one.monitor)
+        resolve_monitor(model, one.monitor)
         if one.without is not None:
-            without(model, one.without)
+            remove_part(model, one.without)
     return found
 
 
-def _warnings(options: EvaluateOptions, model: Model, protocols: dict[str, Protocol]) -> list[str]:
-    """Return what the user should know before the work."""
+def _collect_warnings(
+    options: EvaluateOptions, model: Model, protocols: dict[str, EvaluationProtocol]
+) -> list[str]:
+    """Return warnings to show to the user before the episodes are played."""
     warnings = []
     moved = [
         text
         for text, one in protocols.items()
         if one.disturbance.shuffle != Shuffle()
         and not one.disturbance.announce
-        and monitor_of(model, one.monitor) == "off"
+        and resolve_monitor(model, one.monitor) == "off"
     ]
     if moved and isinstance(model.sizes, OrderedSizes):
         warnings.append(
@@ -201,18 +238,19 @@ def _warnings(options: EvaluateOptions, model: Model, protocols: dict[str, Proto
     return warnings
 
 
-def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    from an_control_sim.gym.environments import describe, environment_of, make_environment
+def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
+    """Make the environment of `task` and check that its channels and actions fit the model."""
+    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
-    environment = environment_of(task)
+    environment = find_environment_id(task)
     env = make_environment(environment, Units.of_task(model.task))
     (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
     if actuators != actions:
         env.close()
         raise ValueError(f"{options.model}: {actions} actions, but {environment} takes {actuators}")
-    channels = len(describe(env, "", environment)["channels"])
-    expected = len(model.task.get("channels", ())) or channels
+    channels = len(describe_task(env, "", environment).channels)
+    expected = len(model.task.channels) or channels
     if isinstance(model.sizes, OrderedSizes):
         expected = model.sizes.channels
     if channels != expected:
@@ -224,62 +262,65 @@ def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium
     return env
 
 
-def _normalised(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-    from an_control_sim.gym.environments import describe
+def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
+    """Return the model with its attention divided by the number of channels that are present."""
+    from an_control_sim.gym.environments import describe_task
 
     try:
-        return model.normalised(len(describe(env, "", "")["channels"]))
+        return model.normalised(len(describe_task(env, "", "").channels))
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 
 
-def _play(stage: Stage, protocol: Protocol, episodes: int, progress: OnProgress) -> list[Result]:
-    """Return the results of a protocol's episodes; report each."""
+def _play_and_report(
+    stage: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
+) -> list[PlayedEpisode]:
+    """Play the episodes of one protocol, report each, and return their results."""
     done = 0
 
-    def report(result: Result) -> None:
+    def report(result: PlayedEpisode) -> None:
         nonlocal done
         done += 1
         figures = {"return": result.total, "steps": result.steps}
-        progress(Progress("step", "episode", done, episodes, done / episodes, figures=figures))
+        progress(RunProgress("step", "episode", done, episodes, done / episodes, figures=figures))
 
     return stage.play(protocol, episodes, report)
 
 
-def _played(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return what decides the returns of a table beside its protocols."""
+def _deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
+    """Return the options that, beside the protocols, decide the returns of a table."""
     return {
         "model": hashlib.sha256(options.model.read_bytes()).hexdigest(),
         "task": task,
         "episodes": options.episodes,
         "seed": options.seed,
-        **{name: getattr(options, name) for name in FOR_ALL},
+        **{name: getattr(options, name) for name in SHARED_OPTIONS},
     }
 
 
-def _draw(
+def _draw_figures(
     folder: Path,
-    protocols: dict[str, Protocol],
-    runs: dict[str, list[Result]],
-    stage: Stage,
+    protocols: dict[str, EvaluationProtocol],
+    runs: dict[str, list[PlayedEpisode]],
+    stage: ProtocolPlayer,
 ) -> list[Path]:
-    """Write pictures and return their paths."""
+    """Draw the figures of these results, write them to `folder` and return their paths."""
     from an_control.learning.evaluation import plots
 
     lost = {name: protocol.disturbance.missing.middle for name, protocol in protocols.items()}
-    loss = plots.loss_curves(runs, lost)
-    figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
+    loss = plots.plot_missing_channels(runs, lost)
+    figures = {"recovery": plots.plot_recovery(runs), "loss": loss}
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
-        trace = plots.Trace(stage.channels)
-        (result,) = stage.play(protocol, 1, watch=trace.see)
-        word = plots.file_name(name)
+        trace = plots.AttentionTrace(stage.channels)
+        (result,) = stage.play(protocol, 1, watch=trace.record)
+        word = plots.make_file_name(name)
         if trace.attention:
-            figures[f"attention_{word}"] = plots.attention_maps(trace, result.rewired)
-            figures[f"keys_{word}"] = plots.key_map(trace, result.rewired)
+            figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)
+            figures[f"keys_{word}"] = plots.plot_keys(trace, result.rewired)
         if trace.keys:
-            figures[f"clusters_{word}"] = plots.key_clusters(trace)
+            figures[f"clusters_{word}"] = plots.plot_key_clusters(trace)
     try:
-        return list(plots.save(figures, folder))
+        return list(plots.save_figures(figures, folder))
     except OSError as error:
         raise ValueError(f"--plots: {error}") from error

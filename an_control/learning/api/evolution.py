@@ -1,4 +1,4 @@
-"""Policies by evolution, from their return alone."""
+"""Search for a policy by evolution, from episode returns alone."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.api.parts import Parts
-from an_control.learning.command_line import command, option
-from an_control.learning.runs.progress import OnProgress, Progress, ignore
+from an_control.learning.api.parts import PolicyParts
+from an_control.learning.command_line import format_command, format_flag
+from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.policy import MlpSizes, Model, read_model
 from an_control_sim.envs.tasks import SUCCESS
 
 if TYPE_CHECKING:
-    from an_control.learning.es.parametrisation import Form
+    from an_control.learning.es.parametrisation import PolicyForm
     from an_control.learning.es.search import Search, SearchSettings
     from an_control.learning.runs.run_loop import RunLoop
 
-SIZES = "queries", "neuron", "stack"
-"""Options of the attention forms, as those of `Parts` are."""
+ATTENTION_OPTIONS = "queries", "neuron", "stack"
+"""Options of the attention forms, as are the fields of `PolicyParts`."""
 
 FINAL_SEED = 1
-"""Of the evaluation on a model's card; training and validation take others."""
+"""Seed of the evaluation on the model's card; training and validation use others."""
 
-SIGMA, RATE, RACING_STARTS = 0.5, 0.2, 8
-"""Of a search from nothing."""
+START_SIGMA, START_RATE, RACING_STARTS = 0.5, 0.2, 8
+"""Defaults of a search that starts at random."""
 REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
-"""Of a search that begins at a model; the shipped Ant loses two thirds of its return to one step
-with 0.02 and 0.02."""
+"""Defaults of a search that starts at a model. With 0.02 and 0.02 a single step costs the shipped
+Ant two thirds of its return."""
 
 
 @dataclass(frozen=True)
 class EvolveOptions:
-    """What decides a run of `evolve`."""
+    """Options of `evolve`."""
 
     task: str
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -48,77 +48,83 @@ class EvolveOptions:
     authors' parameters, some of which are redundant. mlp: a plain network that needs its channels
     in order."""
     start_model: Path | None = None
-    """A model file to start from; its form is taken, and how it acts where messages are lost or the
-    robot stands still."""
+    """A model file to start from. Its form is taken over, and its settings for lost messages and
+    for a robot that stands still."""
     hidden: tuple[int, ...] = ()
-    """Units of the hidden layers: of the MLP (16 by default), or after the attention (by default
-    there is none)."""
+    """Units of each hidden layer: of the MLP (by default one layer of 16), or between the attention
+    and the action (by default none)."""
     queries: int = 16
     """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
-    """Units for each channel of an attention policy."""
+    """Number of units in each channel's neuron of an attention policy."""
     stack: int = 0
-    """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
-    parts: Parts = field(default_factory=Parts)
+    """Number of newest readings that each neuron of an attention policy receives; 0 for an LSTM."""
+    parts: PolicyParts = field(default_factory=PolicyParts)
     optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "pgpe"
     """PGPE with centred ranks and Adam or ClipUp, or CMA-ES (pycma) with a full or a diagonal
     covariance."""
     generations: int = 300
-    """Number of generations in all."""
+    """Number of generations of the whole run."""
     minutes: float = 0.0
     """Train for this many minutes of wall-clock time instead of `--generations`; 0: off."""
     score: float | None = None
-    """Stop once a validation's mean return is this high."""
+    """Stop as soon as the mean return of a validation reaches this."""
     starts: int | None = None
-    """Number of random starts that race, until the best one continues; a search that has stalled
-    races against new ones. 0: start with zeros. By default 8 for the attention form without
-    `--start-model`, else 0."""
+    """Number of random starts that compete until the best one continues; a search that stops
+    improving competes with new random starts. 0: start with zeros. By default 8 for the attention
+    form without `--start-model`, else 0."""
     popsize: int = 64
     """Number of candidates in each generation."""
     rollouts: int = 2
-    """Number of episodes of each candidate, the same ones for all."""
+    """Number of episodes that each candidate plays, the same for all candidates."""
     max_rollouts: int = 0
-    """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
+    """Let candidates whose ranks are uncertain play more episodes, up to this many; 0: always
     `--rollouts`."""
     sigma: float | None = None
-    """Standard deviation of the first generation; of random starts in units of what is usual for a
-    layer's weights. By default 0.5, with `--start-model` 0.01."""
+    """Standard deviation of the first generation; with random starts in units of the usual scale of
+    a layer's initial weights. By default 0.5, with `--start-model` 0.01."""
     rate: float | None = None
-    """Learning rate of the mean (PGPE); with ClipUp the largest step's length. By default 0.2, with
-    `--start-model` 0.002."""
+    """Learning rate of the mean (PGPE); with ClipUp the maximum length of a step. By default 0.2,
+    with `--start-model` 0.002."""
     sigma_rate: float = 0.05
     """Learning rate of the standard deviations (PGPE)."""
     decay: float = 0.0
     """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
     """Attention forms, also with `--start-model`: divide the attention's sums by the number of
-    channels that are present, relative to the task's."""
+    channels that are present, relative to the task's number."""
     hints: bool = False
-    """Attention forms with LSTM neurons: tell all neurons which channel they read until a fifth of
-    the run, then ever fewer, from three fifths on none. For compiled rollouts."""
+    """Attention forms with LSTM neurons: give all neurons the identity of their channel as an input
+    during the first fifth of the run, then fade it out until three fifths of the run. Needs
+    compiled rollouts."""
     shuffle: tuple[str, ...] = ("none",)
-    """Disturbances to train under, each in the words of evaluate --table: when signals move (none,
-    reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1
-    and so on; several share the episodes equally."""
+    """Disturbances to train under, each in the words of evaluate --table: when signals are permuted
+    (none, reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE,
+    gain=0.6..1 and so on. Several share the episodes equally."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
-    """What plays: compiled code where the environment offers it, else processes."""
+    """What plays the episodes; auto is compiled code if the environment has it, else processes."""
     workers: int | None = None
-    """Number of threads or processes; by default one for each core."""
+    """Number of threads or processes; by default one per core."""
     dask: str | None = None
-    """Address of a Dask scheduler; implies --engine dask, which by default starts a scheduler and
-    workers here."""
+    """Address of a Dask scheduler; implies --engine dask, which without an address starts a
+    scheduler and workers on this machine."""
     validate_every: int = 10
-    """Validate the mean after every so many generations."""
+    """Number of generations from one validation of the mean to the next."""
     episodes: int = 100
-    """Number of episodes of a validation; the evaluation on the card has five times as many."""
+    """Number of episodes of a validation; the evaluation on the model's card has five times as
+    many."""
     seed: int = 1
     """Seed of everything random."""
     resume: bool = False
-    """Fail unless the folder holds a run of the same arguments. Without this option such a run is
-    continued too, and otherwise a new one begins."""
+    """Fail unless the folder holds a run with the same options. Without this flag such a run is
+    continued as well, and otherwise a new one is started."""
 
     def check(self) -> None:
-        """Raise ValueError for options that are out of bounds or would not be read."""
+        """Check the options against each other.
+
+        Raises:
+            ValueError: An option is out of bounds, or would be ignored.
+        """
         for name in ("generations", "rollouts", "validate_every", "episodes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
@@ -144,42 +150,60 @@ class EvolveOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: must be 1 or more")
-        self._check_read()
+        self._check_used()
 
-    def _check_read(self) -> None:
-        """Raise ValueError for an option that would not be read."""
+    def _check_used(self) -> None:
+        """Raise ValueError if an option is set that the chosen form or optimiser ignores."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
-            self._refuse([*self._other("form", "hidden", *SIZES), *self.parts.asked], why)
+            self._refuse_options(
+                [
+                    *self._changed_options("form", "hidden", *ATTENTION_OPTIONS),
+                    *self.parts.chosen_options,
+                ],
+                why,
+            )
         elif self.form == "mlp":
             why = "not for --form mlp; allowed is --hidden"
-            self._refuse([*self._other(*SIZES, "normalise"), *self.parts.asked], why)
+            self._refuse_options(
+                [
+                    *self._changed_options(*ATTENTION_OPTIONS, "normalise"),
+                    *self.parts.chosen_options,
+                ],
+                why,
+            )
         elif self.parts.pma or self.parts.learned_queries:
             names = ("form",) if self.hidden else ("form", "queries")
-            self._refuse(self._other(*names), "not with --pma or --learned-queries")
+            self._refuse_options(
+                self._changed_options(*names), "not with --pma or --learned-queries"
+            )
         if not self.optimiser.startswith("pgpe"):
             why = f"not for --optimiser {self.optimiser}; only for pgpe and pgpe-clipup"
-            self._refuse(self._other("rate", "sigma_rate"), why)
+            self._refuse_options(self._changed_options("rate", "sigma_rate"), why)
         if self.dask is not None:
-            self._refuse(self._other("workers"), "not with --dask, whose scheduler has its own")
+            self._refuse_options(
+                self._changed_options("workers"), "not with --dask, whose scheduler has its own"
+            )
 
-    def _other(self, *names: str) -> list[str]:
-        """Return those of these options that are not as by default."""
+    def _changed_options(self, *names: str) -> list[str]:
+        """Return the names among `names` whose options differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
-    def _refuse(self, names: Sequence[str], why: str) -> None:
+    def _refuse_options(self, names: Sequence[str], why: str) -> None:
+        """Raise ValueError with the reason `why` if `names` is not empty."""
         if names:
-            raise ValueError(f"{', '.join(map(option, names))}: {why}")
+            raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
 
 
 @dataclass(frozen=True)
 class EvolveResult:
-    """A policy.
+    """Result of `evolve`.
 
     Attributes:
-        model: its file.
-        evaluations: its returns in a few numbers, undisturbed and under each condition.
-        metrics: the figures of each generation.
+        model: The model file of the best validated policy.
+        evaluations: The distribution of its returns, undisturbed and under each disturbance of
+            `shuffle`.
+        metrics: The metrics of each generation.
     """
 
     model: Path
@@ -187,66 +211,74 @@ class EvolveResult:
     metrics: list[dict[str, Any]]
 
 
-def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResult:
+def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> EvolveResult:
     """Search for a policy by its return alone, or continue the run in its folder.
 
-    After the run each evaluation is reported, as a step whose unit is "evaluation".
+    Args:
+        options: The task, the run's folder and the settings of the search.
+        progress: Called after each generation, and after the run for each evaluation (unit
+            "evaluation").
+
+    Returns:
+        The model file, its evaluations and the run's metrics.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither each other nor the task.
-        RunError: the folder holds another run, or the disk refuses.
-        RolloutError: all episodes of a generation fail.
-        RunStopped: `progress` returned False.
+        ValueError: Options are out of bounds, or do not fit each other or the task.
+        RunError: The folder holds another run, or a file cannot be written.
+        RolloutError: All episodes of a generation failed.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.es.search import Search
     from an_control.learning.rollout.processes import make_engine
-    from an_control.learning.runs.run_folder import RunFolder, units_of_run
+    from an_control.learning.runs.run_folder import RunFolder, find_units
     from an_control.learning.runs.run_loop import RunLoop
-    from an_control_sim.gym.environments import describe, environment_of, make_environment
+    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
-    environment = environment_of(options.task)
+    environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
-    units = Units.of_task(model.task) if model else units_of_run(options.out, environment)
+    units = Units.of_task(model.task) if model else find_units(options.out, environment)
     env = make_environment(environment, units)
-    task = describe(env, options.task, environment)
-    if model is not None:  # what the environment says nothing of
-        task |= {name: value for name, value in model.task.items() if name not in task}
-    channels = len(task["channels"])
-    form, start = _form(options, channels, len(task["actuators"]), model)
+    task = describe_task(env, options.task, environment)
+    if model is not None:  # keep keys that the environment does not define
+        known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
+        task = replace(task, **known)
+    channels = len(task.channels)
+    form, start = _make_parametrisation(options, channels, len(task.actuators), model)
     if options.hints:
-        form, start = _hinted(form, start, channels)
-    settings = _settings(options, channels)
+        form, start = _add_hints(form, start, channels)
+    settings = _search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
     engine = make_engine(
         options.engine,
         env,
         environment,
-        task["channels"],
+        task.channels,
         form.sizes,
         options.workers,
         options.dask,
-        task.get("recovery", 0.0),
+        task.recovery,
     )
     try:
         search = Search(task, form, engine, settings, options.seed, start)
         loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
-        loop.run_reported(progress)
-        evaluations = _evaluations(options, loop, search, progress)
+        loop.run_with_progress(progress)
+        evaluations = _evaluate_and_write_card(options, loop, search, progress)
     finally:
         engine.close()
         env.close()
     return EvolveResult(loop.model_path, evaluations, loop.metrics)
 
 
-def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
+def _search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
+    """Return the search's settings from the options and their defaults."""
     from an_control.learning.es.search import SearchSettings
 
-    refining = options.start_model is not None  # it must not lose what the start model knows
-    sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (SIGMA, RATE)
+    refining = options.start_model is not None  # take small steps, to keep what it has learned
+    sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (START_SIGMA, START_RATE)
     starts = 0 if refining or options.form == "mlp" else RACING_STARTS
     pgpe = {
         "rate": rate if options.rate is None else options.rate,
@@ -263,7 +295,7 @@ def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
         rollouts=options.rollouts,
         sigma=sigma if options.sigma is None else options.sigma,
         decay=options.decay,
-        mixture=mixture(options.shuffle or ("none",), channels),
+        mixture=parse_disturbances(options.shuffle or ("none",), channels),
         validate_every=options.validate_every,
         validation_episodes=options.episodes,
         success=SUCCESS.get(options.task),
@@ -271,8 +303,16 @@ def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
     )
 
 
-def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
-    """Return what these words say, for so many channels; ValueError for a bad text."""
+def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
+    """Parse disturbances and check them against the number of channels.
+
+    Args:
+        texts: Disturbances in the words of `evaluate --table`.
+        channels: Number of channels of the task.
+
+    Raises:
+        ValueError: A text is not valid, or asks for more channels than there are.
+    """
     found = []
     for text in texts:
         try:
@@ -283,16 +323,16 @@ def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, .
     return tuple(found)
 
 
-def _form(
+def _make_parametrisation(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
-) -> tuple[Form, Any]:
-    """Return the form to search, and where to start: at this model, if there is one."""
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
+) -> tuple[PolicyForm, Any]:
+    """Return the parametrisation to search, and the start vector or None for a random start."""
+    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
 
     if model is not None:
         if options.normalise:
             model = model.normalised(channels)
-        form = form_of(model)
+        form = form_for_model(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
@@ -316,14 +356,14 @@ def _form(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.paper(),
+        **options.parts.paper_arguments(),
     )
-    pooled = options.parts.pooled(form.sizes)
+    pooled = options.parts.with_pooling(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
-def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
-    """Return the same with hints."""
+def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
+    """Return the parametrisation and the start vector extended by the weights of the hints."""
     from an_control.learning.es.parametrisation import Authors
     from an_control.learning.es.search import Hinted
 
@@ -335,11 +375,11 @@ def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
     return hinted, start
 
 
-def _evaluations(
+def _evaluate_and_write_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
-    """Evaluate the model that was kept and write its card."""
-    from an_control.learning.runs.card import figures, write_card
+    """Evaluate the best model, write its card and return the evaluations."""
+    from an_control.learning.runs.card import summarise_returns, write_card
 
     model = read_model(loop.model_path)
     clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
@@ -349,10 +389,10 @@ def _evaluations(
         returns = search.play(model, FINAL_SEED, 5 * options.episodes, disturbance)
         row = {
             "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
-            **figures(returns, search.settings.success),
+            **summarise_returns(returns, search.settings.success),
         }
         evaluations.append(row)
-        progress(Progress("step", "evaluation", len(evaluations), 1 + len(others), figures=row))
+        progress(RunProgress("step", "evaluation", len(evaluations), 1 + len(others), figures=row))
     model = replace(model, trained={**model.trained, "evaluations": evaluations})
-    write_card(loop.folder, model, options.out.name, evaluations, command(options, "train"))
+    write_card(loop.folder, model, options.out.name, evaluations, format_command(options, "train"))
     return evaluations

@@ -1,4 +1,4 @@
-"""Forward models of the monitor, which detects unannounced rewiring."""
+"""Train the forward model of the monitor, which detects unannounced rewiring."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from an_control.learning.command_line import option
-from an_control.learning.runs.progress import OnProgress, Progress, ignore
+from an_control.learning.command_line import format_flag
+from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.onnx_file import monitor_path
@@ -24,48 +24,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MonitorOptions:
-    """What decides a run of `train_monitor`."""
+    """Options of `train_monitor`."""
 
     model: Path
     """A .safetensors model file, or an .onnx file of another tool."""
     out: Path | None = None
-    """Where to write it; by default the file itself. The monitor of an .onnx file is always written
-    beside it, into NAME.monitor.safetensors."""
+    """Where to write the model with its monitor; by default the input file is replaced. The monitor
+    of an .onnx file is always written beside it, into NAME.monitor.safetensors."""
     folder: Path | None = None
-    """A run's folder for checkpoints and metrics; the same command continues its run."""
+    """A folder for the run's checkpoints and metrics; the same command continues the run in it."""
     take: Path | None = None
-    """Copy the forward model of this model file instead of training one; it must be of the same
-    channels and actuators."""
+    """Copy the forward model from this model file instead of training one; its channels and
+    actuators must be the same."""
     validate: bool = False
-    """Train nothing: try the monitor that the model has, and write what it is worth into the file;
-    with the --disturb that it was trained with."""
+    """Train nothing: only validate the monitor that the model already has, and write the result
+    into the file. Pass the --disturb that it was trained with."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     hidden: tuple[int, ...] | None = None
-    """Units of the hidden layers of the forward model; by default 64 64, or 192 192 for more than 8
+    """Units of each hidden layer of the forward model; by default 64 64, or 192 192 for more than 8
     channels."""
     steps: int = 200_000
-    """Steps of the task to learn from."""
+    """Number of environment steps to record and learn from."""
     updates: int = 20_000
-    """Gradient updates of the forward model, and as many of the identity classifier."""
+    """Number of gradient updates of the forward model, and as many of the identity classifier."""
     imputation_updates: int = 8_000
-    """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
+    """Number of gradient updates of the imputation network in each of its two stages; 0: no
+    imputation network."""
     disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
-    """Disturbances in the words of `evaluate --table`, such as `delay=1` `start=rest`, that are
-    learned to be no evidence of rewiring; an episode has one of them with the chance
+    """Disturbances that the monitor must not mistake for rewiring, in the words of `evaluate
+    --table`, such as `delay=1` `start=rest`. An episode has one of them with the probability
     --disturb-share."""
     disturb_share: float = field(default=0.1, metadata={"aliases": ("--fault-share",)})
     """Share of the episodes that have one of --disturb."""
     minutes: float = 0.0
-    """Processor time that this may take: with less than it needs, fewer steps and updates are made;
-    0: no limit."""
+    """Limit of processor time in minutes; if it is too short, fewer steps and updates are made. 0:
+    no limit."""
     monitor: Monitor = "match"
-    """What the monitor does with this model by default: off, reset or match (see `evaluate`)."""
+    """Default setting of the monitor in the model file: off, reset or match (see `evaluate`)."""
     seed: int = 1
     """Seed of everything random."""
 
     def check(self) -> None:
-        """Raise ValueError for a number that is out of bounds."""
+        """Check the numbers.
+
+        Raises:
+            ValueError: A number is out of bounds.
+        """
         for name, least in (
             ("steps", 1),
             ("updates", 1),
@@ -74,21 +79,23 @@ class MonitorOptions:
             ("seed", 0),
         ):
             if getattr(self, name) < least:
-                raise ValueError(f"{option(name)} {getattr(self, name)}: must be {least} or more")
+                raise ValueError(
+                    f"{format_flag(name)} {getattr(self, name)}: must be {least} or more"
+                )
         if not 0.0 <= self.disturb_share <= 1.0:
             raise ValueError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
 
 
 @dataclass(frozen=True)
 class MonitorResult:
-    """A model with a monitor.
+    """Result of `train_monitor`.
 
     Attributes:
-        model: its file; of an ONNX policy the one that holds the monitor.
-        validation: what the monitor is worth; None where it was taken from another model.
-        why_off: why the monitor is off unless somebody asks for it, else "".
-        metrics: the figures of each step.
-        updates: gradient updates that the forward model has had.
+        model: The model file that was written; for an ONNX policy the one of its monitor.
+        validation: How well the monitor detects rewiring; None if it was copied from another model.
+        why_off: Why the monitor stays off unless it is asked for; "" if it is on.
+        metrics: The metrics of each step of the training.
+        updates: Number of gradient updates of the forward model.
     """
 
     model: Path
@@ -98,27 +105,34 @@ class MonitorResult:
     updates: int
 
 
-def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> MonitorResult:
+def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progress) -> MonitorResult:
     """Train the forward model of a model's monitor and write it into the model file.
 
-    With `folder` the run that is there is continued, with `take` or `validate` nothing is trained.
+    With `take` or `validate` nothing is trained.
+
+    Args:
+        options: The model file and the settings. With `folder`, a run in it is continued.
+        progress: Called after each step of the training.
+
+    Returns:
+        The model file and the validation of its monitor.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither each other, nor the model, nor
-            the run in the folder.
-        ModelError: a model file that cannot be read.
-        EnvironmentFailure: nearly all episodes fail.
-        RunStopped: `progress` returned False.
+        ValueError: Options are out of bounds, or do not fit each other, the model, the task, or the
+            run in the folder.
+        ModelError: A model file cannot be read.
+        EnvironmentFailure: Nearly all episodes failed.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunError
-    from an_control.learning.training_disturbances import equal_chances
-    from an_control_sim.gym.environments import describe, environment_of, make_environment
+    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     try:
-        faults = equal_chances(options.disturb, options.disturb_share)
+        faults = equal_probabilities(options.disturb, options.disturb_share)
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
     # One beside an ONNX file may belong to another version: then it is replaced.
@@ -129,18 +143,18 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         if path != options.model:
             raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
-        write_model(path, _with_networks(model, read_model(options.take), options))
+        write_model(path, _copy_networks(model, read_model(options.take), options))
         return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(f"{options.model}: --validate: has no forward model")
-    name = options.task or str(model.task.get("name", ""))
+    name = options.task or model.task.name
     try:
-        env = make_environment(environment_of(name), Units.of_task(model.task))
+        env = make_environment(find_environment_id(name), Units.of_task(model.task))
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):
-        channels = list(model.task.get("channels", []))
-        if channels != describe(env, name, name)["channels"]:
+        channels = model.task.channels
+        if channels != describe_task(env, name, name).channels:
             raise ValueError(f"{options.model}: its channels are not those of task {name!r}")
         try:
             for fault in faults:
@@ -148,7 +162,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         except ValueError as error:
             raise ValueError(f"--disturb: {error}") from error
         try:
-            model, metrics = _trained(options, env, model, faults, progress)
+            model, metrics = _train_and_validate(options, env, model, faults, progress)
         except RunError as error:
             raise ValueError(str(error)) from error
         except ValueError as error:  # an environment gave NaN, or only short episodes
@@ -160,14 +174,14 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
-def _trained(
+def _train_and_validate(
     options: MonitorOptions,
     env: Env[Any, Any],
     model: Model,
     faults: dict[Fault, float],
     progress: OnProgress,
 ) -> tuple[Model, list[dict[str, Any]]]:
-    """Return the model with its forward model, trained unless only a validation is asked for."""
+    """Validate the forward model, after training it unless `validate`; return (model, metrics)."""
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.forward_model.validation import ROBOT_TICKS, validate
     from an_control.learning.runs.run_folder import RunFolder
@@ -176,24 +190,28 @@ def _trained(
     metrics: list[dict[str, Any]] = []
     with TemporaryDirectory() as beside:
         if not options.validate:
-            folder, settings = options.folder or Path(beside), _settings(options, model, faults)
+            folder, settings = (
+                options.folder or Path(beside),
+                _forward_model_settings(options, model, faults),
+            )
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
             loop = RunLoop(RunFolder(folder, learner.config), learner)
-            if learner.begins_again:
+            if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
-                progress(Progress("note", note=text))
-            loop.run_reported(progress)
+                progress(RunProgress("note", note=text))
+            loop.run_with_progress(progress)
             model, metrics = learner.model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
         return validate(env, model, faults, options.seed, ticks), metrics
 
 
-def _settings(
+def _forward_model_settings(
     options: MonitorOptions, model: Model, faults: dict[Fault, float]
 ) -> ForwardModelSettings:
+    """Return the settings of the forward model from the options and the number of channels."""
     from an_control.learning.forward_model.networks import ForwardModelSettings
 
-    few = len(model.task.get("channels", ())) <= 8
+    few = len(model.task.channels) <= 8
     hidden = options.hidden or ((64, 64) if few else (192, 192))
     return ForwardModelSettings(
         hidden=hidden,
@@ -209,12 +227,12 @@ def _settings(
     )
 
 
-def _with_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
-    """Return the model with what another model has learned of the same task."""
+def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
+    """Return `model` with the forward model of `other`, which must be of the same task."""
     if other.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):
-        if other.task.get(key) != model.task.get(key):
+        if getattr(other.task, key) != getattr(model.task, key):
             raise ValueError(f"--take {options.take}: its {key} are not those of {options.model}")
     theirs = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
     arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}

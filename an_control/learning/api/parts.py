@@ -1,5 +1,7 @@
-"""The parts of a policy that is to be learned, as `evolve` and `distill` take them: encoder,
-pooling, recurrence."""
+"""Options for the parts of a policy: encoder, pooling and recurrence.
+
+`evolve` and `distill` share them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from an_control.learning.command_line import option
+from an_control.learning.command_line import format_flag
 from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
 
 TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
-USUAL = {
+DEFAULTS = {
     "inducing": 16,
     "heads": 1,
     "learned_queries": 0,
@@ -21,25 +23,25 @@ USUAL = {
     "recurrent_heads": 1,
     "window": 32,
 }
-"""What a number is that neither an option nor a recipe gives."""
+"""Values of numbers that neither an option nor a recipe sets."""
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The parts that are asked for; where not given, the recipe's or none."""
+class PolicyParts:
+    """Architecture options of a policy; None takes the recipe's value, or leaves the part out."""
 
     encoder: Encoder | None = None
-    """What lets the channels' neurons attend to each other first (Set Transformer): all to all
-    (sab), by way of `--inducing` points (isab), or none."""
+    """Let the channels' neurons attend to each other before the message (Set Transformer): all to
+    all (sab), through `--inducing` points (isab), or not at all (none)."""
     inducing: int | None = None
     """Number of inducing points (isab); by default the recipe's, else 16."""
     heads: int | None = None
     """Number of attention heads of the encoder and of `--pma`; by default the recipe's, else 1."""
     learned_queries: int | None = None
-    """Number of learned queries in place of the fixed ones of the paper's form."""
+    """Number of learned queries, instead of the fixed queries of the paper."""
     pma: int | None = None
-    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA), in
-    place of the attention that multiplies the readings."""
+    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA),
+    instead of the attention that multiplies the readings."""
     recurrence: Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None = None
     """A recurrent part after the attention: an LSTM, a GRU, or a transformer (Parisotto et al.
     2019)."""
@@ -50,43 +52,58 @@ class Parts:
     recurrent_heads: int | None = None
     """Attention heads of a recurrent transformer; by default 1."""
     window: int | None = None
-    """Number of ticks that a layer of a recurrent transformer sees; by default 32."""
+    """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
-    def student(self) -> dict[str, Any]:
-        """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
-        self._check_read("units", "layers", "recurrent_heads", "window")
+    def student_changes(self) -> dict[str, Any]:
+        """Return the changed fields of `StudentSizes` by name.
+
+        Raises:
+            ValueError: A number is out of bounds, or an option would be ignored.
+        """
+        self._check_used("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
-        given = [name for name in numbers if name in self.asked]
-        changes: dict[str, Any] = {name: self._number(name) for name in given}
+        given = [name for name in numbers if name in self.chosen_options]
+        changes: dict[str, Any] = {name: self._number_or_default(name) for name in given}
         if self.encoder is not None:
             changes["encoder"] = self.encoder
         if self.recurrence is not None:
-            changes["recurrence"] = self._recurrence()
+            changes["recurrence"] = self._recurrence_sizes()
         return changes
 
     @property
-    def asked(self) -> list[str]:
-        """The names of the options that are given."""
+    def chosen_options(self) -> list[str]:
+        """Return the names of the options that are set."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
-    def paper(self) -> dict[str, Any]:
-        """The same for `paper_sizes`; ValueError also for an option that no part would read."""
-        self._check_read(*self.asked)
+    def paper_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of `paper_sizes` for these parts.
+
+        Raises:
+            ValueError: A number is out of bounds, or an option would be ignored.
+        """
+        self._check_used(*self.chosen_options)
         encoder = self.encoder or "none"
-        compares = encoder != "none" or self._number("pma")
+        compares = encoder != "none" or self._number_or_default("pma")
         return {
             "encoder": encoder,
-            "inducing": self._number("inducing") if encoder == "isab" else 0,
-            "heads": self._number("heads") if compares else 1,
-            "recurrence": self._recurrence(),
+            "inducing": self._number_or_default("inducing") if encoder == "isab" else 0,
+            "heads": self._number_or_default("heads") if compares else 1,
+            "recurrence": self._recurrence_sizes(),
         }
 
-    def patches(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
-        """These sizes of a policy for image patches with the parts that are asked for."""
-        changes = self.student()
+    def with_patch_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+        """Return the sizes of a policy for image patches with these parts.
+
+        Args:
+            sizes: The sizes to change.
+
+        Raises:
+            ValueError: A part is not available for image patches, or a number is out of bounds.
+        """
+        changes = self.student_changes()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
-                raise ValueError(f"{option(name)}: not for image patches")
+                raise ValueError(f"{format_flag(name)}: not for image patches")
         pma = changes.pop("pma", None)
         if pma == 0 and sizes.attention == "pma":
             raise ValueError("--pma 0: the recipe's head sees its seeds; take another --recipe")
@@ -99,14 +116,21 @@ class Parts:
                 )
             changes |= {"attention": "pma", "grid": grid}
         encoder = changes.get("encoder", sizes.encoder)
-        points = changes.get("inducing") or sizes.inducing or self._number("inducing")
+        points = changes.get("inducing") or sizes.inducing or self._number_or_default("inducing")
         sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
         sizes.check()
         return sizes
 
-    def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
-        """These sizes with seeds that pool, or learned queries, where they are asked for."""
-        seeds, queries = self._number("pma"), self._number("learned_queries")
+    def with_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
+        """Return the sizes with PMA seeds or learned queries, if either is set.
+
+        Args:
+            sizes: The sizes to change.
+
+        Raises:
+            ValueError: Both are set, or a number is out of bounds.
+        """
+        seeds, queries = self._number_or_default("pma"), self._number_or_default("learned_queries")
         if seeds:
             if queries:
                 raise ValueError("--learned-queries: --pma pools by seeds of its own")
@@ -116,8 +140,8 @@ class Parts:
         sizes.check()
         return sizes
 
-    def _check_read(self, *names: str) -> None:
-        """ValueError for one of these options that is given, and that no part would read."""
+    def _check_used(self, *names: str) -> None:
+        """Raise ValueError if one of these options is set although no chosen part uses it."""
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
         needs = {
@@ -130,21 +154,26 @@ class Parts:
         }
         for name in names:
             there, what = needs.get(name, (True, ""))
-            if name in self.asked and not there:
-                raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
+            if name in self.chosen_options and not there:
+                raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
-    def _number(self, name: str) -> int:
+    def _number_or_default(self, name: str) -> int:
+        """Return an option's number or its default; raise ValueError if it is too small."""
         given: int | None = getattr(self, name)
-        value, minimum = USUAL[name] if given is None else given, min(USUAL[name], 1)
+        value, minimum = DEFAULTS[name] if given is None else given, min(DEFAULTS[name], 1)
         if value < minimum:
-            raise ValueError(f"{option(name)} {value}: must be {minimum} or more")
+            raise ValueError(f"{format_flag(name)} {value}: must be {minimum} or more")
         return value
 
-    def _recurrence(self) -> RecurrenceSizes | None:
+    def _recurrence_sizes(self) -> RecurrenceSizes | None:
+        """Return the sizes of the recurrence, None without one."""
         if self.recurrence in (None, "none"):
             return None
-        header: dict[str, Any] = {"kind": self.recurrence, "units": self._number("units")}
+        header: dict[str, Any] = {
+            "kind": self.recurrence,
+            "units": self._number_or_default("units"),
+        }
         if self.recurrence in TRANSFORMERS:
-            header |= {name: self._number(name) for name in ("layers", "window")}
-            header["heads"] = self._number("recurrent_heads")
-        return RecurrenceSizes.read(header)
+            header |= {name: self._number_or_default(name) for name in ("layers", "window")}
+            header["heads"] = self._number_or_default("recurrent_heads")
+        return RecurrenceSizes.from_header(header)

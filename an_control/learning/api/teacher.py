@@ -1,4 +1,4 @@
-"""Teachers by reinforcement learning."""
+"""Train teachers by reinforcement learning."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from an_control.learning.command_line import command
-from an_control.learning.runs.progress import OnProgress, ignore
+from an_control.learning.command_line import format_command
+from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import Model, read_model
 
 if TYPE_CHECKING:
@@ -21,39 +21,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """What decides a run of `train_teacher`."""
+    """Options of `train_teacher`."""
 
     task: str
     """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
     out: Path
-    """The run's folder; its model.safetensors is the best one that was validated so far."""
+    """The run's folder; its model.safetensors is the model with the best validation so far."""
     algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
-    """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
+    """The algorithm of stable-baselines3 or sb3-contrib; auto is ppo."""
     start_model: Path | None = None
-    """Start from this MLP policy of relu units, by PPO."""
+    """Start PPO from this model file, an MLP policy with relu units."""
     minutes: float | None = 45.0
-    """Stop after so many minutes of processor time; one thread is used."""
+    """Stop after this many minutes of processor time; one thread is used."""
     steps: int | None = None
-    """Stop after so many steps of the environment."""
+    """Stop after this many steps of the environment."""
     score: float | None = None
-    """Stop once a validation's mean return is this high."""
+    """Stop as soon as the mean return of a validation reaches this."""
     burst: float = 0.003
-    """Chance a step that a burst of up to 20 random or missing actions begins, from which the
-    teacher learns the way back; 0: none."""
+    """Probability per step that a burst of up to 20 random or missing actions starts, from which
+    the teacher learns to recover; 0: none."""
     disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
     """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
-    episode has one of them with the chance --disturb-share."""
+    episode has one of them with the probability --disturb-share."""
     disturb_share: float = field(default=0.5, metadata={"aliases": ("--fault-share",)})
     """Share of the episodes that have one of --disturb."""
     episodes: int = 100
-    """Number of episodes of the evaluation at the end, for the model's card."""
+    """Number of episodes of the final evaluation, for the model's card."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Raise ValueError for a number that is out of bounds."""
+        """Check the numbers.
+
+        Raises:
+            ValueError: A number is out of bounds.
+        """
         for name in ("minutes", "steps"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ValueError(f"--{name} {value}: must be over 0")
@@ -71,14 +75,14 @@ class TeacherOptions:
 
 @dataclass(frozen=True)
 class TeacherResult:
-    """A teacher.
+    """Result of `train_teacher`.
 
     Attributes:
-        model: its file.
-        end: why the run ended.
-        evaluations: the returns of a random policy and of the teacher in a few numbers.
-        metrics: the figures of each iteration.
-        done_before: iterations that were done before this call.
+        model: The model file of the best validated teacher.
+        end: Why the run ended.
+        evaluations: The distribution of the returns of a random policy and of the teacher.
+        metrics: The metrics of each iteration.
+        done_before: Number of iterations that were finished before this call.
     """
 
     model: Path
@@ -88,63 +92,70 @@ class TeacherResult:
     done_before: int
 
 
-def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> TeacherResult:
-    """Train an MLP policy by its return, or continue the run in its folder.
+def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progress) -> TeacherResult:
+    """Train an MLP policy by reinforcement learning, or continue the run in its folder.
+
+    Args:
+        options: The task, the run's folder, the algorithm and the limits.
+        progress: Called after each iteration.
+
+    Returns:
+        The teacher's model file, its evaluations and the run's metrics.
 
     Raises:
-        ValueError: options that are out of bounds, or fit neither each other nor the task.
-        RunError: the folder holds another run, or the disk refuses.
-        EnvironmentFailure: nearly all episodes fail.
-        RunStopped: `progress` returned False.
+        ValueError: Options are out of bounds, or do not fit each other or the task.
+        RunError: The folder holds another run, or a file cannot be written.
+        EnvironmentFailure: Nearly all episodes failed.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
-    from an_control.learning.teacher.learner import Limits, TeacherLearner
-    from an_control.learning.teacher.settings import settings_for, smoke
-    from an_control.learning.training_disturbances import equal_chances
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
+    from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
+    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
-    environment = environment_of(options.task)
-    limits = Limits(options.minutes, options.steps, options.score)
-    faults = equal_chances(options.disturb, options.disturb_share)
+    environment = find_environment_id(options.task)
+    limits = TeacherLimits(options.minutes, options.steps, options.score)
+    faults = equal_probabilities(options.disturb, options.disturb_share)
     with closing(make_environment(environment)) as env:
-        start = _start(options, env)
+        start = _find_start_policy(options, env)
         for fault in faults:
             check_robot(env, fault.settings)
-        settings = settings_for(env, options.algorithm, start)
+        settings = settings_for_environment(env, options.algorithm, start)
         settings = replace(settings, burst=options.burst, faults=faults)
         if options.smoke:
-            settings = smoke(settings)
-            limits = Limits(options.minutes, 2 * settings.iteration)
+            settings = smoke_settings(settings)
+            limits = TeacherLimits(options.minutes, 2 * settings.iteration)
         learner = TeacherLearner(
             options.out, options.task, environment, settings, limits, options.seed, start
         )
         with closing(learner):
             loop = RunLoop(RunFolder(options.out, learner.config), learner)
             done_before = loop.done
-            loop.run_reported(progress)
-            evaluations = _evaluations(options, loop.folder)
+            loop.run_with_progress(progress)
+            evaluations = _evaluate_and_write_card(options, loop.folder)
             return TeacherResult(
-                loop.model_path, learner.end, evaluations, loop.metrics, done_before
+                loop.model_path, learner.end_reason, evaluations, loop.metrics, done_before
             )
 
 
-def _start(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the network that the actor begins as, None where it begins at random."""
-    from an_control.learning.teacher.teachers import own_teacher, read_teacher
+def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
+    """Return the policy that the actor starts as; None for random weights."""
+    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
 
     if options.start_model is None:
-        return own_teacher(options.task) if options.algorithm in ("auto", "ppo") else None
+        return teacher_of_task(options.task) if options.algorithm in ("auto", "ppo") else None
     teacher = read_teacher(str(options.start_model), env)
     if teacher.layers is None:
         raise ValueError(f"--start-model {options.start_model}: must have relu units")
     return teacher
 
 
-def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the model that was kept and write its card, unless that was done before."""
+def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
+    """Evaluate the best model and write its card, unless that is done; return the evaluations."""
     from an_control.learning.runs.card import write_card
 
     path = folder.path / "model.safetensors"
@@ -155,23 +166,33 @@ def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, A
         return known
     made = evaluate_teacher(options.task, path, model, episodes)
     model = replace(model, trained={**model.trained, "evaluations": made})
-    write_card(folder, model, options.out.name, made, command(options, "train-teacher"))
+    write_card(folder, model, options.out.name, made, format_command(options, "train-teacher"))
     return made
 
 
 def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list[dict[str, Any]]:
-    """Return the figures of a random policy and of this teacher over so many episodes."""
-    from an_control.learning.evaluation.scores import REFERENCES, Scoring
-    from an_control.learning.runs.card import figures
+    """Evaluate a random policy and a teacher on the same episodes.
+
+    Args:
+        task: A task known by name, or a gymnasium id.
+        path: The teacher's model file.
+        model: The same model, read.
+        episodes: Number of episodes.
+
+    Returns:
+        One dict for each of the two: protocol, distribution of the returns, and standard error.
+    """
+    from an_control.learning.evaluation.scores import REFERENCES, ScorePlayer
+    from an_control.learning.runs.card import summarise_returns
     from an_control.learning.teacher.teachers import read_teacher
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
     evaluations = []
-    with closing(make_environment(environment_of(task), Units.of_task(model.task))) as env:
-        scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
+    with closing(make_environment(find_environment_id(task), Units.of_task(model.task))) as env:
+        scoring = ScorePlayer(env, model.task.channels, read_teacher(str(path), env), model)
         for case in REFERENCES:
-            row = scoring.play(case, math.inf, (episodes, episodes))
-            known = {"protocol": row.name, **figures(row.array, None)}
+            row = scoring.play_row(case, math.inf, (episodes, episodes))
+            known = {"protocol": row.name, **summarise_returns(row.array, None)}
             evaluations.append({**known, "standard_error": round(row.error, 2)})
     return evaluations

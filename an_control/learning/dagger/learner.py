@@ -1,4 +1,8 @@
-"""DAgger for scalar channels: rounds of recording and learning, as the run loop takes them."""
+"""DAgger for scalar channels: rounds of recording and learning, driven by the run loop.
+
+One round records episodes, trains on all kept episodes and validates. The state of a round follows
+from the seed and the state before it, so a run that is interrupted continues to the same result.
+"""
 
 from __future__ import annotations
 
@@ -18,47 +22,49 @@ from torch.optim.swa_utils import AveragedModel
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.streams import (
+    DaggerEpisode,
     Driver,
-    Episode,
     NoisyTeacher,
     PerturbedTeacher,
     RolloutSettings,
     StudentRollout,
-    record,
+    record_episode,
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.runs.run_folder import Recordings, as_tensors, units_of_run
+from an_control.learning.runs.run_folder import EpisodeRecordings, find_units, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
-    in_units,
-    model_digest,
-    settings_with,
+    convert_units,
+    hash_model,
+    hashes_for_run,
 )
-from an_control.learning.training_disturbances import offered
+from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
 from an_control.policy import Model
-from an_control_sim.gym.environments import choices_of, describe, make_environment
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.environments import describe_task, find_choices, make_environment
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
-"""Of the validation episodes' seed."""
+"""Second part of the seed of the validation episodes; the first is the run's seed."""
 JUDGED = 3
-"""Rounds whose students are judged together: neighbours are much alike, and the episodes of one
-round are few."""
+"""Number of newest rounds whose returns are averaged in the figure "validation". Students of
+neighbouring rounds are much alike, and the episodes of one round are few."""
 UNDONE_FROM, UNDONE_LOSS = 0.5, 0.05
-"""From this share of the run on, a round is undone that loses this share of what was gained."""
+"""Progress (0..1) of the run from which a bad round may be undone, and the loss of return that
+undoes it, as a share of the improvement from the worst to the best validation."""
 AS_GOOD = 5
-"""Students in a row whose mean return is that of the teacher: enough is learned."""
+"""Number of rounds in a row whose mean return must reach the teacher's for the run to end early."""
 
 
 class Dagger:
-    """A student and its episodes, which are kept in `folder`; it learns on `device`.
+    """Learner that trains a student by imitating a teacher, for scalar channels.
 
-    The first round learns from the teacher's episodes, each of the others also from the student's.
+    The first round learns from episodes that the teacher drives. Each later round also records
+    episodes that the student drives; the teacher labels every step.
     """
 
     unit = "round"
@@ -72,107 +78,124 @@ class Dagger:
         settings: DaggerSettings,
         seed: int,
         device: str = "cpu",
-        taught_by: str | None = None,
+        teacher_name: str | None = None,
         start: Model | None = None,
     ) -> None:
-        """`taught_by` names the teacher in the folder, where it is not the task's own.
+        """Set up a new run.
 
-        ValueError where the teacher, `start` and the settings do not fit together.
+        Args:
+            folder: the run's folder, in which the recorded episodes are stored.
+            name: the task's name in the model file.
+            environment: the name from which `make_environment` makes the environment.
+            teacher: the policy to imitate.
+            settings: the recipe.
+            seed: decides all random numbers of the run.
+            device: the torch device on which the student learns.
+            teacher_name: the user's name for the teacher, stored in the run's settings; None for
+                the teacher that belongs to the task.
+            start: a model from whose weights the student starts; None for random weights.
+
+        Raises:
+            ValueError: the sizes of teacher, `start` and settings do not fit together.
         """
         torch.set_num_threads(1)
-        self._device, self._taught_by = device, taught_by
+        self._device, self._teacher_name = device, teacher_name
         self.settings, self.seed = settings, seed
         if start is not None:
             units = Units.of_task(start.task)
         elif teacher.layers is not None or teacher.units:
             units = teacher.units
         else:  # a function, which takes the environment's numbers
-            units = units_of_run(folder, environment)
+            units = find_units(folder, environment)
         self._env = make_environment(environment, units)
-        choices = choices_of(self._env)
-        self._teacher = in_units(teacher, units)
+        choices = find_choices(self._env)
+        self._teacher = convert_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = settings_with(
-            folder, teacher_hash=teacher.digest, start_hash=model_digest(start)
+        self._hashes = hashes_for_run(
+            folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
-        self._faults = offered(self._env, settings.faults)
-        self._task = describe(self._env, name, environment)
+        self._faults = drop_unsupported(self._env, settings.faults)
         streams, collection = settings.streams.disturb, settings.collection.disturb
-        if any(one.settings.repeat for one in (*self._faults, *streams, *collection)):
-            self._task["repeats"] = True
-        if settings.recovery:
-            self._task["recovery"] = settings.recovery
-        self._recordings = Recordings(folder, Episode)
-        self._student = self._new_student()
+        disturbances = (*self._faults, *streams, *collection)
+        self._task = replace(
+            describe_task(self._env, name, environment),
+            repeats=any(one.settings.repeat for one in disturbances),
+            recovery=settings.recovery,
+        )
+        self._recordings = EpisodeRecordings(folder, DaggerEpisode)
+        self._student = self._make_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._average = AveragedModel(self._student) if settings.averaged else None
-        self._failures = Failures()
-        self._episodes: list[Episode] = []
+        self._failures = FailureCounter()
+        self._episodes: list[DaggerEpisode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
         self._best: dict[str, Any] | None = None
-        """The student, with its optimiser, whose own validation was the best."""
+        """The student and its optimiser after the round with the highest validation return; None
+        before."""
         self._returns: list[float] = []
-        """Of the validations, behind that of the teacher."""
+        """Mean validation returns: first the teacher's, then the student's after each round."""
 
     @property
     def steps(self) -> int:
+        """Return the number of rounds of the run; an estimate while a time limit decides it."""
         if not self.settings.minutes:
             return 1 + self.settings.rounds
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        since_first = self._since_first(self.settings.rounds)
+        since_first = self._later_progress(self.settings.rounds)
         later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
         return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
     @property
     def progress(self) -> float:
-        """How much of the run is over, from 0 to 1, by its time or by its rounds."""
+        """Return the finished share (0..1) of the run, by its time limit or by its rounds."""
         settings = self.settings
         if not settings.minutes:
             return self._round / (1 + settings.rounds)
-        if self._round > settings.rounds and self._as_good_as_the_teacher():
+        if self._round > settings.rounds and self._is_as_good_as_teacher():
             return 1.0
         return min(1.0, self._cpu_s / (60.0 * settings.minutes))
 
     @property
     def minutes_left(self) -> float:
-        """Processor time that it may take yet; infinite where only its rounds end it."""
+        """Return the processor time left in minutes; infinity where no time limit is set."""
         left = self.settings.minutes - self.minutes
         return max(0.0, left) if self.settings.minutes else math.inf
 
     @property
     def minutes(self) -> float:
-        """Processor time that its rounds have taken."""
+        """Return the processor time in minutes that the finished rounds took."""
         return self._cpu_s / 60.0
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder."""
+        """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
-            "teacher": self._taught_by,
+            "teacher": self._teacher_name,
             "start": None if self._start is None else self._start.trained,
             **self._hashes,
         }
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """One round: record, learn from all that is kept, validate."""
+        """Record episodes, learn from all kept ones, validate, and return the round's figures."""
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
-        recorded = self._record(rng)
-        kept = self._worth_learning(recorded)
+        recorded = self._record_round(rng)
+        kept = self._drop_failed(recorded)
         self._recordings.write(self._round, kept)
-        self._episodes = self._newest(self._episodes + kept)
+        self._episodes = self._newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
-        line: dict[str, Any] = train_round(*what, self._since_first(self.settings.rounds))
+        line: dict[str, Any] = train_round(*what, self._later_progress(self.settings.rounds))
         if self._average is not None:
             self._average.update_parameters(self._student)
         line |= {
@@ -182,21 +205,28 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0), calm)]
-            line |= self._judge(self._validate())
+                self._returns = [self._mean_return(lambda rng: NoisyTeacher(rng, 0.0), calm)]
+            line |= self._keep_or_undo(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
-        line |= self._failures.figures()
+        line |= self._failures.take_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
         self._round += 1
         return line
 
-    def _judge(self, validation: float) -> dict[str, float]:
-        """Keep the student of a round with this validation, or go back to the best one there was.
+    def _keep_or_undo(self, validation: float) -> dict[str, float]:
+        """Remember the best student so far, or undo a round that made the student clearly worse.
 
-        Rounds that come late may unlearn: what they have recorded is kept, what they have made of
-        the student is not. The figures say what was undone. Only of recipes for any robot.
+        Late rounds may unlearn. Undoing restores the weights and the optimiser of the best student;
+        the episodes of the round are kept. Only recipes that count `episode_steps` and do not
+        average students undo rounds.
+
+        Args:
+            validation: mean validation return after this round.
+
+        Returns:
+            {"undone": validation} if the round was undone, else {}.
         """
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
@@ -221,6 +251,7 @@ class Dagger:
         return {"undone": validation}
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
             "round": self._round,
             "best": self._best,
@@ -232,7 +263,8 @@ class Dagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        tensors = as_tensors(state)
+        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
         if self._average is not None:
@@ -242,19 +274,19 @@ class Dagger:
         self._returns = state["returns"]
         self._best = tensors.get("best")  # an older run has none
         recorded = (self._recordings.read(number) for number in range(self._round))
-        self._episodes = self._newest([episode for part in recorded for episode in part])
+        self._episodes = self._newest_episodes([episode for part in recorded for episode in part])
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The student, or the mean of the students after each round."""
+        """Return the student as a model; with `averaged`, the average of all rounds' students."""
         student = self._student
         if self._average is not None:
             assert isinstance(self._average.module, Student | PaperStudent)
             student = self._average.module
         return student.model(self._task, {"how": "DAgger", "seed": self.seed, **run})
 
-    def _new_student(self) -> Student | PaperStudent:
+    def _make_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
-        readings, actions = len(self._task["channels"]), len(self._task["actuators"])
+        readings, actions = len(self._task.channels), len(self._task.actuators)
         sizes = self.settings.student
         student: Student | PaperStudent
         if sizes.paper:
@@ -263,25 +295,27 @@ class Dagger:
             student = Student(readings, actions, sizes)
             own_head = self._start is not None and self.settings.keep_head
             if self._teacher.layers is not None and not own_head:
-                student.start_head(self._teacher.layers)
+                student.load_teacher_head(self._teacher.layers)
         if self._start is None:
             return student.to(self._device)
         if isinstance(student, PaperStudent):
-            student.start_neurons(self._start)
+            student.load_neurons(self._start)
         else:
-            student.start_neurons(self._start, self.settings.keep_head)
+            student.load_neurons(self._start, self.settings.keep_head)
         return student.to(self._device)
 
-    def _since_first(self, rounds: int) -> float:
-        """How much of what follows the first round is over, from 0 to 1: of so many rounds, or of
-        the time."""
+    def _later_progress(self, rounds: int) -> float:
+        """Return the finished share (0..1) of the part of the run that follows the first round.
+
+        It is measured by time where the run has a time limit, else by `rounds`.
+        """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, rounds)
         left_s = 60.0 * self.settings.minutes - self._identified_s
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
-    def _record(self, rng: np.random.Generator) -> list[Episode]:
-        """This round's episodes: the teacher's in the first one, then the student's."""
+    def _record_round(self, rng: np.random.Generator) -> list[DaggerEpisode]:
+        """Record the episodes of one round: the teacher's in the first one, then the student's."""
         plan = self.settings.collection
         makers: list[tuple[int, Callable[[], Driver], RolloutSettings]]
         calm = RolloutSettings(shuffled=False)
@@ -297,53 +331,64 @@ class Dagger:
             policy = make_policy(self._student.model(self._task, {}))
             makers = [
                 (count, partial(StudentRollout, rng, policy, how), how)
-                for count, how in plan.rewirings(self._since_first(self.settings.rounds - 1))
+                for count, how in plan.plan_round(self._later_progress(self.settings.rounds - 1))
             ]
-        return [one for maker in makers for one in self._some(*maker, rng)]
+        return [one for maker in makers for one in self._record_episodes(*maker, rng)]
 
-    def _some(
+    def _record_episodes(
         self,
         count: int,
-        make: Callable[[], Driver],
-        how: RolloutSettings,
+        make_driver: Callable[[], Driver],
+        rollout: RolloutSettings,
         rng: np.random.Generator,
-    ) -> Iterator[Episode]:
-        """So many episodes, or as many as have so many times `episode_steps` steps."""
+    ) -> Iterator[DaggerEpisode]:
+        """Yield `count` episodes, or as many as make `count * episode_steps` steps together.
+
+        Episodes that fail are counted, not yielded.
+        """
         unit, left = self.settings.collection.episode_steps, count
         if unit:
             left *= unit
         while left > 0:
-            what = how.disturbance(self._faults, rng), how.reshuffle
+            what = rollout.draw_disturbance(self._faults, rng), rollout.reshuffle
             try:
-                episode = record(self._env, self._teacher, make(), rng, *what)
+                episode = record_episode(self._env, self._teacher, make_driver(), rng, *what)
             except EnvironmentFailure as failure:
-                self._failures.note(failure)
+                self._failures.count_failure(failure)
                 continue
-            self._failures.succeed()
+            self._failures.count_success()
             left -= len(episode.labels) if unit else 1
             yield episode
 
     def _validate(self) -> float:
-        """The mean return of the student on shuffled channels."""
+        """Return the student's mean return in the validation episodes, with shuffled channels."""
         policy, how = make_policy(self.model(), "off"), RolloutSettings()
-        return self._play(lambda rng: StudentRollout(rng, policy, how), how)
+        return self._mean_return(lambda rng: StudentRollout(rng, policy, how), how)
 
-    def _play(self, driver: Callable[[np.random.Generator], Driver], how: RolloutSettings) -> float:
-        """The mean return of a driver in the validation episodes."""
+    def _mean_return(
+        self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
+    ) -> float:
+        """Return the mean return in the validation episodes of the drivers that `driver` makes."""
         rng = np.random.default_rng([self.seed, VALIDATION])
-        episodes = self._some(self.settings.validation_episodes, partial(driver, rng), how, rng)
+        episodes = self._record_episodes(
+            self.settings.validation_episodes, partial(driver, rng), rollout, rng
+        )
         return float(np.mean([episode.total for episode in episodes]))
 
-    def _as_good_as_the_teacher(self) -> bool:
-        """Whether the last rounds' students were, in the mean."""
+    def _is_as_good_as_teacher(self) -> bool:
+        """Return whether the newest students' mean return reached the teacher's."""
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
-    def _newest(self, episodes: list[Episode]) -> list[Episode]:
+    def _newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
-    def _worth_learning(self, recorded: list[Episode]) -> list[Episode]:
-        """Of the student's own, those that did not fail: at rest no channel shows which it is."""
+    def _drop_failed(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
+        """Return the recorded episodes without those of the student that failed.
+
+        A robot at rest shows no difference between channels. If all failed, the best one is
+        returned.
+        """
         min_return = self.settings.min_return
         if not self._round or min_return is None:
             return recorded

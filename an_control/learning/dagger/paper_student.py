@@ -1,8 +1,8 @@
-"""The student in the paper's form, as a torch module: fixed queries, tanh attention, one layer.
+"""A student in the paper's form: fixed queries, tanh attention, and a head of one layer.
 
-It has the free numbers of `Authors`; or learned queries, seeds that pool (PMA), an encoder between
-the channels, a recurrence behind the message. Beside the action it learns which channel a slot
-carries, by a layer on the neurons' outputs that the policy does not have.
+It has the free numbers of the form `Authors`. Optional parts are learned queries, pooling by
+attention (PMA), an encoder between the channels and a recurrence behind the message. In training it
+also learns which channel each slot carries, by a layer that the exported policy does not have.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
-from an_control.learning.dagger.streams import Batch
-from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, State, StudentParts
-from an_control.learning.es.parametrisation import Authors, join, split
+from an_control.learning.dagger.streams import StreamBatch
+from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, StudentParts, StudentState
+from an_control.learning.es.parametrisation import Authors, join_arrays, split_vectors
 from an_control.policy import Model
+from an_control.policy.task import Task
 
 FIRST_WEIGHTS = 0.35
+"""Bound of the neurons' uniform initial weights."""
 CHANNEL_UNTIL = 0.6
-"""The share of the run at which the channels' loss has faded out."""
+"""Progress (0..1) of the run at which the weight of the channel loss has faded to 0."""
 
 
 class PaperStudent(nn.Module):
-    """T steps, B episodes, N channel slots, A actions; n nominal channels."""
+    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels."""
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()
@@ -63,39 +65,52 @@ class PaperStudent(nn.Module):
         nn.init.zeros_(self.out.bias)
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
-    def start_neurons(self, model: Model) -> None:
-        """Begin as a model of this form; ValueError where it is none."""
-        if not self._is_authors:
-            raise ValueError("start: only the paper's own form can begin as a model")
-        rows = split(self.form.vector(model)[None], self.form.shapes)
+    def load_neurons(self, model: Model) -> None:
+        """Copy the weights of a model of this form.
+
+        Raises:
+            ValueError: this student has parts that the authors' form lacks, or the model has
+                another form.
+        """
+        if not self._is_authors_form:
+            raise ValueError(
+                "start: only the paper's own form, without other parts, can start from a model"
+            )
+        rows = split_vectors(self.form.vector(model)[None], self.form.shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
-        self.neuron.begin_as({name: arrays[name] for name in names} | hidden)
+        self.neuron.load_arrays({name: arrays[name] for name in names} | hidden)
         with torch.no_grad():
             self.scores.copy_(torch.from_numpy(arrays["scores"]))
             self.out.weight.copy_(torch.from_numpy(arrays["head.0.weight"]))
             self.out.bias.copy_(torch.from_numpy(arrays["head.0.bias"]))
 
-    def start(self, rows: int, slots: int) -> State:
-        """The state at the start of an episode in every row."""
+    def initial_state(self, rows: int, slots: int) -> StudentState:
+        """Return the initial state of `rows` episodes with `slots` slots each."""
         none = self.scores.new_zeros(rows, slots, 0)
-        neurons = self.neuron.begin(rows, slots)
-        return State(*neurons, none[:, 0], none[:, 0], none, self.parts.start(rows))
+        neurons = self.neuron.initial_state(rows, slots)
+        return StudentState(*neurons, none[:, 0], none[:, 0], none, self.parts.initial_state(rows))
 
-    def forward(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
-        """Actions (T, B, A) before their tanh, scores (T, B, N, n + 1) of channels, the state."""
+    def forward(
+        self, batch: StreamBatch, state: StudentState
+    ) -> tuple[Tensor, Tensor, StudentState]:
+        """Run the policy over a batch of T steps.
+
+        Returns:
+            Actions (T, B, A) before their tanh, channel scores (T, B, N, n + 1), and the new state.
+        """
         outputs, (first, second) = self.neuron.advance(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
         message = self._message(batch, self.parts.encode(outputs, batch.present))
-        message, recurrence = self.parts.remember(message, state.recurrence)
+        message, recurrence = self.parts.run_memory(message, state.recurrence)
         action: Tensor = self.out(message)
         state = state._replace(first=first, second=second, recurrence=recurrence)
         return action, self.channel(outputs), state
 
-    def _message(self, batch: Batch, encoded: Tensor) -> Tensor:
-        """The message (T, B, .) of the neurons' outputs (T, B, N, d) behind the encoder."""
+    def _message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
+        """Return the message (T, B, M) for encoded neuron outputs (T, B, N, d)."""
         if self.parts.pooling is not None:
             pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
             return pooled
@@ -106,11 +121,18 @@ class PaperStudent(nn.Module):
         return torch.tanh(sums)
 
     def loss(
-        self, batch: Batch, state: State, channel_loss: float, progress: float
-    ) -> tuple[Tensor, State, dict[str, float]]:
-        """The loss at this progress (0..1) of the run, the state after the batch, and figures.
+        self, batch: StreamBatch, state: StudentState, channel_loss: float, progress: float
+    ) -> tuple[Tensor, StudentState, dict[str, float]]:
+        """Return the loss of a batch, the state after it, and figures for the metrics.
 
-        An action's error is the cross-entropy of a choice between -1 and 1.
+        The action loss is the cross-entropy of a choice between -1 and 1 for each action. The
+        channel loss fades out with the run.
+
+        Args:
+            batch: T steps of B episodes.
+            state: the state before the batch.
+            channel_loss: initial weight of the channel loss.
+            progress: finished share (0..1) of the run.
         """
         action, scores, state = self(batch, state)
         chance, steps = (1.0 + batch.labels) / 2.0, batch.counts.sum()
@@ -125,20 +147,20 @@ class PaperStudent(nn.Module):
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        """This student as a policy's model."""
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return the student's weights as a model file's contents."""
         arrays = {
             **self.neuron.arrays(),
-            "head.0.weight": array_of(self.out.weight),
-            "head.0.bias": array_of(self.out.bias),
+            "head.0.weight": to_array(self.out.weight),
+            "head.0.bias": to_array(self.out.bias),
         }
-        if self._is_authors:
-            arrays["scores"] = array_of(self.scores)
-            return self.form.model(join(arrays, self.form.shapes), task, trained)
+        if self._is_authors_form:
+            arrays["scores"] = to_array(self.scores)
+            return self.form.model(join_arrays(arrays, self.form.shapes), task, trained)
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {
-                "attention.queries": array_of(self.basis @ self.scores),
+                "attention.queries": to_array(self.basis @ self.scores),
                 "attention.key": np.eye(d, dtype=np.float32),
                 "attention.key_bias": np.zeros(d, np.float32),
             }
@@ -152,8 +174,8 @@ class PaperStudent(nn.Module):
         return Model("attention_neuron", sizes, arrays | self.parts.arrays(), task, trained)
 
     @property
-    def _is_authors(self) -> bool:
-        """Whether it has the authors' queries, and no parts that theirs has not."""
+    def _is_authors_form(self) -> bool:
+        """Return whether the student has fixed queries and no parts beyond the authors' form."""
         sizes = self.sizes
         return (
             not (sizes.pma or sizes.learned_queries or sizes.recurrence) and sizes.encoder == "none"

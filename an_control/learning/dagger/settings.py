@@ -1,11 +1,8 @@
-"""The numbers of a run of DAgger for scalar channels.
+"""Settings of DAgger, and recipes: files that hold such settings.
 
-The sizes of a student, as a recipe names them.
-
-Recipes: the settings of `distill` as YAML files, those that ship by name (`recipes/`).
-
-A file says what the student observes and, by their names, the settings that differ from the
-defaults of `DaggerSettings` (scalar channels) or `PatchDaggerSettings` (image patches)::
+A recipe is a YAML file. Recipes that ship with the package are found by name (`recipes/`). A file
+names the kind of observation and those settings that differ from the defaults of `DaggerSettings`
+(scalar channels) or `PatchDaggerSettings` (image patches)::
 
     an_control_recipe: 1
     observation: scalar channels
@@ -23,8 +20,12 @@ from typing import Any, Literal
 
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
-from an_control.learning.training_disturbances import Disturbance, Fault, check_chances
-from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, settings_from
+from an_control.learning.training_disturbances import (
+    Fault,
+    TrainingDisturbance,
+    check_probabilities,
+)
+from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, parse_settings
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 from an_control.system.share import share_path
 from an_control.wiring.checked_yaml import read_yaml
@@ -32,67 +33,70 @@ from an_control.wiring.checked_yaml import read_yaml
 
 @dataclass(frozen=True)
 class StudentSizes:
-    """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
+    """Sizes and optional parts of a student's network.
 
-    A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
-    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With
-    `outlier_weighting` a reading counts the less the farther it lies from what was expected, with
-    `prediction_attention` the attention also asks which query expected the reading. With
-    `reset_on_jump` all neurons are reset where most readings jump at once.
-
-    A student in the `paper`'s form has fixed queries, tanh attention and one linear layer; of the
-    others it takes `neuron`, `stack`, `normalise` and what follows `output`.
+    A student in the `paper` form has fixed queries, tanh attention and one linear layer. Of the
+    other settings it uses `neuron`, `stack`, `normalise` and those that follow `output`.
     """
 
     neuron: Positive = 32
+    """Units of each channel's neuron: an LSTM, or a layer on stacked readings (see `stack`)."""
     key: Positive = 32
+    """Length of an attention key."""
     head: tuple[int, ...] = (128, 64)
+    """Units of each hidden layer of the head."""
     products: bool = False
+    """Feed the neurons the products of readings and previous actions too."""
     memory: int = 0
+    """GRU units with which the head predicts the channels that are missing; 0: no memory."""
     stack: int = 0
+    """Number of newest readings that enter a neuron, which then is a plain layer; 0: an LSTM."""
     outlier_weighting: bool = False
+    """Weigh a reading less, the farther it lies from the memory's prediction."""
     reset_on_jump: bool = False
+    """Reset all neurons where most readings jump in one step."""
     prediction_attention: bool = False
+    """Let the attention also compare each slot's readings with each query's prediction."""
     normalise: bool = False
-    """Divide the sums over channels by their attention where that is over 1."""
+    """Divide the sums over channels by their total attention where it exceeds 1."""
     paper: bool = False
+    """Use the paper's form."""
     output: Literal["clip", "tanh"] = "clip"
-    """What is done to the head's last layer; by `distill` as the teacher does."""
+    """Function behind the head's last layer; `distill` sets it to the teacher's."""
     encoder: Encoder = "none"
-    """Lets the neurons' outputs attend to each other first (Lee et al. 2019), all to all (sab) or
-    by way of `inducing` points (isab)."""
+    """Self-attention between the neurons' outputs (Lee et al. 2019): each to each (sab), or by way
+    of `inducing` points (isab)."""
     inducing: Positive = 16
+    """Number of inducing points of an isab encoder."""
     heads: Positive = 1
-    """Of the encoder and of `pma`."""
+    """Attention heads of the encoder and of `pma`."""
     learned_queries: int = 0
-    """In the paper's form: so many learned queries in place of its fixed ones; 0: fixed."""
+    """Number of learned queries that replace the paper's fixed ones; 0: fixed queries."""
     pma: int = 0
-    """So many seeds pool the neurons' outputs by multihead attention, in place of the attention
-    that multiplies the readings; 0: none do."""
+    """Number of seeds that pool the neurons' outputs by multihead attention (PMA), in place of the
+    attention that multiplies the readings; 0: no pooling."""
     recurrence: RecurrenceSizes | None = None
-    """A memory behind the message; not beside `memory`."""
+    """Recurrent layer behind the message; not together with `memory`."""
 
     def __post_init__(self) -> None:
         if self.neuron % self.heads:
-            raise ValueError(
-                f"heads: {self.heads} does not divide the neurons' {self.neuron} units"
-            )
+            raise ValueError(f"heads: {self.heads} (allowed: divisors of neuron, {self.neuron})")
         if self.pma and (self.memory or self.normalise or self.learned_queries):
             raise ValueError(
-                f"pma: {self.pma}, beside memory, normalise or learned_queries it must be 0"
+                f"pma: {self.pma} (allowed: 0 together with memory, normalise or learned_queries)"
             )
         if self.learned_queries and not self.paper:
             raise ValueError(
-                f"learned_queries: {self.learned_queries}, only the paper's form has other queries"
+                f"learned_queries: {self.learned_queries} (allowed: 0, unless paper is true)"
             )
         if self.recurrence is not None:
             self.recurrence.check()
             if self.memory:
-                raise ValueError(f"memory: {self.memory}, beside a recurrence it must be 0")
+                raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The sizes of encoder and pooling that an `AttentionSizes` has."""
+        """Return the encoder, pooling and recurrence sizes as arguments of `AttentionSizes`."""
         points = self.inducing if self.encoder == "isab" else 0
         heads = self.heads if self.encoder != "none" or self.pma else 1
         return {
@@ -104,39 +108,55 @@ class StudentSizes:
 
 
 IDENTIFY_SHARE = 0.25
-"""Of a limited run's time, for the updates of the first round."""
+"""Share of a run's time limit that the first round's updates get."""
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Episodes to record before the first round and in each of the others."""
+    """Numbers of episodes to record in each round, and how they are disturbed.
+
+    The first round records `clean`, `noisy` and `perturbed` episodes of the teacher. Each later
+    round records `mixed`, `rewired` and `on_policy` episodes.
+    """
 
     episode_steps: int = 0
-    """Where it is not 0, each number of episodes below stands for so many times this many steps,
-    in episodes of any length."""
+    """If over 0, each number of episodes below is multiplied by this and counts steps, not
+    episodes."""
     clean: int = 25
+    """Episodes of the teacher without noise."""
     noisy: int = 25
+    """Episodes of the teacher with noise of up to `noisy_noise`."""
     perturbed: int = 70
+    """Episodes of the teacher with stretches of random or wrongly wired actions."""
     on_policy: int = 6
+    """Episodes that the student drives, undisturbed but for shuffled channels."""
     rewired: int = 6
-    """On policy as well, reshuffled on the way."""
+    """Episodes that the student drives, disturbed and reshuffled while they run."""
     mixed: int = 6
+    """Like `rewired`, with the teacher driving for a share of the stretches."""
     perturbed_noise: float = 0.15
+    """Maximum standard deviation of the action noise in perturbed and mixed episodes."""
     noisy_noise: float = 0.4
-    disturb: dict[Disturbance, Share] = field(
+    """Maximum standard deviation of the action noise in noisy episodes."""
+    disturb: dict[TrainingDisturbance, Share] = field(
         default_factory=lambda: {
-            Disturbance("missing=0.05..0.25"): 0.3,
-            Disturbance("noise=1..4,noise-sd=1"): 0.3,
+            TrainingDisturbance("missing=0.05..0.25"): 0.3,
+            TrainingDisturbance("noise=1..4,noise-sd=1"): 0.3,
         }
     )
     """Share of the rewired and mixed episodes that have each of these disturbances."""
     reshuffle: Share = 0.01
-    """Probability a step that all signals move, in rewired and mixed episodes."""
+    """Probability per step that all signals move, in rewired and mixed episodes."""
     teacher_share: Share = 0.5
-    """Of the first mixed round; it falls to a tenth of it in the last."""
+    """Share of the stretches that the teacher drives in the first mixed round; falls to a tenth of
+    it."""
 
-    def rewirings(self, progress: float) -> list[tuple[int, RolloutSettings]]:
-        """How many episodes of a DAgger round are driven how, at `progress` (0..1) of the run."""
+    def plan_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+        """Return how many episodes of each kind a DAgger round records, and how.
+
+        Args:
+            progress: finished share (0..1) of the rounds after the first one.
+        """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)
         return [
@@ -148,67 +168,94 @@ class Collection:
 
 @dataclass(frozen=True)
 class DaggerSettings:
-    """A run's numbers. Round 0 identifies, on the teacher's episodes; then `rounds` of DAgger."""
+    """Settings of a DAgger run on scalar channels.
+
+    Round 0 learns to identify channels from the teacher's episodes; `rounds` of DAgger follow.
+    """
 
     student: StudentSizes = field(default_factory=StudentSizes)
+    """Sizes and optional parts of the student."""
     collection: Collection = field(default_factory=Collection)
+    """Episodes to record in each round."""
     streams: StreamSettings = field(default_factory=StreamSettings)
+    """Disturbances of the batches' rows."""
     faults: dict[Fault, Share] = field(default_factory=dict)
-    """The chances of disturbances, by their words: of the streams' rows, and of the noisy,
-    perturbed, rewired and mixed episodes. The teacher sees the present."""
+    """Probability of each disturbance, of which an episode or a row has one or none. They are drawn
+    for the rows of batches and for noisy, perturbed, rewired and mixed episodes. The teacher
+    always sees undisturbed readings."""
     keep_head: bool = False
-    """A student that starts from a model continues with its head, where that otherwise begins as
-    the teacher's network."""
+    """If the student starts from a model, keep that model's head; otherwise the head starts as the
+    teacher's network."""
     recovery: float = 0.0
-    """The student is pushed where it stands still, here and wherever its model acts (see
-    `RecoveringPolicy`); 0: never."""
+    """Mean change of the readings per tick below which the robot counts as standing still and is
+    pushed, in training and wherever the model acts (see `RecoveringPolicy`); 0: no pushes."""
     memory_updates: int = 0
-    """Before the first round, of a head with memory alone: it gets the true message."""
+    """Updates of the head's memory before the first round, with the true message as its input."""
     identify_updates: Positive = 2000
+    """Updates of the first round."""
     rounds: int = 20
+    """DAgger rounds after the first one."""
     updates: Positive = 600
+    """Updates of each later round."""
     batch: Positive = 16
+    """Rows of a batch."""
     steps: Positive = 50
-    """An update learns from so many steps in each row of the batch."""
+    """Steps of each row in one update."""
     newest: int = 40
-    """Episodes that are drawn more often than the older ones, after the first round; counted as
-    the collection's."""
+    """Number of newest episodes that are drawn more often than older ones, after the first round.
+    It is counted like the numbers of `collection`."""
     kept: Positive | None = None
-    """Newest episodes that are learned from, None for all."""
+    """Number of newest episodes that are learned from; None: all."""
     identify_rate: float = 4e-3
+    """Learning rate at the start of the first round."""
     rate: OverZero = 2e-3
+    """Learning rate at the start of the second round."""
     final_rate: float = 4e-4
+    """Learning rate at the start of the last round."""
     channel_loss: float = 1.0
-    """In the paper's form it fades out until three fifths of the run."""
+    """Weight of the loss for identifying channels. In the paper's form it fades out over the first
+    three fifths of the run."""
     action_loss: float = 1.0
+    """Weight of the loss for the action."""
     ordered_loss: float = 0.5
+    """Weight of the loss for the action that the head takes on the correctly ordered observation.
+    """
     expectation_loss: float = 5.0
+    """Weight of the loss for the memory's predicted readings."""
     min_return: AnyNumber | None = None
-    """Own episodes with a return below it are left out, unless all are: then the best one stays."""
+    """Minimum return of a student's episode to be learned from; if none reaches it, the best is
+    used."""
     validation_episodes: int = 0
-    """After each round, of the student on shuffled channels, counted as the collection's. The
-    student is kept whose mean with the two rounds before is best. 0: none, and the last one is."""
+    """Validation episodes after each round, with shuffled channels, counted like the numbers of
+    `collection`. The run keeps the student whose mean over three rounds is best. 0: no
+    validation, and the last student is kept."""
     minutes: float = 0.0
-    """Processor time of the run, a quarter of it for the first round's updates; the rates fall with
-    it. It is cut into `rounds` rounds at least. It ends before where the last rounds' students were
-    as good as the teacher. 0: `rounds` rounds, however long they take."""
+    """Time limit of the run in minutes of processor time; a quarter of it is for the first round's
+    updates. Learning rates follow the time, which is divided into at least `rounds` rounds. The
+    run ends earlier once the student is as good as the teacher. 0: `rounds` rounds without a
+    limit."""
     averaged: bool = False
-    """The model is the mean of the students after each round."""
+    """Return the average of the students after each round as the model."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
         if self.minutes and not self.rounds:
-            raise ValueError("rounds: 0 (allowed: 1 or more, where there are minutes)")
+            raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
-    def rates(self, number: int, progress: float) -> tuple[float, float]:
-        """The learning rate at the begin and the end of a round that begins at this progress."""
+    def learning_rates(self, number: int, progress: float) -> tuple[float, float]:
+        """Return the learning rates at the start and the end of a round.
+
+        Args:
+            number: the round; 0 is the first one.
+            progress: finished share (0..1) of the later rounds when this round starts.
+        """
         if number == 0:
             return self.identify_rate, 0.1 * self.identify_rate
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def limit_s(self, number: int) -> float:
-        """Processor time for the updates of a round, infinite where the run has no limit."""
+    def time_limit_s(self, number: int) -> float:
+        """Return the processor time in seconds for a round's updates; infinity without a limit."""
         if not self.minutes:
             return math.inf
         share = IDENTIFY_SHARE if number == 0 else (1.0 - IDENTIFY_SHARE) / self.rounds
@@ -217,19 +264,23 @@ class DaggerSettings:
 
 KINDS = {"scalar channels": DaggerSettings, "image patches": PatchDaggerSettings}
 GENERIC = "robust"
-"""The recipe of a task without one of its own."""
+"""Name of the recipe for tasks that have none of their own."""
 _OBSERVATION = re.compile("|".join(KINDS))
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes that ship."""
+    """Return the names of the recipes that ship with the package, sorted."""
     return tuple(sorted(path.stem for path in share_path("recipes").glob("*.yaml")))
 
 
 def recipe_path(recipe: str) -> Path:
-    """The file of a recipe: one that ships, by its name, or any by its path.
+    """Return the file of a recipe.
 
-    ValueError where no recipe has this name and it is no path of a YAML file.
+    Args:
+        recipe: the name of a recipe that ships with the package, or the path of a YAML file.
+
+    Raises:
+        ValueError: no recipe has this name, and it is no path of a YAML file.
     """
     if recipe.endswith((".yaml", ".yml")):
         return Path(recipe)
@@ -241,9 +292,11 @@ def recipe_path(recipe: str) -> Path:
 
 
 def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
-    """The settings of a recipe, by name or path.
+    """Return the settings in a recipe, which is given by name or by path.
 
-    ValueError for an unknown name; WiringError names file, key, value and what is allowed.
+    Raises:
+        ValueError: the name is unknown.
+        WiringError: the file is invalid; the error names file, key, value and what is allowed.
     """
     header = ("an_control_recipe", "observation")
     entry = read_yaml(recipe_path(recipe))
@@ -252,19 +305,19 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     if "observation" in top:
         text = top["observation"].text(" or ".join(KINDS), _OBSERVATION)
         kind = KINDS[text]  # type: ignore[assignment]
-    settings = settings_from(kind, entry, header)
+    settings = parse_settings(kind, entry, header)
     if top["an_control_recipe"].value != 1:
         raise top["an_control_recipe"].error("1, the version of the format")
     return settings
 
 
-def recipe_of(task: str) -> str:
-    """The name of the recipe that a task is learned by where nobody names one."""
+def recipe_for_task(task: str) -> str:
+    """Return the name of the recipe for a task: its own, or the generic one."""
     return task if task in recipe_names() else GENERIC
 
 
-def smoke(settings: DaggerSettings) -> DaggerSettings:
-    """The same stages in seconds: a few episodes, a few updates; learns next to nothing."""
+def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
+    """Return settings with the same stages for a run of seconds, which learns next to nothing."""
     return replace(
         settings,
         student=replace(settings.student, neuron=8, key=8),
@@ -278,8 +331,8 @@ def smoke(settings: DaggerSettings) -> DaggerSettings:
     )
 
 
-def patch_smoke(settings: PatchDaggerSettings) -> PatchDaggerSettings:
-    """The same in seconds; learns next to nothing."""
+def patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
+    """Return settings with the same stages for a run of seconds, which learns next to nothing."""
     return replace(
         settings,
         rounds=2,

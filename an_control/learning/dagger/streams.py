@@ -1,9 +1,9 @@
-"""What a student learns from: recorded episodes, and batches of their pieces.
+"""Recorded episodes of a robot, and the batches of their pieces from which a student learns.
 
-An episode is driven by the teacher, by a blend of disturbances, or by the student itself (DAgger,
-Ross et al. 2011); the label of every step is what the teacher would have done. Every row of a batch
-plays one episode through a wiring and disturbances of its own. Learning is by back-propagation
-through one piece; the neurons' state is handed on to the next.
+An episode is driven by the teacher, by a disturbed teacher, or by the student itself (DAgger, Ross
+et al. 2011); the label of every step is the teacher's action. Each row of a batch plays one episode
+with an assignment of slots and disturbances of its own. A student learns by back-propagation
+through one piece of steps; its state is carried on to the next piece.
 """
 
 from __future__ import annotations
@@ -30,52 +30,71 @@ from an_control.disturbance import (
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.training_disturbances import (
-    NOTHING,
-    Disturbance,
+    NO_DISTURBANCE,
     Fault,
-    disturber,
-    draw,
-    draw_each,
-    ids_of,
+    TrainingDisturbance,
+    draw_independently,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
 )
 from an_control.learning.yaml_settings import Share
 from an_control.policy import Policy
 
 
-class Episode(NamedTuple):
-    """T steps: observations (T, N) in nominal order, NaN where a reading is missing, the actions
-    before them, the labels (T, A)."""
+class DaggerEpisode(NamedTuple):
+    """A recorded episode of T steps: N readings in nominal order, A actions."""
 
     observations: np.ndarray
+    """(T, N); NaN where a reading is missing."""
     previous: np.ndarray
+    """(T, A) the action sent before each step."""
     labels: np.ndarray
+    """(T, A) the teacher's action at each step."""
     total: float = 0.0
+    """The episode's return."""
 
 
 class Driver(Protocol):
-    """Chooses the action of each step of one episode."""
+    """Anything that chooses the action of each step of one episode."""
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,), given what arrived, the teacher's and the previous action."""
+        """Return the action (A,) for a step.
+
+        Args:
+            seen: the readings that arrived.
+            label: the teacher's action (A,).
+            previous: the action (A,) that was sent at the step before.
+        """
 
 
-def record(
+def record_episode(
     env: gymnasium.Env[Any, Any],
     teacher: Teacher,
     driver: Driver,
     rng: np.random.Generator,
-    disturbance: DisturbanceSettings = NOTHING,
+    disturbance: DisturbanceSettings = NO_DISTURBANCE,
     reshuffle: float = 0.0,
-) -> Episode:
-    """Record one disturbed episode to its end; only `rng` decides it.
+) -> DaggerEpisode:
+    """Record one episode to its end.
 
-    With a probability of `reshuffle` a step all signals move. What is recorded is what was there;
-    what the driver sees is what arrived. EnvironmentFailure as of `LiveEpisode`.
+    The recorded observations are undisturbed; the driver sees the disturbed readings.
+
+    Args:
+        env: the environment.
+        teacher: gives the label of each step.
+        driver: chooses the actions.
+        rng: decides all random numbers of the episode.
+        disturbance: the disturbances of the episode.
+        reshuffle: probability per step that all signals move.
+
+    Raises:
+        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
-    disturbed = disturber(channels, disturbance, rng)
-    episode = LiveEpisode(env, seed, disturbed, ids_of(channels))
+    disturbed = make_disturber(channels, disturbance, rng)
+    episode = LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
     newest = NewestReadings()
@@ -92,28 +111,30 @@ def record(
             disturbed.shuffle()
         assert episode.sent is not None
         previous = episode.sent
-    return Episode(np.array(observations), np.array(actions), np.array(labels), episode.total)
+    return DaggerEpisode(np.array(observations), np.array(actions), np.array(labels), episode.total)
 
 
 class NoisyTeacher:
-    """The teacher, with normal noise of a strength drawn once for the episode."""
+    """The teacher with normal noise, whose standard deviation is drawn once for the episode."""
 
     def __init__(self, rng: np.random.Generator, max_sd: float) -> None:
         self._rng = rng
         self._sd = max_sd * rng.random()
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        return self.shake(label)
+        """Return the teacher's action with noise."""
+        return self.add_noise(label)
 
-    def shake(self, label: np.ndarray) -> np.ndarray:
-        """Return an action (A,) with noise."""
+    def add_noise(self, label: np.ndarray) -> np.ndarray:
+        """Return the action (A,) with noise."""
         return label + self._sd * self._rng.standard_normal(label.shape)
 
 
 class PerturbedTeacher:
-    """The teacher between stretches of no, random, or wrongly wired actions.
+    """The teacher, interrupted by stretches of zero, random, or wrongly wired actions.
 
-    It visits what a student meets before it knows its channels, and then shows the way out.
+    It visits states that a student reaches before it has identified its channels, and then shows
+    the way back to normal operation.
     """
 
     def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
@@ -127,19 +148,22 @@ class PerturbedTeacher:
         self._walk: np.ndarray | None = None
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the action of the current stretch with noise."""
         if self._left <= 0:
-            self._switch()
+            self._start_stretch()
         self._left -= 1
-        return self._noise.shake(self._choose(self._newest(seen.values), label))
+        return self._noise.add_noise(self._choose_action(self._newest(seen.values), label))
 
-    def _switch(self) -> None:
+    def _start_stretch(self) -> None:
+        """Draw the mode and the length of the next stretch."""
         self._first = False
         self._order = self._walk = None
         self._mode = str(self._rng.choice(["teacher"] * 4 + ["random", "shuffled", "swapped"]))
         brief = self._mode in ("random", "shuffled")
         self._left = int(self._rng.integers(3, 20) if brief else self._rng.integers(20, 120))
 
-    def _choose(self, observation: np.ndarray, label: np.ndarray) -> np.ndarray:
+    def _choose_action(self, observation: np.ndarray, label: np.ndarray) -> np.ndarray:
+        """Return the action of the current mode, without noise."""
         if self._mode == "teacher":
             return label
         if self._mode == "still":
@@ -150,11 +174,11 @@ class PerturbedTeacher:
             self._walk = 0.8 * start + 0.42 * step
             return self._walk
         if self._order is None:
-            self._order = self._wiring(len(observation))
+            self._order = self._draw_wrong_order(len(observation))
         return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
 
-    def _wiring(self, channels: int) -> np.ndarray:
-        """All channels shuffled, or a few of them swapped."""
+    def _draw_wrong_order(self, channels: int) -> np.ndarray:
+        """Return a wrong order of the readings: all shuffled, or a few swapped."""
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
             places.draw()
@@ -165,87 +189,93 @@ class PerturbedTeacher:
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """How recorded episodes are disturbed, and for how many stretches a teacher drives.
+    """Disturbances of a recorded episode, and how often the teacher takes over from the student.
 
-    The default is a student on shuffled channels.
+    The default is an undisturbed student on shuffled channels.
     """
 
     teacher_share: float = 0.0
+    """Probability that the teacher drives a stretch of the episode."""
     noise: float = 0.0
-    """The largest standard deviation of an episode's noise on the actions."""
+    """Maximum standard deviation of the noise on an episode's actions."""
     reshuffle: float = 0.0
-    """Probability a step that all signals move."""
-    disturb: Mapping[Disturbance, float] = field(default_factory=dict)
-    """Probabilities that an episode has these disturbances."""
+    """Probability per step that all signals move."""
+    disturb: Mapping[TrainingDisturbance, float] = field(default_factory=dict)
+    """Probability of each disturbance for the episode; an episode may have several."""
     faulty: bool = False
     """Whether the run's faults are drawn for the episode too."""
     shuffled: bool = True
+    """Whether the channels are shuffled at the start of the episode."""
 
-    def disturbance(
+    def draw_disturbance(
         self, faults: Mapping[Fault, float], rng: np.random.Generator
     ) -> DisturbanceSettings:
-        """Draw what disturbs an episode of a run with these faults."""
-        drawn = draw(faults, rng) if self.faulty else NOTHING
-        drawn = drawn.merged_with(draw_each(self.disturb, rng))
+        """Draw the disturbances of one episode in a run with these faults."""
+        drawn = draw_one(faults, rng) if self.faulty else NO_DISTURBANCE
+        drawn = drawn.merged_with(draw_independently(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
 class StudentRollout:
-    """The student, the teacher taking over in between."""
+    """Driver of an episode: the student, with the teacher taking over for some stretches."""
 
-    def __init__(self, rng: np.random.Generator, policy: Policy, how: RolloutSettings) -> None:
-        self._rng, self._policy, self._how = rng, policy, how
-        self._noise = NoisyTeacher(rng, how.noise)
+    def __init__(self, rng: np.random.Generator, policy: Policy, settings: RolloutSettings) -> None:
+        self._rng, self._policy, self._how = rng, policy, settings
+        self._noise = NoisyTeacher(rng, settings.noise)
         self._teaching, self._left = False, 0
         policy.reset()
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the student's action, or the teacher's in its own stretches, with noise."""
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        own = self._policy.step_array(seen.values, seen.ids or ids_of(len(seen.values)))
-        return self._noise.shake(label if self._teaching else own)
+        own = self._policy.step_array(seen.values, seen.ids or make_sorted_ids(len(seen.values)))
+        return self._noise.add_noise(label if self._teaching else own)
 
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
-"""A row changes to another episode at its end, or after so many steps by chance."""
+"""Step from which on a row may change to another episode before its end, and the probability per
+piece that it does."""
 NEWER_SHARE = 0.4
+"""Share of the rows that draw from the newest episodes alone."""
 CUTS = 2
-"""Of a batch, where its rows may be reshuffled if that resets the neurons."""
+"""Common moments of a batch at which its rows may be reshuffled, if that resets the neurons."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
-DISTURB: Mapping[Disturbance, float] = MappingProxyType(
-    {Disturbance("missing=0.05..0.25"): 0.2, Disturbance("garbage=0.05..0.2"): 0.3}
+DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
+    {TrainingDisturbance("missing=0.05..0.25"): 0.2, TrainingDisturbance("garbage=0.05..0.2"): 0.3}
 )
-"""What disturbs rows where a recipe does not say it."""
+"""Default share of the rows that have each disturbance."""
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How the rows of batches are disturbed beside the run's faults."""
+    """Disturbances of the rows of batches, beside the run's faults."""
 
-    disturb: dict[Disturbance, Share] = field(default_factory=lambda: dict(DISTURB))
+    disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
     """Share of the rows that have each of these disturbances; a row may have several."""
     reshuffled: Share = 0.4
-    """Share of the rows whose signals move on the way."""
+    """Share of the rows whose signals move during the episode."""
     reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
-    """Mean steps between two reshuffles of a row, drawn for the row."""
+    """Mean numbers of steps between two reshuffles, one of which is drawn for a row."""
     action_noise: float = 0.05
+    """Standard deviation of the noise on the previous actions that the student sees."""
 
     @property
-    def added(self) -> int:
-        """Return the number of slots beside the channels' own, for copies and noise."""
+    def extra_slots(self) -> int:
+        """Return the number of slots beyond the channels, for copies and noise."""
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
         return int(sum(max(column) for column in zip(*most, strict=True)))
 
 
 @dataclass(frozen=True)
-class Batch:
-    """K steps of B rows with S slots, N channels and A actions."""
+class StreamBatch:
+    """A batch of K steps of B rows with S slots, N channels and A actions."""
 
     values: Tensor  # (K, B, S) as the slots show them
     change: Tensor  # (K, B, S) since the slot's last value
@@ -258,13 +288,15 @@ class Batch:
     moved: Tensor  # (K, B) 1 where the neurons are reset
     fresh: Tensor  # (B,) True where the row starts an episode in this piece
 
-    def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
-        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
+    def to(self, device: torch.device) -> StreamBatch:
+        """Return the batch with its tensors on a device."""
+        return StreamBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 @dataclass
-class _Row:
+class _StreamRow:
+    """An episode as one row of the batches plays it; `place` is the next step."""
+
     values: np.ndarray
     change: np.ndarray
     previous: np.ndarray
@@ -276,19 +308,19 @@ class _Row:
     place: int = 0
 
 
-PER_STEP = [field.name for field in fields(_Row) if field.name != "place"]
+PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "place"]
 
 
-class Streams:
-    """An endless supply of batches; only `rng` decides them.
+class DaggerStreams:
+    """An endless supply of batches.
 
-    `newest` of the episodes are drawn more often than the rest. Neurons that a reshuffle resets
-    must be run apart before and after it: all rows of a batch share its few `CUTS`.
+    Neurons that a reshuffle resets must be run separately before and after it. So all rows of a
+    batch share its few `CUTS` as the moments at which they may be reshuffled.
     """
 
     def __init__(
         self,
-        episodes: Sequence[Episode],
+        episodes: Sequence[DaggerEpisode],
         rows: int,
         steps: int,
         settings: StreamSettings,
@@ -297,18 +329,30 @@ class Streams:
         reset_on_jump: bool = False,
         faults: Mapping[Fault, float] = NO_FAULTS,
     ) -> None:
+        """Set up the rows.
+
+        Args:
+            episodes: the episodes to draw from, the newest last.
+            rows: rows of each batch.
+            steps: steps of each batch.
+            settings: disturbances of the rows.
+            newest: number of the last episodes that are drawn more often than the rest.
+            rng: decides all random numbers.
+            reset_on_jump: whether a reshuffle resets the student's neurons.
+            faults: probability of each fault, of which a row has one or none.
+        """
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._faults = faults
         self._reset_on_jump = reset_on_jump
         self._cuts: list[np.ndarray] = []
         self._number = 0
         self._settings, self._newest = settings, newest
-        self._rows: list[_Row | None] = [None] * rows
+        self._rows: list[_StreamRow | None] = [None] * rows
 
-    def batch(self) -> Batch:
-        """The next piece of every row."""
-        fresh = [self._renew(i) for i in range(len(self._rows))]
-        pieces = [self._piece(row) for row in self._rows if row is not None]
+    def next_batch(self) -> StreamBatch:
+        """Return the next piece of every row."""
+        fresh = [self._replace_row_if_due(i) for i in range(len(self._rows))]
+        pieces = [self._next_piece(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
@@ -318,10 +362,11 @@ class Streams:
         )
         arrays["previous"] = arrays["previous"] + torch.from_numpy(noise)
         self._number += 1
-        return Batch(**arrays, fresh=torch.tensor(fresh))
+        return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
-    def _renew(self, i: int) -> bool:
-        row = self._rows[i]
+    def _replace_row_if_due(self, number: int) -> bool:
+        """Give row `number` a new episode if it needs one, and return whether it got one."""
+        row = self._rows[number]
         if (
             row is not None
             and row.place < len(row.values)
@@ -332,10 +377,11 @@ class Streams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[i] = self._wire(episode)
+        self._rows[number] = self._make_row(episode)
         return True
 
-    def _piece(self, row: _Row) -> dict[str, np.ndarray]:
+    def _next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
+        """Return the arrays of a row's next steps, padded with zeros, and advance the row."""
         span = slice(row.place, row.place + self._steps)
         row.place += self._steps
         piece = {}
@@ -347,14 +393,14 @@ class Streams:
         piece["counts"][: len(part)] = 1.0
         return piece
 
-    def _wire(self, episode: Episode) -> _Row:
-        """Return the episode as seen through a wiring and disturbances."""
+    def _make_row(self, episode: DaggerEpisode) -> _StreamRow:
+        """Return the episode as one row sees it: shuffled, disturbed, perhaps reshuffled."""
         rng, how = self._rng, self._settings
         seen = self._disturb(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
         ordered, previous, labels = (part[seen.steps] for part in episode[:3])
         if not np.isfinite(ordered).all():
-            ordered = _newest(episode.observations)[seen.steps]
+            ordered = _fill_missing(episode.observations)[seen.steps]
         slots = np.tile(np.arange(seen.values.shape[1]), (steps, 1))
         places = Permutation(channels, rng)
         places.draw()
@@ -362,42 +408,49 @@ class Streams:
         moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
             mean = rng.choice(how.reshuffle_every)
-            for at in self._cut(steps, mean) if self._reset_on_jump else self._moments(steps, mean):
+            for at in (
+                self._shared_reshuffle_steps(steps, mean)
+                if self._reset_on_jump
+                else self._reshuffle_steps(steps, mean)
+            ):
                 places.draw()
                 slots[at:, :channels] = places.signals
                 moved[at] = self._reset_on_jump
         values, channel, present = (
             np.take_along_axis(part, slots, 1)
-            for part in (_newest(seen.values), seen.signals, np.isfinite(seen.values))
+            for part in (_fill_missing(seen.values), seen.signals, np.isfinite(seen.values))
         )
-        unused = (0, 0), (0, channels + how.added - slots.shape[1])
+        unused = (0, 0), (0, channels + how.extra_slots - slots.shape[1])
         values = np.pad(values, unused)
         channel = np.pad(channel, unused, constant_values=channels)
         change = np.diff(values, axis=0, prepend=values[:1])
         change[moved > 0] = 0.0
         present = np.pad(present, unused).astype(np.float32)
-        return _Row(values, change, previous, ordered, labels, channel, present, moved)
+        return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
     def _disturb(self, observations: np.ndarray) -> Replay:
         """Return the readings (T, N) of an episode as they arrive, with the row's disturbances."""
-        drawn = draw(self._faults, self._rng).merged_with(
-            draw_each(self._settings.disturb, self._rng)
+        drawn = draw_one(self._faults, self._rng).merged_with(
+            draw_independently(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape
         if drawn.active_on("readings"):
             seed = int(self._rng.integers(2**31))
-            return Disturber(ids_of(channels), drawn, seed).replay(observations)
+            return Disturber(make_sorted_ids(channels), drawn, seed).replay(observations)
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
-    def _moments(self, steps: int, mean: float) -> Iterator[int]:
-        """When a row is reshuffled on its way of so many steps."""
+    def _reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
+        """Yield the steps at which a row is reshuffled."""
         at = 1 + int(self._rng.exponential(mean))
         while at < steps:
             yield at
             at += 1 + int(self._rng.exponential(mean))
 
-    def _cut(self, steps: int, mean: float) -> Iterator[int]:
-        """The same at the batches' common moments, in a row that begins with the next batch."""
+    def _shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
+        """Yield the steps at which a row that starts with the next batch is reshuffled.
+
+        They are chosen from the moments that all rows of a batch share.
+        """
         for batch in range(math.ceil(steps / self._steps)):
             while len(self._cuts) <= self._number + batch:
                 self._cuts.append(np.sort(self._rng.choice(self._steps, CUTS, False)))
@@ -407,8 +460,8 @@ class Streams:
                     yield at
 
 
-def _newest(observations: np.ndarray) -> np.ndarray:
-    """Observations (T, N) with the newest reading in place of each that is missing, at first 0."""
+def _fill_missing(observations: np.ndarray) -> np.ndarray:
+    """Return observations (T, N) with each missing reading replaced by the newest, at first 0."""
     steps = np.arange(len(observations))[:, None]
     newest = np.maximum.accumulate(np.where(np.isfinite(observations), steps, -1))
     held = np.take_along_axis(observations, np.maximum(newest, 0), 0)

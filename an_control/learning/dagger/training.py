@@ -1,9 +1,10 @@
-"""The updates of DAgger: identify the channels, route them, correct the student where it goes.
+"""The updates of DAgger for scalar channels.
 
-One optimiser and one loss serve all stages. The cross-entropy teaches every neuron which channel
-it sees; the action is learned through the soft routing and, beside it, from the ordered
-observation, which keeps the head a good driver. Where the teacher's action is saturated, which is
-often, the student must only be beyond it: there a hinge, or its gradient dies.
+One optimiser and one loss serve all stages. A cross-entropy teaches every neuron which channel it
+reads. The action is learned through the soft routing, and also from the ordered observation, which
+keeps the head able to drive. Where the teacher's action is saturated, which is often, the student's
+action only has to lie beyond it: there the loss is a hinge, since a squared error of clipped
+actions has no gradient.
 """
 
 from __future__ import annotations
@@ -18,33 +19,52 @@ from torch import Tensor, nn
 
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
-from an_control.learning.dagger.streams import Batch, Episode, Streams, StreamSettings
-from an_control.learning.dagger.student import State, Student
-from an_control.learning.training_disturbances import Disturbance
+from an_control.learning.dagger.streams import (
+    DaggerEpisode,
+    DaggerStreams,
+    StreamBatch,
+    StreamSettings,
+)
+from an_control.learning.dagger.student import Student, StudentState
+from an_control.learning.training_disturbances import TrainingDisturbance
 
 SATURATED = 0.999
+"""Absolute label from which on an action counts as saturated."""
 LARGEST_LOSS = 9.0
+"""Bound of one action's squared error."""
 
 
 def train_round(
     student: Student | PaperStudent,
     optimiser: torch.optim.Optimizer,
-    episodes: Sequence[Episode],
+    episodes: Sequence[DaggerEpisode],
     settings: DaggerSettings,
     number: int,
     rng: np.random.Generator,
     progress: float,
 ) -> dict[str, float]:
-    """One round of updates in place, which begins at `progress` (0..1) of the rounds after the
-    first one, at least one of them; returns the means of its last 150 updates.
+    """Train the student in place for one round.
+
+    Args:
+        student: the student to train.
+        optimiser: of the student's parameters.
+        episodes: all episodes to learn from, the newest last.
+        settings: numbers of updates, rates, and weights of the losses.
+        number: the round; 0 is the first one.
+        rng: decides all random numbers.
+        progress: finished share (0..1) of the later rounds when this round starts.
+
+    Returns:
+        The mean of each figure over the last 150 updates. At least one update is made, also where
+            the time limit is over.
     """
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
-    newest = _newest(episodes, settings) if number else len(episodes)
+    newest = _count_newest(episodes, settings) if number else len(episodes)
     if number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
         train_memory(student, episodes, settings, rng)
-    streams = Streams(
+    streams = DaggerStreams(
         episodes,
         settings.batch,
         settings.steps,
@@ -54,9 +74,9 @@ def train_round(
         student.sizes.reset_on_jump,
         settings.faults,
     )
-    begin, end = settings.rates(number, progress)
-    started, limit_s = time.process_time(), settings.limit_s(number)
-    state: State | None = None
+    begin, end = settings.learning_rates(number, progress)
+    started, limit_s = time.process_time(), settings.time_limit_s(number)
+    state: StudentState | None = None
     history = []
     for update in range(updates):
         over = min(1.0, (time.process_time() - started) / limit_s)
@@ -66,11 +86,11 @@ def train_round(
         over = angle / math.pi
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(angle))
-        batch = streams.batch().to(device)
+        batch = streams.next_batch().to(device)
         told = None
         if number == 0 and settings.memory_updates:
-            told = _told(batch, 0.8 - 1.2 * over)
-        state = _at_start(student, state, batch)
+            told = _teacher_forced_rows(batch, 0.8 - 1.2 * over)
+        state = _state_for_batch(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (number + over) / (1 + settings.rounds)
             loss, state, figures = student.loss(batch, state, settings.channel_loss, so_far)
@@ -85,8 +105,8 @@ def train_round(
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
 
 
-def _newest(episodes: Sequence[Episode], settings: DaggerSettings) -> int:
-    """How many of the last episodes count as the newest."""
+def _count_newest(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
+    """Return how many of the last episodes count as the newest."""
     unit = settings.collection.episode_steps
     if not unit:
         return settings.newest
@@ -96,18 +116,18 @@ def _newest(episodes: Sequence[Episode], settings: DaggerSettings) -> int:
 
 def train_memory(
     student: Student,
-    episodes: Sequence[Episode],
+    episodes: Sequence[DaggerEpisode],
     settings: DaggerSettings,
     rng: np.random.Generator,
 ) -> None:
-    """Teach the memory what the channels will read, and the head to do with it, in place.
+    """Train the head and its memory in place to predict the channels' readings.
 
-    The message is the true one, as of an attention that knows; it lacks missing channels, and now
-    and then everything for some steps, as after a reshuffle.
+    The message is the true one, as if every channel were identified. It lacks missing channels, and
+    at times the whole message is blank for some steps, as after a reshuffle.
     """
     rows, updates = 2 * settings.batch, settings.memory_updates
-    wiring = StreamSettings({Disturbance("missing=0.05..0.5"): 0.6}, reshuffled=0.0)
-    streams = Streams(episodes, rows, settings.steps, wiring, len(episodes), rng)
+    wiring = StreamSettings({TrainingDisturbance("missing=0.05..0.5"): 0.6}, reshuffled=0.0)
+    streams = DaggerStreams(episodes, rows, settings.steps, wiring, len(episodes), rng)
     parts = [student.memory, student.expectation, student.head]
     parameters = [parameter for part in parts for parameter in part.parameters()]
     optimiser = torch.optim.Adam(parameters)
@@ -116,10 +136,10 @@ def train_memory(
         for group in optimiser.param_groups:
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
-        batch = streams.batch().to(next(student.parameters()).device)
-        message = student.truth(batch) * _blank(batch, rng).unsqueeze(-1)
-        state = _at_start(student, state, batch)
-        action, ordered, expected, memory, seen = student.remember(batch, message, state)
+        batch = streams.next_batch().to(next(student.parameters()).device)
+        message = student.true_message(batch) * _draw_blank_steps(batch, rng).unsqueeze(-1)
+        state = _state_for_batch(student, state, batch)
+        action, ordered, expected, memory, seen = student.run_memory(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
         loss = (
             settings.action_loss * _action_loss(action, batch)
@@ -132,8 +152,11 @@ def train_memory(
         optimiser.step()
 
 
-def _blank(batch: Batch, rng: np.random.Generator) -> Tensor:
-    """(T, B) 0 where a row's message is missing: some steps of every so many, in most rows."""
+def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+    """Return (T, B): 0 at steps where a row's whole message is blanked, else 1.
+
+    Most rows are blanked, for some steps in every 25, 50 or 100.
+    """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
     for row in np.flatnonzero(rng.random(rows) < 0.7):
@@ -142,24 +165,31 @@ def _blank(batch: Batch, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _told(batch: Batch, share: float) -> Tensor:
-    """(T, B) 1 in the first rows, `share` of them."""
+def _teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
+    """Return (T, B): 1 in the first `share` of the rows, else 0."""
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
     return first.float().expand(steps, rows)
 
 
-def _at_start(student: Student | PaperStudent, state: State | None, batch: Batch) -> State:
-    """The state at the begin of a piece: a fresh one in the rows that start an episode."""
+def _state_for_batch(
+    student: Student | PaperStudent, state: StudentState | None, batch: StreamBatch
+) -> StudentState:
+    """Return the state at the start of a batch, reset in the rows that start an episode."""
     if state is None:
-        state = student.start(*batch.values.shape[1:])
-    return state.kept((~batch.fresh).float())
+        state = student.initial_state(*batch.values.shape[1:])
+    return state.keep_rows((~batch.fresh).float())
 
 
 def _loss(
-    student: Student, batch: Batch, state: State, settings: DaggerSettings, told: Tensor | None
-) -> tuple[Tensor, State, dict[str, float]]:
-    outcome = student(batch, state, told)
+    student: Student,
+    batch: StreamBatch,
+    state: StudentState,
+    settings: DaggerSettings,
+    teacher_forced: Tensor | None,
+) -> tuple[Tensor, StudentState, dict[str, float]]:
+    """Return the loss of a batch, the detached state after it, and figures for the metrics."""
+    outcome = student(batch, state, teacher_forced)
     weight = batch.present * batch.counts.unsqueeze(-1)
     wrong = nn.functional.nll_loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
@@ -185,14 +215,14 @@ def _loss(
     return loss, outcome.state.detach(), figures
 
 
-def _expectation_loss(expected: Tensor, batch: Batch) -> Tensor:
-    """Squared error of what was expected to read; mean over the steps."""
+def _expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
+    """Return the mean squared error of the predicted readings over the valid steps."""
     each = ((expected - batch.ordered) ** 2).mean(-1)
     return (each * batch.counts).sum() / batch.counts.sum()
 
 
-def _action_loss(action: Tensor, batch: Batch) -> Tensor:
-    """Squared error, one-sided where the label is saturated, bounded; mean over the steps."""
+def _action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
+    """Return the mean squared action error, bounded, and one-sided where the label is saturated."""
     labels = batch.labels
     beyond = torch.relu(1.0 - labels * action) ** 2
     error = torch.where(labels.abs() > SATURATED, beyond, (action - labels) ** 2)

@@ -1,1 +1,1 @@
-"""Search for a policy by its return: CMA-ES and PGPE."""
+"""Search for a policy by its return alone: CMA-ES and PGPE."""

@@ -1,16 +1,14 @@
-"""Optimisers that only rank candidates: ask for a generation, tell its fitness (larger is better).
+"""Optimisers that rank candidates: `ask` for a generation, `tell` its fitness (larger is better).
 
-Every random number comes from the generator that is handed in, so a generation is a function of
-the optimiser's state and that generator alone.
+All random numbers come from the generator passed to `ask`, so a generation follows from the
+optimiser's state and that generator alone.
 
-The state of a pycma strategy as plain values, for a checkpoint.
-
-pycma offers only pickle, and whoever unpickles a file runs the code that the file names. pycma also
-evaluates options that are text, so even an unpickler that admits nothing but pycma's classes is
-unsafe. Here the attributes of pycma's own objects that are numbers, arrays, lists of these or None
-are stored by their path (`.sm.C`), and restored by the same paths in a strategy that was
-constructed with the same settings. Text, functions and classes are settings: they come from the
-constructor alone. A file can therefore change numbers, and nothing else.
+Checkpoints of pycma hold plain values. pycma itself offers only pickle, and unpickling runs the
+code that a file names; pycma also evaluates options that are text, so an unpickler restricted to
+pycma's classes is unsafe too. Here those attributes of pycma's objects that are numbers, arrays,
+lists of these, or None are stored by their path (`.sm.C`) and restored by the same paths in a
+strategy that was made with the same settings. Text, functions and classes come from the constructor
+alone. So a file can change numbers and nothing else.
 """
 
 from __future__ import annotations
@@ -32,30 +30,35 @@ SKIPPED = frozenset(
         *(".B", ".C", ".D", ".dC"),  # the sampler's, see `_updateBDfromSM`
     }
 )
-"""Attributes that no later generation needs from a checkpoint."""
+"""Paths of attributes that later generations do not need from a checkpoint."""
 
 
 def collect_values(strategy: Any) -> dict[str, Any]:
-    """Return the plain values of a strategy between two generations, by their paths."""
-    return {path: _plain(owner[key]) for path, (owner, key) in _slots(strategy).items()}
+    """Return the plain values of a pycma strategy between two generations, by their paths."""
+    return {path: _to_plain(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Put collected values into a strategy of the same settings that has the same attributes.
+    """Set the values of a pycma strategy that was made with the same settings.
 
-    Raise CheckpointError naming the path of a value that is unknown, missing, or of another type
-    or shape.
+    Args:
+        strategy: the strategy to change.
+        values: the values by their paths, as `collect_values` returned them.
+
+    Raises:
+        CheckpointError: a value is unknown, missing, or of another type or shape; the error names
+            its path.
     """
-    slots = _slots(strategy)
+    slots = _find_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
-        raise CheckpointError(f"strategy{path}: {what} in the installed pycma's strategy")
+        raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
     for path, (owner, key) in slots.items():
-        owner[key] = _like(owner[key], values[path], path)
+        owner[key] = _match_type(owner[key], values[path], path)
     strategy._updateBDfromSM()
 
 
-def _slots(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
+def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Return the dict and the key that hold each plain value of pycma's objects, by path."""
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
@@ -93,18 +96,20 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, NUMBERS)
 
 
-def _plain(value: Any) -> Any:
-    """Return a plain value as a checkpoint holds it: numbers are Python's, sequences lists."""
+def _to_plain(value: Any) -> Any:
+    """Return a plain value as a checkpoint stores it: Python numbers, and lists."""
     if isinstance(value, list | tuple | range):
-        return [_plain(entry) for entry in value]
+        return [_to_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _like(known: Any, value: Any, path: str) -> Any:
-    """Return a value of a checkpoint with the type and the memory layout of the known one."""
-    expected = _plain(known)
-    if _form(value) != _form(expected):
-        raise CheckpointError(f"strategy{path}: {_form(value)}, not {_form(expected)}")
+def _match_type(known: Any, value: Any, path: str) -> Any:
+    """Return a checkpoint's value with the type and memory layout of the known one."""
+    expected = _to_plain(known)
+    if _describe_type(value) != _describe_type(expected):
+        raise CheckpointError(
+            f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
+        )
     if isinstance(known, np.ndarray):
         array = np.empty_like(known)  # the layout decides how BLAS rounds
         array[...] = value
@@ -115,7 +120,8 @@ def _like(known: Any, value: Any, path: str) -> Any:
     return None if known is None else type(known)(value)
 
 
-def _form(value: Any) -> str:
+def _describe_type(value: Any) -> str:
+    """Return the type of a value as text for an error."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape} of {value.dtype}"
     if isinstance(value, list) and not _is_plain(value):
@@ -123,7 +129,7 @@ def _form(value: Any) -> str:
     return type(value).__name__
 
 
-Name = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
+OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
@@ -131,34 +137,47 @@ class Optimiser(Protocol):
 
     @property
     def centre(self) -> np.ndarray:
-        """Its mean (n,)."""
+        """Return the mean (n,)."""
 
     @property
     def sigma(self) -> float:
-        """Its mean standard deviation."""
+        """Return the mean standard deviation of the vector's elements."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """A generation's candidates (P, n)."""
+        """Draw the candidates (P, n) of a generation."""
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Their fitness (P,), NaN where a candidate failed; `progress` (0..1) of the run."""
+        """Update the distribution by the fitness of the candidates of the last `ask`.
+
+        Args:
+            fitness: (P,), NaN where a candidate failed.
+            progress: finished share (0..1) of the run.
+        """
 
     def state(self) -> dict[str, Any]:
-        """Arrays and numbers for `restore`, between two generations."""
+        """Return arrays and numbers from which `restore` continues, between two generations."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state that `state` returned."""
 
 
 class Cma:
-    """CMA-ES by pycma (Hansen 2016), full or diagonal covariance, restarted where it stalls.
+    """CMA-ES by pycma (Hansen 2016), with full or diagonal covariance.
 
-    A restart begins at the mean with the first sigma.
+    Where pycma stops, it is restarted at the mean with the initial sigma.
     """
 
     def __init__(
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
+        """Start a search.
+
+        Args:
+            start: (n,) initial mean.
+            sigma: initial standard deviation.
+            population: candidates of a generation.
+            diagonal: use a diagonal covariance.
+        """
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
         self._restart(start)
 
@@ -167,7 +186,7 @@ class Cma:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._noise = _Noise()
+            self._noise = _NoiseSource()
             self._strategy = cma.CMAEvolutionStrategy(
                 start,
                 self._sigma0,
@@ -193,16 +212,19 @@ class Cma:
 
     @property
     def centre(self) -> np.ndarray:
+        """Return the mean (n,)."""
         return np.array(self._strategy.mean)
 
     @property
     def sigma(self) -> float:
+        """Return the mean standard deviation of the vector's elements."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
         )
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the candidates (P, n) of a generation."""
         self._noise.rng = rng
         if self._strategy.stop():
             self._restart(self.centre)
@@ -211,17 +233,25 @@ class Cma:
         return np.array(self._asked)
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        self._strategy.tell(self._asked, list(-finite(fitness)))
+        """Update the distribution by the fitness (P,); `progress` is not used."""
+        self._strategy.tell(self._asked, list(-rank_failed_last(fitness)))
 
     def state(self) -> dict[str, Any]:
+        """Return the values of pycma's strategy."""
         return {"strategy": collect_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned.
+
+        Raises:
+            CheckpointError: the state holds a pickled strategy, or does not fit the installed
+                pycma.
+        """
         values = state["strategy"]
         if not isinstance(values, dict):
             raise CheckpointError(
-                "holds a pickled strategy, which could run code and is not read; start the run"
-                " again in another folder"
+                "holds a pickled strategy, which is not read since it could run code; start the"
+                " run again in another folder"
             )
         self._restart(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
@@ -229,8 +259,8 @@ class Cma:
         restore_values(self._strategy, values)
 
 
-class _Noise:
-    """pycma's source of normal numbers: the generator at hand."""
+class _NoiseSource:
+    """Source of pycma's normal random numbers: the generator of the current generation."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -239,26 +269,27 @@ class _Noise:
         return self.rng.standard_normal(shape)
 
 
-class Ascent(Protocol):
-    """How a mean (n,) follows an estimated gradient (n,) of a size that says little."""
+class AscentRule(Protocol):
+    """Rule by which a mean (n,) follows an estimated gradient (n,) of unknown scale."""
 
-    def change(self, gradient: np.ndarray) -> np.ndarray:
-        """The step (n,) for a rate of 1."""
+    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the step (n,) for a learning rate of 1."""
 
     def state(self) -> dict[str, Any]:
-        """For `restore`."""
+        """Return the values from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state that `state` returned."""
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015), the prior of its moments corrected."""
+    """Adam (Kingma & Ba 2015) with bias-corrected moments."""
 
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
-    def change(self, gradient: np.ndarray) -> np.ndarray:
+    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the step (n,) for a learning rate of 1."""
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
@@ -267,39 +298,47 @@ class Adam:
         return mean / scale
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         moments = {"first": self._first, "second": self._second}
         return moments | {"generation": self._generation}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self._first, self._second = state["first"], state["second"]
         self._generation = state["generation"]
 
 
 class ClipUp:
-    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients, its length at
-    most 1; the rate is the largest step's length. Momentum and step are the authors'."""
+    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients.
+
+    The momentum's length is at most 1, so the learning rate is the length of the largest step.
+    Momentum 0.9 and step 0.5 are the authors' values.
+    """
 
     def __init__(self, size: int) -> None:
         self._velocity = np.zeros(size)
 
-    def change(self, gradient: np.ndarray) -> np.ndarray:
+    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the step (n,) for a learning rate of 1."""
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
         self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
         return self._velocity
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         return {"velocity": self._velocity}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self._velocity = state["velocity"]
 
 
 class Pgpe:
-    """PGPE (Sehnke et al. 2010): mirrored candidates, centred ranks, Adam or ClipUp on the mean.
+    """PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
 
-    The mean's rate falls to a tenth over the run; each number's sigma moves by at most a tenth a
-    generation.
+    Adam or ClipUp moves the mean, with a learning rate that falls to a tenth over the run. Each
+    element has its own sigma, which changes by at most a tenth in a generation.
     """
 
     def __init__(
@@ -311,55 +350,84 @@ class Pgpe:
         sigma_rate: float = 0.05,
         clipup: bool = False,
     ) -> None:
+        """Start a search.
+
+        Args:
+            start: (n,) initial mean.
+            sigma: initial standard deviation.
+            population: candidates of a generation.
+            rate: learning rate of the mean.
+            sigma_rate: learning rate of the sigmas.
+            clipup: move the mean by ClipUp, not Adam.
+
+        Raises:
+            ValueError: the population is odd.
+        """
         if population % 2:
-            raise ValueError(f"population {population}: must be even, candidates come in pairs")
+            raise ValueError(f"population {population}: must be even (candidates come in pairs)")
         self.centre = np.array(start, np.float64)
         self._sigmas = np.full(len(start), float(sigma))
         self._population, self._rate, self._sigma_rate = population, rate, sigma_rate
-        self._ascent: Ascent = ClipUp(len(start)) if clipup else Adam(len(start))
+        self._ascent: AscentRule = ClipUp(len(start)) if clipup else Adam(len(start))
 
     @property
     def sigma(self) -> float:
+        """Return the mean standard deviation of the vector's elements."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the candidates (P, n) of a generation; the second half mirrors the first."""
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas
         return np.concatenate([self.centre + self._steps, self.centre - self._steps])
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        ranks = centred_ranks(finite(fitness))
+        """Update mean and sigmas by the fitness (P,) of the last candidates."""
+        ranks = centred_ranks(rank_failed_last(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
         sigma_gradient = (spread * (plus + minus)[:, None] / 2.0).mean(0)
         rate = self._rate * (1.0 - 0.9 * progress)
-        self.centre = self.centre + rate * self._ascent.change(gradient)
+        self.centre = self.centre + rate * self._ascent.compute_step(gradient)
         change = np.clip(self._sigma_rate * sigma_gradient / self._sigmas, -0.1, 0.1)
         self._sigmas = self._sigmas * (1.0 + change)
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         mean = {"centre": self.centre, "sigmas": self._sigmas}
         return mean | {"ascent": self._ascent.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self.centre, self._sigmas = state["centre"], state["sigmas"]
         self._ascent.restore(state["ascent"])
 
 
 def make_optimiser(
-    name: Name, start: np.ndarray, sigma: float, population: int, **settings: Any
+    name: OptimiserName, start: np.ndarray, sigma: float, population: int, **settings: Any
 ) -> Optimiser:
-    """ValueError where there is none of that name."""
+    """Return the optimiser with this name.
+
+    Args:
+        name: one of `OptimiserName`.
+        start: (n,) initial mean.
+        sigma: initial standard deviation.
+        population: candidates of a generation.
+        settings: further arguments of `Pgpe`.
+
+    Raises:
+        ValueError: no optimiser has this name.
+    """
     if name in ("pgpe", "pgpe-clipup"):
         return Pgpe(start, sigma, population, **settings, clipup=name == "pgpe-clipup")
     if name not in ("cma", "cma-diagonal"):
-        raise ValueError(f"optimiser {name!r} is not one of {', '.join(get_args(Name))}")
+        raise ValueError(f"optimiser {name!r} is not one of {', '.join(get_args(OptimiserName))}")
     return Cma(start, sigma, population, diagonal=name == "cma-diagonal")
 
 
-def finite(fitness: np.ndarray) -> np.ndarray:
-    """Failed candidates take the worst rank: just below the worst of the others."""
+def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
+    """Return the fitness with NaN replaced by a value just below the worst of the others."""
     failed = ~np.isfinite(fitness)
     if failed.all():
         return np.zeros_like(fitness)
@@ -368,7 +436,7 @@ def finite(fitness: np.ndarray) -> np.ndarray:
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:
-    """Ranks from -0.5 (worst) to 0.5 (best); equals share theirs."""
+    """Return ranks from -0.5 (worst) to 0.5 (best); equal values share their mean rank."""
     _, place, counts = np.unique(fitness, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2.0
     return middle[place] / max(1, len(fitness) - 1) - 0.5

@@ -1,25 +1,20 @@
 """Search for a policy by its return alone: ask, play, tell, generation by generation.
 
-A generation follows from the run's seed, its number and the search's state before it. All its
-candidates play the same episodes (common random numbers); a candidate whose rollouts failed takes
-the worst rank, but an episode that failed for all of them counts for none. Every `validate_every`
-generations the mean plays the validation episodes, which training never uses.
+A generation follows from the run's seed, its number, and the state before it. All its candidates
+play the same episodes (common random numbers). A candidate whose rollouts failed gets the worst
+rank; an episode that failed for all candidates is left out. Every `validate_every` generations the
+mean plays the validation episodes, which training never uses.
 
-Without a model to start from, a policy begins at random: where all its numbers are zero, no single
-one of them changes an action. What a random start leads to differs more than what any setting does,
-so several of them race, and the best one continues. A search that has stalled races against new
-starts.
+Without a start model a search begins at random weights: at zeros no single weight changes an
+action. Results depend more on the random start than on any setting, so several starts race and the
+best one continues. A search that stalls races against new starts. The number of episodes follows
+the noise of the returns.
 
-What keeps a search from stalling: races of starts, a number of episodes that follows the noise,
-and when a search has stalled.
-
-Hints: in training, neurons are told which channel they read; ever fewer of them, then none.
-
-A policy that knows its channels is found quickly, one that has to find them out hardly ever: until
-it balances, what tells channels apart is worth nothing. So each channel has a code, searched like
-the weights, that its neuron adds to its gates. First all neurons get theirs; then each gets it in a
-falling share of the episodes, so that a neuron without it learns among others that do their work.
-At the end there are no codes left: the policy is one of the form without hints.
+Hints help a policy to learn to identify its channels. A policy that knows its channels is found
+quickly; one that must identify them is hardly found, since identifying is worth nothing until the
+policy also balances. So each channel gets a code, which is searched like the weights and which its
+neuron adds to its gates. At first all neurons get their code, then each gets it in a falling share
+of the episodes, in the end none does: the result is a policy without hints.
 """
 
 from __future__ import annotations
@@ -34,100 +29,125 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.es.optimisers import Name, Optimiser, finite, make_optimiser
-from an_control.learning.es.parametrisation import Authors, Form
-from an_control.learning.rollout.compiled.engine import FusedEngine, Hints
-from an_control.learning.rollout.engine import (
-    NOTHING,
-    Engine,
-    Outcomes,
-    RolloutError,
-    Start,
-    evaluation_starts,
-    training_starts,
+from an_control.learning.es.optimisers import (
+    Optimiser,
+    OptimiserName,
+    make_optimiser,
+    rank_failed_last,
 )
-from an_control.learning.runs.card import failures, mean_return, playable, standard_error
+from an_control.learning.es.parametrisation import Authors, PolicyForm
+from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
+from an_control.learning.rollout.engine import (
+    NO_DISTURBANCE,
+    EpisodeStart,
+    Outcomes,
+    RolloutEngine,
+    RolloutError,
+    draw_training_starts,
+    make_evaluation_starts,
+)
+from an_control.learning.runs.card import (
+    count_failures,
+    drop_unplayable_episodes,
+    mean_return,
+    standard_error,
+)
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.sizes import Shapes
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 
 ALL_UNTIL, NONE_FROM = 0.2, 0.6
-"""Shares of the run: until when all neurons are told, and from when on none."""
+"""Progress (0..1) of the run until which all neurons get their code, and from which none does."""
 CODE_SCALE = 0.5
-"""How large a code's numbers usually are."""
+"""Usual size of a code's numbers."""
 
 
 @dataclass(frozen=True)
-class Hinted(Form):
-    """The form `own`, and a code for each of its task's channels."""
+class Hinted(PolicyForm):
+    """Form that adds a code for each channel to the form `own`, to tell neurons their channels."""
 
     own: Authors
     channels: int
 
     def __post_init__(self) -> None:
         if self.own.stack:
-            raise ValueError("hints: only neurons with an LSTM take them")
+            raise ValueError("hints: need neurons with an LSTM (stack 0)")
 
     @property
     def sizes(self) -> AttentionSizes:
+        """Return the policies' sizes."""
         return self.own.sizes
 
     @property
     def shapes(self) -> Shapes:
+        """Return the names and shapes of the free arrays: those of `own`, and the codes."""
         return {**self.own.shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
     def scales(self) -> np.ndarray:
+        """Return the usual size (size,) of each number."""
         codes = np.full(self.size - self.own.size, CODE_SCALE)
         return np.concatenate([self.own.scales, codes])
 
     def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Without the codes: a model has none."""
+        """Return the model file arrays (P, ...) of P policies, without the codes."""
         del free["codes"]
         return self.own.arrays(free)
 
     def vector(self, model: Model) -> np.ndarray:
-        """With codes of zeros."""
+        """Return the vector (size,) of a policy, with codes of zeros."""
         own = self.own.vector(model)
         return np.concatenate([own, np.zeros(self.size - len(own))])
 
-    def hints(
+    def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
-    ) -> Hints:
-        """For policies (P, size): each channel's neuron is told in this share of the episodes."""
+    ) -> IdentityHints:
+        """Return the hints for policies (P, size) in a number of episodes.
+
+        Args:
+            vectors: (P, size) the policies with their codes.
+            share: share of the episodes in which each channel's neuron gets its code.
+            episodes: number of episodes.
+            rng: draws which neurons get their code.
+        """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
         told = rng.random((episodes, self.channels)) < share
-        return Hints(np.ascontiguousarray(codes, np.float32), told.astype(np.float32))
+        return IdentityHints(np.ascontiguousarray(codes, np.float32), told.astype(np.float32))
 
 
-def share_at(progress: float) -> float:
-    """In what share of the episodes a neuron is told, at this progress (0 to 1) of the run."""
+def hinted_share(progress: float) -> float:
+    """Return the share of the episodes in which a neuron gets its code, for a progress (0..1)."""
     return float(np.clip((NONE_FROM - progress) / (NONE_FROM - ALL_UNTIL), 0.0, 1.0))
 
 
 MIN_RELIABLE, MAX_RELIABLE = 0.5, 0.9
-"""Of the variance between candidates, the share that is theirs: with less more episodes are played,
-with more fewer."""
+"""Bounds of the share of the variance between candidates that is not noise. Below the first, more
+episodes are played, above the second, fewer."""
 MEMORY = 10
 """Generations over which that share is averaged."""
 MIN_VALIDATIONS = 20
+"""Minimum number of validations without improvement after which a search has stalled."""
 PATIENCE = 0.2
-"""A search is given so many validations without a new best one, a third of all, and this share of
-the run: the mean learns ever more slowly, so late gains take long."""
+"""Minimum share of the run without improvement after which a search has stalled. Late improvements
+take long, since the mean's learning rate falls. A third of all validations is a minimum too."""
 MIN_SIGMA = 1e-3
-"""Of the first standard deviation."""
+"""Share of the initial standard deviation below which a search has stalled."""
 MAX_EQUAL = 10
-"""Generations in a row in which all candidates return the same."""
+"""Generations in a row in which all candidates return the same, after which a search has stalled.
+"""
 
 
 class Race:
-    """Successive halving (Karnin et al. 2013): contenders take turns, a generation each, and at
-    even shares of the race's time the worse half leaves, until one is left.
+    """Successive halving (Karnin et al. 2013) of contenders that take turns, one generation each.
+
+    At equal intervals of the race's time the worse half leaves, until one contender is left.
 
     Args:
-        count: how many contenders begin.
-        begin, end: when, as a share of the run (0 to 1).
+        count: number of contenders at the start.
+        begin: progress (0..1) of the run at the start of the race.
+        end: progress of the run at its end.
     """
 
     def __init__(self, count: int, begin: float, end: float) -> None:
@@ -136,49 +156,56 @@ class Race:
         self._ends = np.linspace(begin, end, halvings + 1)[1:].tolist()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
+        """Return whether one contender is left."""
         return self.count == 1
 
-    def next(self, progress: float) -> bool:
-        """The next one's turn; whether it is time to `halve`: all have had as many."""
+    def pass_turn(self, progress: float) -> bool:
+        """Pass the turn on, and return whether it is time to call `keep_better_half`."""
         self.turn = (self.turn + 1) % self.count
-        return not self.over and self.turn == 0 and progress >= self._ends[0]
+        return not self.is_over and self.turn == 0 and progress >= self._ends[0]
 
-    def halve(self, scores: Sequence[float]) -> list[int]:
-        """Who is left by these scores, the best first; NaN, of episodes that failed, is last."""
-        ranks = finite(np.array(scores))
+    def keep_better_half(self, scores: Sequence[float]) -> list[int]:
+        """Return the indices of the better half of the contenders by these scores, best first.
+
+        NaN counts as worst.
+        """
+        ranks = rank_failed_last(np.array(scores))
         ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
         self.count, self.turn = math.ceil(self.count / 2), 0
         self._ends = self._ends[1:]
         return ranked[: self.count]
 
     def rescale(self, ratio: float) -> None:
-        """The run has another length: what was at a share of it is at `ratio` times that now."""
+        """Multiply the race's times by `ratio`, since the run has a new length."""
         self._ends = [ratio * end for end in self._ends]
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         return {"count": self.count, "turn": self.turn, "ends": self._ends}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self.count, self.turn, self._ends = state["count"], state["turn"], list(state["ends"])
 
 
 class EpisodeCount:
-    """How many episodes each candidate plays: twice as many where chance decides the ranks, half as
-    many where it hardly does.
+    """The number of episodes that each candidate plays, adapted to the noise of the returns.
 
-    All candidates play the same episodes. So of the returns (P, R), what is left without the
-    candidates' and the episodes' means is noise; the variance between candidates' means, without
-    what that noise gives to it, is theirs.
+    It is doubled where noise decides the ranks, and halved where it hardly does. All candidates
+    play the same episodes, so the residual of the returns (P, R) after subtracting candidate means
+    and episode means is noise. The variance between candidates' means, less the noise in it, is
+    their own.
     """
 
-    def __init__(self, least: int, most: int) -> None:
-        self._least, self._most = least, max(least, most)
-        self.now = least
+    def __init__(self, min_count: int, max_count: int) -> None:
+        """Begin with `min_count` episodes; allow up to `max_count`."""
+        self._least, self._most = min_count, max(min_count, max_count)
+        self.current = min_count
         self.reliable: float | None = None
 
-    def see(self, returns: np.ndarray) -> None:
-        """A generation's returns (P, R); rows with a NaN say nothing."""
+    def adapt(self, returns: np.ndarray) -> None:
+        """Adapt the number to a generation's returns (P, R), without rows that contain NaN."""
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
         if candidates < 2 or episodes < 2:
@@ -191,39 +218,50 @@ class EpisodeCount:
         if self.reliable is None:
             self.reliable = reliable
         self.reliable += (reliable - self.reliable) / MEMORY
-        if self.reliable < MIN_RELIABLE and 2 * self.now <= self._most:
-            self.now, self.reliable = 2 * self.now, None
-        elif self.reliable > MAX_RELIABLE and self.now // 2 >= self._least:
-            self.now, self.reliable = self.now // 2, None
+        if self.reliable < MIN_RELIABLE and 2 * self.current <= self._most:
+            self.current, self.reliable = 2 * self.current, None
+        elif self.reliable > MAX_RELIABLE and self.current // 2 >= self._least:
+            self.current, self.reliable = self.current // 2, None
 
     def state(self) -> dict[str, Any]:
-        return {"now": self.now, "reliable": self.reliable}
+        """Return the values from which `restore` continues."""
+        return {"now": self.current, "reliable": self.reliable}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.now, self.reliable = state["now"], state["reliable"]
+        """Continue from a state that `state` returned."""
+        self.current, self.reliable = state["now"], state["reliable"]
 
 
-class Stall:
-    """Knows a search that will not get further."""
+class StallDetector:
+    """Detector of a search that makes no further progress."""
 
     def __init__(self, first_sigma: float) -> None:
         self._min_sigma = MIN_SIGMA * first_sigma
-        self.start_over()
+        self.reset()
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
+        """Forget all validations and generations."""
         self._validations: list[float] = []
         self._progress: list[float] = []
-        """Of the run, at each of these validations."""
+        """Progress (0..1) of the run at each of these validations."""
         self._equal = 0
 
-    def see(self, returns: np.ndarray) -> None:
-        """A generation's returns (P, R); rows with a NaN say nothing."""
+    def count_equal(self, returns: np.ndarray) -> None:
+        """Count generations in a row whose returns (P, R) are equal for all candidates."""
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
-    def found(self, sigma: float, validation: float, error: float, progress: float) -> str | None:
-        """Why the search has stalled, or None: its sigma, a validation with its standard error, and
-        the run's progress (0 to 1)."""
+    def find_reason(
+        self, sigma: float, validation: float, error: float, progress: float
+    ) -> str | None:
+        """Return why the search has stalled, as text for a log line, or None if it has not.
+
+        Args:
+            sigma: the search's mean standard deviation.
+            validation: mean return of a new validation.
+            error: its standard error.
+            progress: finished share (0..1) of the run.
+        """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
         if self._equal >= MAX_EQUAL:
@@ -238,95 +276,117 @@ class Stall:
         return None
 
     def rescale(self, ratio: float) -> None:
-        """See `Race.rescale`."""
+        """Multiply the recorded progress by `ratio`, since the run has a new length."""
         self._progress = [ratio * then for then in self._progress]
 
     def state(self) -> dict[str, Any]:
+        """Return the values from which `restore` continues."""
         validations = {"validations": self._validations, "progress": self._progress}
         return {**validations, "equal": self._equal}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `state` returned."""
         self._validations, self._equal = list(state["validations"]), state["equal"]
         self._progress = list(state["progress"])
 
 
 VALIDATION_SEED = 2**20 + 7
-"""Of the validation episodes; evaluations take others."""
+"""Seed of the validation episodes; evaluations use other seeds."""
 Mixture = Sequence[DisturbanceSettings]
-"""Conditions that share the episodes evenly."""
+"""Disturbances that share the episodes evenly."""
 Curriculum = Callable[[int], Mixture]
-"""The conditions of a generation, by its number."""
+"""Function from the number of a generation to its disturbances."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """A run's numbers."""
+    """Settings of a search."""
 
-    optimiser: Name = "pgpe"
+    optimiser: OptimiserName = "pgpe"
+    """Name of the optimiser."""
     generations: int = 300
+    """Generations of the run, if it has no time limit."""
     minutes: float = 0.0
-    """How long the run takes; 0: as many generations as there are."""
+    """Length of the run in minutes of wall-clock time; 0: `generations` decide."""
     score: float | None = None
-    """Ends where a validation's mean return is this high; None: it does not matter."""
+    """Mean validation return at which the run ends; None: it runs to its end."""
     population: int = 64
+    """Candidates of a generation."""
     rollouts: int = 2
+    """Episodes of each candidate in a generation."""
     max_rollouts: int = 0
-    """Where chance decides the ranks, up to so many episodes; 0: always `rollouts`."""
+    """Maximum number of episodes of each candidate, where noise decides the ranks; 0: always
+    `rollouts`."""
     sigma: float = 0.5
-    """Without a start relative to `Form.scales`."""
+    """Initial standard deviation; without a start model a multiple of `PolicyForm.scales`."""
     starts: int = 0
-    """How many random starts race; 0: the mean begins at the start, or at zeros."""
+    """Number of random starts that race; 0: the search begins at the start model, or at zeros."""
     race: float = 0.2
-    """The race's share of the time that is left."""
+    """Share of the remaining run that a race takes."""
     decay: float = 0.0
-    """Times the squared length of a candidate is taken from its fitness."""
-    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
-    """Each is that of as many episodes, where no curriculum says otherwise; validation plays all
-    its episodes under each of them."""
+    """Weight of a candidate's squared length, which is subtracted from its fitness."""
+    mixture: tuple[DisturbanceSettings, ...] = (NO_DISTURBANCE,)
+    """Disturbances that share a generation's episodes evenly, unless a curriculum decides. A
+    validation plays all its episodes under each of them."""
     validate_every: int = 10
+    """Generations between validations."""
     validation_episodes: int = 100
+    """Episodes of a validation."""
     success: float | None = None
-    """The return that counts as a success."""
+    """Return above which an episode counts as a success; None: successes are not counted."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further settings of the optimiser."""
 
 
-class Validation(NamedTuple):
-    """What a mean made of the validation episodes."""
+class SearchValidation(NamedTuple):
+    """The result of the mean in the validation episodes."""
 
     line: dict[str, Any]
-    """For the metrics: "validation" is the mean of the episodes that did not fail, if any, and
-    "validation_failed" how many did, if any."""
+    """Figures for the metrics. "validation" is the mean return of the episodes that did not fail,
+    if any; "validation_failed" is the number of those that did, if any."""
     score: float
-    """By which starts are compared; -inf where all episodes failed."""
+    """Return by which starts are compared; -inf if all episodes failed."""
     error: float
-    """The standard error of the mean."""
+    """Standard error of the mean return."""
 
 
 class Search:
-    """A search as the run loop takes it: a step is a generation."""
+    """Learner that searches for a policy; a step of the run loop is a generation."""
 
     unit = "generation"
 
     def __init__(
         self,
-        task: dict[str, Any],
-        form: Form,
-        engine: Engine,
+        task: Task,
+        form: PolicyForm,
+        engine: RolloutEngine,
         settings: SearchSettings,
         seed: int,
         start: np.ndarray | None = None,
         curriculum: Curriculum | None = None,
     ) -> None:
-        """`start` (form.size,) is the first mean; ValueError for bad settings, and for a form with
-        hints where rollouts are not compiled."""
+        """Set up a new run.
+
+        Args:
+            task: the task's description for the model file.
+            form: the family of policies to search.
+            engine: plays the episodes.
+            settings: numbers of generations, candidates and episodes.
+            seed: decides all random numbers of the run.
+            start: (form.size,) initial mean; None for zeros, or random starts.
+            curriculum: disturbances for each generation; None for `settings.mixture`.
+
+        Raises:
+            ValueError: the settings contradict each other, or a form with hints is to be played by
+                an engine that is not compiled.
+        """
         self._hinted = form if isinstance(form, Hinted) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
-            raise ValueError("hints: only compiled rollouts can give them")
+            raise ValueError("hints: need compiled rollouts (--engine fused)")
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
                 f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
-                " each of the conditions"
+                " each disturbance of the mixture"
             )
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
@@ -335,23 +395,24 @@ class Search:
         self.generation = self._played = self._restarts = 0
         self._seconds, self._reached = 0.0, False
         self._episodes = EpisodeCount(settings.rollouts, settings.max_rollouts)
-        self._stall = Stall(settings.sigma)
+        self._stall = StallDetector(settings.sigma)
         begin = np.zeros(form.size) if start is None else start
         first = [] if settings.starts else [begin]
-        self._race_from(first, 0.0)
+        self._start_race(first, 0.0)
 
-    def _race_from(self, means: list[np.ndarray], progress: float) -> None:
-        """These means (size,), in scaled numbers, race with random ones."""
+    def _start_race(self, means: list[np.ndarray], progress: float) -> None:
+        """Start a race of these means (size,), in units of `scales`, against random ones."""
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
         fresh = max(0, settings.starts - len(means))
         means = means + list(rng.standard_normal((fresh, self._form.size)))
-        self._contenders = [self._optimiser_at(mean) for mean in means]
+        self._contenders = [self._make_optimiser(mean) for mean in means]
         self._race = Race(len(means), progress, progress + settings.race * (1.0 - progress))
-        self._stall.start_over()
+        self._stall.reset()
         self._begun = progress
 
-    def _optimiser_at(self, mean: np.ndarray) -> Optimiser:
+    def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
+        """Return a new optimiser that starts at this mean."""
         settings = self.settings
         return make_optimiser(
             settings.optimiser, mean, settings.sigma, settings.population, **settings.options
@@ -359,32 +420,33 @@ class Search:
 
     @property
     def progress(self) -> float:
-        """How much of the run is over, from 0 to 1."""
-        return 1.0 if self._reached else min(1.0, self._share)
+        """Return the finished share (0..1) of the run."""
+        return 1.0 if self._reached else min(1.0, self._used_share)
 
     @property
-    def _share(self) -> float:
-        """How much of the run's length is used, also where it is more than all."""
+    def _used_share(self) -> float:
+        """Return the used share of the run's length, which may exceed 1."""
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
         return self.generation / self.settings.generations
 
     @property
     def steps(self) -> int:
+        """Return the number of generations of the run, or one more than done under a time limit."""
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
         return self.settings.generations
 
     @property
     def mean(self) -> np.ndarray:
-        """The search distribution's mean: in a race that of the contender that was best last."""
+        """Return the mean (size,) of the search, during a race that of the last best contender."""
         return self._scales * self._contenders[0].centre
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder."""
+        """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "form": repr(self._form),
             "settings": asdict(self.settings),
@@ -392,7 +454,7 @@ class Search:
         }
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The policy of the mean."""
+        """Return the policy of the mean."""
         settings = self.settings
         trained = {
             "how": f"{settings.optimiser} on the return",
@@ -408,22 +470,29 @@ class Search:
     def play(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
-        """The returns (episodes,) of an evaluation."""
-        starts = evaluation_starts(seed, episodes)
+        """Return the returns (episodes,) of an evaluation of the model."""
+        starts = make_evaluation_starts(seed, episodes)
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
-        """One generation. RolloutError where all its candidates failed."""
+        """Play one generation, update the search, and return its figures.
+
+        Raises:
+            RolloutError: all candidates failed.
+        """
         begin, settings, race = time.perf_counter(), self.settings, self._race
         rng = np.random.default_rng([self.seed, self.generation])
         optimiser = self._contenders[race.turn]
         candidates = optimiser.ask(rng)
-        starts = training_starts(rng, self._episodes.now)
+        starts = draw_training_starts(rng, self._episodes.current)
         vectors = candidates * self._scales
         models = self._form.models(vectors, self._task, {})
-        conditions, hints = self._curriculum(self.generation), self._hints(vectors, starts, rng)
+        conditions, hints = (
+            self._curriculum(self.generation),
+            self._current_hints(vectors, starts, rng),
+        )
         outcomes = play_mixture(self._engine, models, starts, conditions, hints)
-        episodes = playable(outcomes.returns)
+        episodes = drop_unplayable_episodes(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
@@ -447,46 +516,50 @@ class Search:
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
         if self._hinted is not None:
-            line["hints"] = share_at(self.progress)
+            line["hints"] = hinted_share(self.progress)
         if settings.starts:
-            line |= {"rollouts": self._episodes.now, "starts": race.count}
+            line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._continue(episodes)
+        line |= self._after_generation(episodes)
         self._seconds += time.perf_counter() - begin
         return line
 
-    def _continue(self, returns: np.ndarray) -> dict[str, Any]:
-        """What follows a generation with these returns (P, R): who is next, and a validation where
-        it is time for one."""
+    def _after_generation(self, returns: np.ndarray) -> dict[str, Any]:
+        """Choose the next contender, validate where it is due, and return the validation's figures.
+
+        Args:
+            returns: (P, R) of the generation.
+        """
         race, last = self._race, self.generation >= self.steps
-        if not race.over:
-            if race.next(self.progress) or last:
-                return self._halve()
+        if not race.is_over:
+            if race.pass_turn(self.progress) or last:
+                return self._halve_contenders()
             return {}
-        self._stall.see(returns)
+        self._stall.count_equal(returns)
         if self.settings.max_rollouts:
-            self._episodes.see(returns)
+            self._episodes.adapt(returns)
         if self.generation % self.settings.validate_every and not last:
             return {}
         best = self._contenders[0]
         line, score, error = self._validate(best)
         if self._hinted is not None:
             return line
-        why = self._stall.found(best.sigma, score, error, self.progress)
+        why = self._stall.find_reason(best.sigma, score, error, self.progress)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
-            self._race_from([best.centre], self.progress)
-            line["note"] = f"stalled, {why}: it races against new starts"
+            self._start_race([best.centre], self.progress)
+            line["note"] = f"stalled ({why}): races against new starts"
         return line
 
-    def _halve(self) -> dict[str, Any]:
-        """Validate all that race, and continue with the better half; the figures of the best."""
+    def _halve_contenders(self) -> dict[str, Any]:
+        """Validate all contenders, keep the better half, and return the figures of the best."""
         found = [self._validate(contender) for contender in self._contenders]
-        kept = self._race.halve([one.score for one in found])
+        kept = self._race.keep_better_half([one.score for one in found])
         self._contenders = [self._contenders[contender] for contender in kept]
         return found[kept[0]].line
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
             "contenders": [one.state() for one in self._contenders],
             "race": self._race.state(),
@@ -494,7 +567,7 @@ class Search:
             "stall": self._stall.state(),
             "restarts": self._restarts,
             "begun": self._begun,
-            "share": self._share,
+            "share": self._used_share,
             "seconds": self._seconds,
             "reached": self._reached,
             "generation": self.generation,
@@ -502,8 +575,9 @@ class Search:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint that `state` returned."""
         size = self._form.size
-        self._contenders = [self._optimiser_at(np.zeros(size)) for _ in state["contenders"]]
+        self._contenders = [self._make_optimiser(np.zeros(size)) for _ in state["contenders"]]
         for optimiser, its in zip(self._contenders, state["contenders"], strict=True):
             optimiser.restore(its)
         self._race.restore(state["race"])
@@ -513,24 +587,24 @@ class Search:
         self._seconds = state["seconds"]
         self._reached = state["reached"]
         self.generation, self._played = state["generation"], state["played"]
-        before = state.get("share", self._share)  # runs from before 2026-11-24 have none
+        before = state.get("share", self._used_share)  # runs from before 2026-11-24 have none
         if before:  # the run may have another length now
-            ratio = self._share / before
+            ratio = self._used_share / before
             self._begun *= ratio
             self._race.rescale(ratio)
             self._stall.rescale(ratio)
 
-    def _hints(
-        self, vectors: np.ndarray, starts: Sequence[Start], rng: np.random.Generator
-    ) -> Hints | None:
-        """What these policies' neurons are told at this progress; None in other forms."""
-        share = share_at(self.progress)
+    def _current_hints(
+        self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
+    ) -> IdentityHints | None:
+        """Return the hints for these policies at this progress of the run, None without hints."""
+        share = hinted_share(self.progress)
         if self._hinted is None or share == 0.0:
             return None
-        return self._hinted.hints(vectors, share, len(starts), rng)
+        return self._hinted.make_hints(vectors, share, len(starts), rng)
 
-    def _validate(self, contender: Optimiser) -> Validation:
-        """Its mean in the validation episodes, under each of the conditions."""
+    def _validate(self, contender: Optimiser) -> SearchValidation:
+        """Play the contender's mean through the validation episodes under each disturbance."""
         settings = self.settings
         model = self._form.model(self._scales * contender.centre, self._task, {})
         returns = np.array(
@@ -548,34 +622,39 @@ class Search:
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
-        if failed := failures(returns):
+        if failed := count_failures(returns):
             shares["validation_failed"] = failed
-        if self._hinted is not None and share_at(self.progress) > 0.0:
-            means["hinted"] = self._told(model, contender)
+        if self._hinted is not None and hinted_share(self.progress) > 0.0:
+            means["hinted"] = self._hinted_return(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
-        return Validation(line, score, standard_error(returns))
+        return SearchValidation(line, score, standard_error(returns))
 
-    def _told(self, model: Model, contender: Optimiser) -> float:
-        """The mean return of its policy in the validation episodes with the hints of the moment."""
+    def _hinted_return(self, model: Model, contender: Optimiser) -> float:
+        """Return the contender's mean return in the validation episodes with the current hints."""
         settings = self.settings
-        starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
+        starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
-        hints = self._hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
+        hints = self._current_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
         told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
         return mean_return(told.returns)
 
 
 def play_mixture(
-    engine: Engine,
+    engine: RolloutEngine,
     models: Sequence[Model],
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     mixture: Mixture,
-    hints: Hints | None = None,
+    hints: IdentityHints | None = None,
 ) -> Outcomes:
-    """Every model through every episode, as many of them under each of the conditions.
+    """Play every model through every episode, with the disturbances sharing the episodes evenly.
 
-    `hints` are for a fused engine.
+    Args:
+        engine: plays the episodes.
+        models: the policies.
+        starts: the episodes.
+        mixture: the disturbances.
+        hints: codes for the neurons; only a `FusedEngine` takes them.
     """
 
     def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:

@@ -1,1 +1,1 @@
-"""What a policy makes of its episodes: tables, pictures, identification."""
+"""Evaluation of policies: episodes, tables, plots, and identification of channels."""

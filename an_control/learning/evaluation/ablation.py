@@ -1,4 +1,4 @@
-"""A policy without one of its parts: what does the part contribute?"""
+"""Remove one part of a policy, to measure what it contributes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from an_control.learning.rollout.evaluation_protocol import Part
+from an_control.learning.rollout.evaluation_protocol import RemovablePart
 from an_control.policy import AttentionSizes, Model
 
 
-def without(model: Model, part: Part) -> Model:
-    """The same model with these weights taken out; ValueError for one without such a part.
+def remove_part(model: Model, part: RemovablePart) -> Model:
+    """Return a copy of the model without one of its parts.
 
-    attention   the keys do not depend on what the neurons hold: every channel gets the same weight
-    queries     every query is their mean: no place of the message differs from another one
-    action      no neuron sees the previous action (where a memory does, it still sees it)
+    Args:
+        model: A model of kind attention_neuron.
+        part: "attention": the keys no longer depend on the neurons' state, so that every channel
+            gets the same weight. "queries": every query is replaced by their mean, so that all
+            places of the message are equal. "action": no neuron receives the previous action (a
+            recurrence still does).
+
+    Raises:
+        ValueError: The model has no such part.
     """
     arrays = dict(model.arrays)
     if not isinstance(model.sizes, AttentionSizes) or "attention.key" not in arrays:

@@ -1,6 +1,6 @@
-"""Several protocols beside each other: distributions, and differences of the same episodes.
+"""Compare several protocols: distributions of returns, and differences over the same episodes.
 
-A table's rows in a file, one by one, so that a table that was stopped does not start over.
+The rows of a table can be kept in a file one by one, so that an interrupted table continues.
 """
 
 from __future__ import annotations
@@ -13,54 +13,65 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance import after_stops
-from an_control.learning.evaluation.evaluate import summary
-from an_control.learning.rollout.episode import Result
+from an_control.disturbance import describe_walks
+from an_control.learning.evaluation.evaluate import summarise_results
+from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular, write_whole
 from an_control.system.statistics import with_error
 
-HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
-"""Of a table; returns and differences are means +- standard errors over episodes."""
-BACK_STEPS, BACK_SHARE = (150, 350), 0.95
-"""An episode is back if, in these steps after the last move, its mean reward is this share of that
-which the first protocol's episodes, in which nothing moves, have there."""
-BEGIN, END = "<!-- table {} -->", "<!-- end of table -->"
+TABLE_HEAD = (
+    "| protocol | return | min | median | max | successes | difference | same to the last bit |"
+)
+"""Head of a table; returns and differences are means +- standard errors over episodes."""
+RECOVERY_STEPS, RECOVERED_SHARE = (150, 350), 0.95
+"""An episode has recovered if its mean reward, at these steps after the last permutation, reaches
+this share of the mean reward that the first protocol's undisturbed episodes have at the same
+steps."""
+BEGIN_MARK, END_MARK = "<!-- table {} -->", "<!-- end of table -->"
+"""Marks in a Markdown file around a table."""
 
 
-def compare(
-    runs: Mapping[str, Sequence[Result]],
+def compare_protocols(
+    runs: Mapping[str, Sequence[PlayedEpisode]],
     success: float | None = None,
     until: Mapping[str, int | None] | None = None,
     walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
-    """One entry a protocol, by name; the first one is what the others differ from.
+    """Return one table row for each protocol, with differences to the first protocol.
 
-    `until` says from which step on nothing moved any more; what share of the episodes was back by
-    then is `back`. It is None where that is not known: of the first protocol itself, and where
-    signals move on the way in that one, or its results lack the rewards of each step.
+    Differences compare episodes of the same number, which have the same start: mean, standard
+    deviation, and the number of episodes whose returns are equal to the last bit.
 
-    Of protocols with a stop, `walked_m` has how far the robots came that were up when it ended, and
-    `walk_again` how many of them came at least `walk_m`; both are None without a stop.
-
-    Differences are those of episodes of the same number, so of the same start: mean, sd, and in
-    how many of them the returns are equal to the last bit.
+    Args:
+        runs: Results by protocol.
+        success: An episode with a return above this is a success.
+        until: For each protocol the step after which signals are not permuted any more, if any. The
+            row's `back` is the share of episodes that then recovered. It is None if that is not
+            defined: for the first protocol, if the first protocol permutes signals itself, or if
+            its results have no reward for each step.
+        walk_m: Distance in metres that counts as walking again after a stop. For protocols with a
+            stop, `walked_m` lists the distances of the robots that were upright when it ended, and
+            `walk_again` counts those that reached `walk_m`; both are None otherwise.
     """
     (first, *_) = runs.values()
     return [
         {
             "protocol": name,
-            **summary(results, success),
-            "difference": _difference(results, first),
+            **summarise_results(results, success),
+            "difference": _compare_returns(results, first),
             "detected": sum(result.detected for result in results),
-            "back": _back(results, first, (until or {}).get(name)),
-            **_walked(results, walk_m),
-            "episodes": [result.line() for result in results],
+            "back": _recovered_share(results, first, (until or {}).get(name)),
+            **_distances_after_stop(results, walk_m),
+            "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
     ]
 
 
-def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str, Any]:
+def _compare_returns(
+    results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode]
+) -> dict[str, Any]:
+    """Return mean, standard deviation and number of equal returns of two protocols' episodes."""
     pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
     apart = np.array([one - other for one, other in pairs])
     return {
@@ -70,28 +81,39 @@ def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str,
     }
 
 
-def _back(results: Sequence[Result], first: Sequence[Result], until: int | None) -> float | None:
-    """The share of the episodes that walk on as if nothing had been, as the first ones do."""
+def _recovered_share(
+    results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode], until: int | None
+) -> float | None:
+    """Return the share of episodes that recovered after step `until`; None if undefined."""
     if until is None or results is first or any(one.rewired for one in first):
         return None
-    begin, end = (until + steps for steps in BACK_STEPS)
+    begin, end = (until + steps for steps in RECOVERY_STEPS)
     usual = [one.rewards[begin:end].mean() for one in first if len(one.rewards) > begin]
     if not usual:
         return None
-    least = BACK_SHARE * float(np.mean(usual))
+    least = RECOVERED_SHARE * float(np.mean(usual))
     reached = [len(r.rewards) > begin and r.rewards[begin:end].mean() >= least for r in results]
     return float(np.mean(reached))
 
 
-def _walked(results: Sequence[Result], walk_m: float | None) -> dict[str, Any]:
-    """How far robots came after a stop; None where there was none, or all of them were down."""
+def _distances_after_stop(results: Sequence[PlayedEpisode], walk_m: float | None) -> dict[str, Any]:
+    """Return the distances after a stop, and how many of them reached `walk_m`.
+
+    Both are None if there was no stop, or no robot was upright at its end.
+    """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
 
 
-def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -> list[str]:
-    """One entry of `compare` as people read it; these as there."""
+def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -> list[str]:
+    """Return the lines that describe one row of `compare_protocols` in a terminal.
+
+    Args:
+        row: A row of `compare_protocols`.
+        success: As passed to `compare_protocols`.
+        walk_m: As passed to `compare_protocols`.
+    """
     count = len(row["episodes"])
     text = {
         "return": f"{with_error(row['mean'], row['sd'], count)} over {count} episodes,"
@@ -105,21 +127,23 @@ def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
     if row["walked_m"]:
-        text["stops"] = after_stops(row["walked_m"], walk_m)
+        text["stops"] = describe_walks(row["walked_m"], walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
     return [f"{name:<9} {words}" for name, words in text.items()]
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The entries of `compare` as a table; means +- standard errors, with three digits or more of
-    the largest return."""
-    lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
+def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows of `compare_protocols` as a Markdown table.
+
+    Means and standard errors have at least three digits of the largest return.
+    """
+    lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
     digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
-    lines += [_row(row, digits, first=row is rows[0]) for row in rows]
+    lines += [_format_row(row, digits, first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
-        ("walk again", [_again(row) for row in rows]),
+        ("walk again", [_format_distances(row) for row in rows]),
     ):
         if any(cells):
             more = [f" {head} |", "---|", *(f" {cell} |" for cell in cells)]
@@ -127,8 +151,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _again(row: Mapping[str, Any]) -> str:
-    """Of the robots that were up at the end of a stop: how many walk, and the median way."""
+def _format_distances(row: Mapping[str, Any]) -> str:
+    """Return the table cell on robots after a stop: how many walk again, and the median way."""
     if not row["walked_m"]:
         return ""
     count = len(row["walked_m"])
@@ -136,68 +160,97 @@ def _again(row: Mapping[str, Any]) -> str:
     return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
-def _row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
+def _format_row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
+    """Return a Markdown table row."""
     share, apart = row["success_share"], row["difference"]
     episodes = len(row["episodes"])
     cells = [
         f"`{row['protocol']}`",
-        f"{row['mean']:.{digits}f} {error(row['sd'], episodes, digits)}",
+        f"{row['mean']:.{digits}f} {format_error(row['sd'], episodes, digits)}",
         *(f"{row[name]:.{digits}f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
-        "" if first else f"{apart['mean']:+.{digits}f} {error(apart['sd'], episodes, digits)}",
+        ""
+        if first
+        else f"{apart['mean']:+.{digits}f} {format_error(apart['sd'], episodes, digits)}",
         "" if first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def error(sd: float, episodes: int, digits: int = 0) -> str:
-    """The standard error of a mean over episodes whose standard deviation is `sd`, after "+-"."""
+def format_error(sd: float, episodes: int, digits: int = 0) -> str:
+    """Return the text "+- ERROR" for the standard error of a mean.
+
+    Args:
+        sd: Standard deviation of the episodes' returns.
+        episodes: Number of episodes.
+        digits: Digits after the decimal point.
+
+    >>> format_error(30.0, 101)
+    '+- 3'
+    """
     return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"
 
 
-def missing_marks(path: Path, titles: Iterable[str]) -> str:
-    """Marks of these tables' titles that a Markdown file lacks, empty where none or no file."""
+def find_missing_marks(path: Path, titles: Iterable[str]) -> str:
+    """Return a message on the tables' marks that a Markdown file lacks; "" if it has all.
+
+    A file that does not exist lacks none.
+    """
     if not path.exists():
         return ""
     text = read_regular(path).decode()
-    lacking = [BEGIN.format(title) for title in titles if not _parts(text, title)]
-    return f"{path}: has no {' and no '.join(lacking)} ... {END}" if lacking else ""
+    lacking = [BEGIN_MARK.format(title) for title in titles if not _split_at_table(text, title)]
+    return f"{path}: has no {' and no '.join(lacking)} ... {END_MARK}" if lacking else ""
 
 
 def write_tables(path: Path, tables: Mapping[str, str]) -> None:
-    """Put tables, by title, between their marks in a Markdown file, or into a new file.
+    """Write tables into a Markdown file, each between the marks of its title.
 
-    The marks are `<!-- table TITLE -->` and `<!-- end of table -->`; ValueError where a file has
-    none of a title.
+    The marks are `<!-- table TITLE -->` and `<!-- end of table -->`. A file that does not exist is
+    created.
+
+    Args:
+        path: The file.
+        tables: Tables in Markdown by title.
+
+    Raises:
+        ValueError: The file lacks the marks of a title.
     """
-    if problem := missing_marks(path, tables):
+    if problem := find_missing_marks(path, tables):
         raise ValueError(problem)
     if not path.exists():
-        marked = [f"{BEGIN.format(title)}\n{text}\n{END}\n" for title, text in tables.items()]
+        marked = [
+            f"{BEGIN_MARK.format(title)}\n{text}\n{END_MARK}\n" for title, text in tables.items()
+        ]
         write_whole(path, "\n".join(marked))
         return
     content = read_regular(path).decode()
     for title, text in tables.items():
-        before, after = _parts(content, title)
+        before, after = _split_at_table(content, title)
         content = f"{before}{text}\n{after}"
     write_whole(path, content)
 
 
-def _parts(text: str, title: str) -> tuple[str, ...]:
-    """What stands before a table and behind it, each with its mark; empty without the marks."""
-    before, begin, rest = text.partition(BEGIN.format(title) + "\n")
-    _, end, after = rest.partition(END)
+def _split_at_table(text: str, title: str) -> tuple[str, ...]:
+    """Return the text before and after a table, each with its mark; () if a mark is missing."""
+    before, begin, rest = text.partition(BEGIN_MARK.format(title) + "\n")
+    _, end, after = rest.partition(END_MARK)
     return (before + begin, end + after) if begin and end else ()
 
 
-class KeptRows:
-    """Results by protocol, and `about`: what decides them beside it.
+class KeptResults:
+    """File that keeps the results of finished protocols, so that an interrupted table continues.
 
-    Raises ValueError where the file is of another table, or of none.
+    Args:
+        path: The file; it is created with the first row.
+        about: What decides the results beside the protocol; it must be the same in the file.
+
+    Raises:
+        ValueError: The file is of another table, or of none.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
-        self._rows: dict[str, list[Result]] = {}
+        self._rows: dict[str, list[PlayedEpisode]] = {}
         self._path, self._about = path, dict(about)
         if not path.exists():
             return
@@ -205,37 +258,48 @@ class KeptRows:
             kept = json.loads(read_regular(path))
             before = {name: kept["about"][name] for name in about}
             for protocol, episodes in kept["rows"].items():
-                self._rows[protocol] = [_result(one) for one in episodes]
+                self._rows[protocol] = [_result_from_json(one) for one in episodes]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: has no rows of a table") from error
         for name, value in about.items():
             if before[name] != value:
                 raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
 
-    def row(self, protocol: str, *, stepwise: bool) -> list[Result] | None:
-        """What was kept; None where that is nothing, or lacks each step's reward and `stepwise`
-        asks for that: compiled rollouts played it then."""
+    def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
+        """Return the kept results of a protocol, or None if there are none.
+
+        Args:
+            protocol: The protocol's text.
+            stepwise: Whether each step's reward is needed; results of compiled rollouts lack them
+                and are then not returned.
+        """
         row = self._rows.get(protocol)
         if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
             return None
         return row
 
-    def keep(self, protocol: str, results: Sequence[Result]) -> None:
-        """Add a row. WriteError where the file cannot be written; it is as before then."""
+    def keep(self, protocol: str, results: Sequence[PlayedEpisode]) -> None:
+        """Add the results of a protocol to the file.
+
+        Raises:
+            WriteError: The file cannot be written; it is then unchanged.
+        """
         self._rows[protocol] = list(results)
-        rows = {name: [_plain(one) for one in row] for name, row in self._rows.items()}
+        rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
         write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
 
-    def drop(self) -> None:
-        """Delete the file: the table is written."""
+    def delete(self) -> None:
+        """Delete the file, once the table is written."""
         self._path.unlink()
 
 
-def _plain(result: Result) -> dict[str, Any]:
+def _result_to_json(result: PlayedEpisode) -> dict[str, Any]:
+    """Return a result as values for JSON."""
     return {**asdict(result), "rewards": result.rewards.tolist()}
 
 
-def _result(episode: Mapping[str, Any]) -> Result:
-    values = {one.name: episode[one.name] for one in fields(Result)}
+def _result_from_json(episode: Mapping[str, Any]) -> PlayedEpisode:
+    """Return the result in a dict of `_result_to_json`."""
+    values = {one.name: episode[one.name] for one in fields(PlayedEpisode)}
     values |= {"rewards": np.array(values["rewards"]), "rewired": tuple(values["rewired"])}
-    return Result(**values)
+    return PlayedEpisode(**values)

@@ -1,9 +1,7 @@
-"""Evaluation without ROS: whole episodes under the disturbances that the simulator offers.
+"""Play whole episodes with a policy, without ROS, under the disturbances of the simulator.
 
-Episode e of a run starts from `episode_seed(seed, e)` and its readings pass the same `Disturber` as
-over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
-
-A policy in an environment, for one protocol after the other.
+Episode e of a run starts from `episode_seed(seed, e)`, and its readings pass the same `Disturber`
+as over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
 """
 
 from __future__ import annotations
@@ -16,39 +14,59 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.evaluation.ablation import without
-from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import Result, Watch, play_episode
-from an_control.learning.rollout.evaluation_protocol import Part, Protocol
+from an_control.learning.evaluation.ablation import remove_part
+from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.episode import PlayedEpisode, Watch, play_episode
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol, RemovablePart
 from an_control.load import make_policy
 from an_control.policy import Model, Monitor, Policy, VisionSizes
-from an_control_sim.gym.environments import Adapted, Batched, HasBackgrounds, describe
+from an_control_sim.gym.environments import (
+    AdaptedEnvironment,
+    HasBackgrounds,
+    HasBatch,
+    describe_task,
+)
 from an_control_sim.gym.varied_robot import check_robot
 
 
-def evaluate(
+def play_episodes(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: Sequence[str],
     episodes: int,
     seed: int,
-    protocol: Protocol | DisturbanceSettings,
-    report: Callable[[Result], None] | None = None,
+    protocol: EvaluationProtocol | DisturbanceSettings,
+    report: Callable[[PlayedEpisode], None] | None = None,
     watch: Watch | None = None,
-) -> list[Result]:
-    """Play `episodes` episodes; `channels` name the observation's numbers in their order.
+) -> list[PlayedEpisode]:
+    """Play episodes of an environment with a policy.
 
-    The same seed gives the same starts and the same permutations under every protocol. ValueError
-    where the protocol asks for what the environment does not have.
+    The same seed gives the same starts and the same permutations under every protocol.
+
+    Args:
+        policy: The policy; it is reset before each episode.
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        episodes: Number of episodes.
+        seed: Seed of starts and disturbances.
+        protocol: What is done to the readings and the neurons' state.
+        report: Called with each result.
+        watch: Called after each action.
+
+    Returns:
+        One result for each episode.
+
+    Raises:
+        ValueError: The environment does not support what the protocol asks for.
     """
     if isinstance(protocol, DisturbanceSettings):
-        protocol = Protocol(protocol)
+        protocol = EvaluationProtocol(protocol)
     protocol.disturbance.check_channels(len(channels))
     check_robot(env, protocol.disturbance)
-    _show(env, protocol.background)
+    _set_background(env, protocol.background)
     disturber = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []
-    for start in evaluation_starts(seed, episodes):
+    for start in make_evaluation_starts(seed, episodes):
         ids = tuple(channels)
         results.append(play_episode(policy, env, ids, disturber, start, protocol, watch))
         if report is not None:
@@ -56,8 +74,12 @@ def evaluate(
     return results
 
 
-def _show(env: gymnasium.Env[Any, Any], background: str) -> None:
-    """Let a camera's environment take this background, or the one that it has by itself."""
+def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
+    """Set the background of a camera's environment; "" is its own.
+
+    Raises:
+        ValueError: The environment has no backgrounds.
+    """
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
         inner.show(background or inner.plain)
@@ -65,42 +87,63 @@ def _show(env: gymnasium.Env[Any, Any], background: str) -> None:
         raise ValueError(f"background={background}: {type(inner).__name__} has only one look")
 
 
-def evaluate_fused(
+def play_compiled(
     model: Model,
     env: gymnasium.Env[Any, Any],
     channels: Sequence[str],
     episodes: int,
     seed: int,
     disturbance: DisturbanceSettings,
-) -> list[Result]:
-    """The same episodes by compiled rollouts; for environments and scramblings that have them."""
+) -> list[PlayedEpisode]:
+    """Play the same episodes by compiled rollouts; `can_play_compiled` must hold.
+
+    Args:
+        model: The model to play.
+        env: An environment with compiled physics.
+        channels: Ids of the observation's entries, in their order.
+        episodes: Number of episodes.
+        seed: Seed of starts and disturbances.
+        disturbance: What is done to the readings.
+
+    Returns:
+        One result for each episode, without the rewards of its steps.
+    """
     from an_control.learning.rollout.compiled.engine import FusedEngine
 
     begin = time.perf_counter()
-    assert isinstance(env.unwrapped, Batched)
+    assert isinstance(env.unwrapped, HasBatch)
     batch = env.unwrapped.batch
     engine = FusedEngine(batch, channels, model.sizes.actions)
-    outcomes = engine.play([model], evaluation_starts(seed, episodes), disturbance)
+    outcomes = engine.play([model], make_evaluation_starts(seed, episodes), disturbance)
     engine.close()
     wall_s = (time.perf_counter() - begin) / episodes
     shuffle, results = disturbance.shuffle, []
     for total, steps in zip(outcomes.returns[0].tolist(), outcomes.steps[0].tolist(), strict=True):
         shuffles = int(shuffle.at_reset) + ((steps - 1) // shuffle.every if shuffle.every else 0)
-        results.append(Result(total, steps, shuffles, steps < batch.steps, None, wall_s))
+        results.append(PlayedEpisode(total, steps, shuffles, steps < batch.steps, None, wall_s))
     return results
 
 
-def can_fuse(model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings) -> bool:
-    """Whether `evaluate_fused` can play this."""
+def can_play_compiled(
+    model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings
+) -> bool:
+    """Return whether `play_compiled` supports this model, environment and disturbance."""
     if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
         return False
-    if isinstance(env, Adapted) and env.units:
+    if isinstance(env, AdaptedEnvironment) and env.units:
         return False
-    return isinstance(env.unwrapped, Batched) and disturbance.compiled
+    return isinstance(env.unwrapped, HasBatch) and disturbance.compiled
 
 
-def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:
-    """The distribution of the returns; `success` is the return that counts as one."""
+def summarise_results(
+    results: Sequence[PlayedEpisode], success: float | None = None
+) -> dict[str, Any]:
+    """Return the distribution of the returns, and means over the episodes.
+
+    Args:
+        results: Results of one protocol.
+        success: An episode with a return above this is a success; None if there is no threshold.
+    """
     returns = np.array([result.total for result in results])
     distances = [result.distance_m for result in results if result.distance_m is not None]
     return {
@@ -116,10 +159,17 @@ def summary(results: Sequence[Result], success: float | None = None) -> dict[str
     }
 
 
-class Stage:
-    """Plays protocols with one model, environment and seed.
+class ProtocolPlayer:
+    """Player of protocols with one model, environment and seed.
 
-    Compiled rollouts play what they can, unless every step's reward is wanted (`stepwise`).
+    Compiled rollouts are used where they can, unless `stepwise`.
+
+    Args:
+        model: The model.
+        env: The environment.
+        seed: Seed of starts and disturbances.
+        stepwise: Whether the reward of every step is needed.
+        recovery: Mean change of a reading per tick below which the robot is pushed; 0 for never.
     """
 
     def __init__(
@@ -130,21 +180,31 @@ class Stage:
         stepwise: bool,
         recovery: float,
     ) -> None:
-        self.channels: list[str] = describe(env, "", "")["channels"]
+        self.channels = describe_task(env, "", "").channels
         self.stepwise = stepwise
         self._model, self._env, self._seed, self._recovery = model, env, seed, recovery
-        self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}
+        self._policies: dict[tuple[Monitor | None, RemovablePart | None], Policy] = {}
 
     def play(
         self,
-        protocol: Protocol,
+        protocol: EvaluationProtocol,
         episodes: int,
-        report: Callable[[Result], None] | None = None,
+        report: Callable[[PlayedEpisode], None] | None = None,
         watch: Watch | None = None,
-    ) -> list[Result]:
-        """These episodes; ValueError where the environment does not offer what is asked for."""
+    ) -> list[PlayedEpisode]:
+        """Play episodes under a protocol and return their results.
+
+        Args:
+            protocol: What is done to the readings, and with which monitor.
+            episodes: Number of episodes.
+            report: Called with each result, unless compiled rollouts play.
+            watch: Called after each action.
+
+        Raises:
+            ValueError: The environment does not support what the protocol asks for.
+        """
         model, part = self._model, protocol.without
-        model = model if part is None else without(model, part)
+        model = model if part is None else remove_part(model, part)
         which = protocol.monitor, part
         if which not in self._policies:
             self._policies[which] = make_policy(model, protocol.monitor, recovery=self._recovery)
@@ -152,6 +212,6 @@ class Stage:
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None and not self._recovery
         of, disturbance = (self._env, self.channels, episodes, self._seed), protocol.disturbance
-        if plain and not self.stepwise and can_fuse(model, self._env, disturbance):
-            return evaluate_fused(model, *of, disturbance)
-        return evaluate(policy, *of, protocol, report, watch)
+        if plain and not self.stepwise and can_play_compiled(model, self._env, disturbance):
+            return play_compiled(model, *of, disturbance)
+        return play_episodes(policy, *of, protocol, report, watch)

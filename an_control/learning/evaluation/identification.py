@@ -1,8 +1,7 @@
-"""What a policy knows of its channels: identified how soon and how well, and how needed each is.
+"""Measure how soon and how well neurons identify their channels, and how much each channel matters.
 
-A channel counts as identified where its neuron's attention is largest at the query of that
-channel. Only softmax attention, whose queries are the nominal channels in their order, can be
-asked this.
+A channel counts as identified if its neuron's attention is largest at the query of that channel.
+This is defined only for softmax attention, whose queries stand for the nominal channels in order.
 """
 
 from __future__ import annotations
@@ -19,37 +18,45 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
-from an_control.learning.evaluation.comparison import error
-from an_control.learning.evaluation.plots import save
-from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import Result, play_episode
+from an_control.learning.evaluation.comparison import format_error
+from an_control.learning.evaluation.plots import save_figures
+from an_control.learning.rollout.engine import make_evaluation_starts
+from an_control.learning.rollout.episode import PlayedEpisode, play_episode
 from an_control.load import load_policy
 from an_control.policy import AttentionSizes, Policy
-from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.environments import find_environment_id, make_environment
 from an_control_sim.gym.units import Units
 
 TABLES = "identification", "frozen"
-"""The titles of the tables of `measure_identification`."""
+"""Titles of the tables of `measure_identification`."""
 UNKNOWN = 0.5
-"""A neuron whose attention sums to less takes its channel for none of the nominal ones."""
+"""A neuron whose attention sums to less than this assigns its channel to none of the nominal
+ones."""
 
 
 @dataclass(frozen=True)
-class Identification:
-    """Counts over episodes that are reshuffled at the reset and every K steps, N channels; shares
-    are NaN where there was no such step."""
+class IdentifiedShares:
+    """Identified shares over episodes with N channels that are reshuffled every K steps.
 
-    first: np.ndarray  # (K, N) share identified, by steps since the reset
-    later: np.ndarray  # (K, N) by steps since a reshuffle on the way
-    confusion: np.ndarray  # (N, N + 1) how often a channel was taken for each, or for none
+    Shares are NaN where no step was counted.
 
-    def at(self, steps: int) -> tuple[float, float]:
-        """The shares identified so many steps after the reset, and after a reshuffle."""
+    Attributes:
+        first: Share of channels identified, by steps since the reset (K, N).
+        later: Share of channels identified, by steps since a later reshuffle (K, N).
+        confusion: How often each channel was taken for each other, or for none (N, N + 1).
+    """
+
+    first: np.ndarray
+    later: np.ndarray
+    confusion: np.ndarray
+
+    def shares_after(self, steps: int) -> tuple[float, float]:
+        """Return the mean shares `steps` after the reset, and after a later reshuffle."""
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
 
-class _Counter:
-    """Watches episodes and counts."""
+class _IdentificationCounter:
+    """Counter of identified channels, called after each action of an episode."""
 
     def __init__(self, channels: Sequence[str], every: int) -> None:
         self._index = {name: place for place, name in enumerate(channels)}
@@ -57,7 +64,8 @@ class _Counter:
         self.right, self.seen = (np.zeros((2, every, len(channels))) for _ in range(2))
         self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
 
-    def begin(self) -> None:
+    def start_episode(self) -> None:
+        """Start an episode."""
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
@@ -75,44 +83,57 @@ class _Counter:
         self._step += 1
 
 
-def identify(
+def count_identified(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     episodes: int,
     seed: int,
     every: int,
-) -> Identification:
-    """Play these episodes and ask at every step; ValueError where the policy cannot be asked.
+) -> IdentifiedShares:
+    """Play episodes and count at every step which channels the neurons identify.
 
     Confusions are counted in the second half of the steps between two reshuffles.
+
+    Args:
+        policy: A policy with softmax attention and without a monitor.
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        episodes: Number of episodes.
+        seed: Seed of starts and permutations.
+        every: Number of steps between two reshuffles.
+
+    Raises:
+        ValueError: The policy has no softmax attention, or has a monitor.
     """
     sizes = policy.model.sizes
     if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
         raise ValueError("identification: needs softmax attention, one query a nominal channel")
     if policy.monitor_report is not None:
         raise ValueError("identification: a monitor puts channels in order before the neurons")
-    counter = _Counter(channels, every)
-    for start in evaluation_starts(seed, episodes):
-        counter.begin()
+    counter = _IdentificationCounter(channels, every)
+    for start in make_evaluation_starts(seed, episodes):
+        counter.start_episode()
         disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
         play_episode(policy, env, channels, disturber, start, watch=counter)
     share = np.where(counter.seen, counter.right / np.maximum(counter.seen, 1), np.nan)
-    return Identification(share[0], share[1], counter.confusion)
+    return IdentifiedShares(share[0], share[1], counter.confusion)
 
 
-class Held(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
-    """One channel keeps the reading that it begins with."""
+class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
+    """Environment in which one channel repeats its first reading of the episode."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], place: int) -> None:
         super().__init__(env)
         self._place, self._reading = place, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Reset the environment and forget the reading."""
         self._reading = np.nan
         return super().reset(**arguments)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Return the observation with the channel's first reading in its place."""
         if np.isnan(self._reading):
             self._reading = observation[self._place]
         held = observation.copy()
@@ -120,55 +141,73 @@ class Held(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
         return held
 
 
-def freeze_each(
+def play_with_frozen_channels(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     episodes: int,
     seed: int,
-) -> dict[str, list[Result]]:
-    """The same episodes, shuffled at the reset, with each channel frozen in turn."""
+) -> dict[str, list[PlayedEpisode]]:
+    """Play the same episodes, shuffled at the reset, with each channel frozen in turn.
+
+    Args:
+        policy: The policy.
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        episodes: Number of episodes for each channel.
+        seed: Seed of starts and permutations.
+
+    Returns:
+        The results by the frozen channel.
+    """
     shuffled = DisturbanceSettings(Shuffle(True))
     return {
         name: [
             play_episode(
-                policy, Held(env, place), channels, Disturber(channels, shuffled, start.run), start
+                policy,
+                FrozenChannel(env, place),
+                channels,
+                Disturber(channels, shuffled, start.run),
+                start,
             )
-            for start in evaluation_starts(seed, episodes)
+            for start in make_evaluation_starts(seed, episodes)
         ]
         for place, name in enumerate(channels)
     }
 
 
-def frozen_table(frozen: dict[str, list[Result]]) -> str:
-    """One row a channel, worst first, in Markdown; no way walked where a task measures none."""
+def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
+    """Return a Markdown table with one row for each frozen channel, the lowest return first.
+
+    The distance stays empty for tasks that measure none.
+    """
     rows = ["| frozen | return | min | walked, m |", "|---|---|---|---|"]
     means = {name: np.mean([r.total for r in results]) for name, results in frozen.items()}
     for name in sorted(frozen, key=lambda name: means[name]):
         totals = np.array([result.total for result in frozen[name]])
         ways = [one.distance_m for one in frozen[name] if one.distance_m is not None]
         walked = f"{np.mean(ways):.1f}" if ways else ""
-        mean = f"{totals.mean():.0f} {error(totals.std(), len(totals))}"
+        mean = f"{totals.mean():.0f} {format_error(totals.std(), len(totals))}"
         rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked} |")
     return "\n".join(rows)
 
 
-def identification_table(found: Identification) -> str:
-    """Shares identified by steps, over all channels, in Markdown; "-" where there was none."""
+def format_identification_table(found: IdentifiedShares) -> str:
+    """Return a Markdown table of the identified shares by steps, over all channels."""
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(found.first)]
     rows = [
         "| steps since | " + " | ".join(map(str, steps)) + " |",
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [found.at(k)[place] for k in steps]
+        shares = [found.shares_after(k)[place] for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def identification_picture(found: Identification, channels: Sequence[str]) -> Figure:
-    """Accuracy by steps and channel, and who is taken for whom."""
+def plot_identification(found: IdentifiedShares, channels: Sequence[str]) -> Figure:
+    """Return a figure of the shares by steps and channel, and of the confusions."""
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
     for axis, share, title in (
         (axes[0], found.first, "identified, by steps since the reset"),
@@ -189,8 +228,14 @@ def identification_picture(found: Identification, channels: Sequence[str]) -> Fi
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What `measure_identification` found: for JSON, in Markdown by title, and as files."""
+class IdentificationResult:
+    """Result of `measure_identification`.
+
+    Attributes:
+        figures: The numbers, for JSON.
+        tables: Markdown tables by title.
+        pictures: Files that were written.
+    """
 
     figures: dict[str, Any]
     tables: dict[str, str]
@@ -199,34 +244,34 @@ class Measured:
 
 def measure_identification(
     path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
-) -> Measured:
-    """Measure how soon the neurons identify their channels, and the returns without each of these.
+) -> IdentificationResult:
+    """Measure how soon neurons identify their channels, and the returns with each channel frozen.
 
     The policy plays without its monitor.
 
     Args:
-        path: a model file.
-        task: by default the model's.
-        episodes: number of episodes.
-        seed: of their starts and disturbances.
-        every: steps between two reshuffles.
-        plots: a folder for the picture.
+        path: The model file.
+        task: A task known by name, or a gymnasium id; by default the model's own.
+        episodes: Number of episodes.
+        seed: Seed of starts and permutations.
+        every: Number of steps between two reshuffles.
+        plots: A folder for the picture, or None.
 
     Raises:
-        ValueError: the policy has no softmax attention.
-        OSError: the picture cannot be written.
+        ValueError: The policy has no softmax attention.
+        OSError: The picture cannot be written.
     """
     policy = load_policy(path, monitor="off")
     channels = policy.nominal_ids
-    name = task or policy.model.task.get("name", "")
+    name = task or policy.model.task.name
     units = Units.of_task(policy.model.task)
-    with closing(make_environment(environment_of(name), units)) as env:
-        found = identify(policy, env, channels, episodes, seed, every)
-        frozen = freeze_each(policy, env, channels, episodes, seed)
-    tables = identification_table(found), frozen_table(frozen)
+    with closing(make_environment(find_environment_id(name), units)) as env:
+        found = count_identified(policy, env, channels, episodes, seed, every)
+        frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
+    tables = format_identification_table(found), format_frozen_table(frozen)
     pictures = []
     if plots is not None:
-        pictures = save({"identification": identification_picture(found, channels)}, plots)
+        pictures = save_figures({"identification": plot_identification(found, channels)}, plots)
     figures = {
         "model": str(path),
         "task": name,
@@ -238,4 +283,4 @@ def measure_identification(
             for channel, results in frozen.items()
         },
     }
-    return Measured(figures, dict(zip(TABLES, tables, strict=True)), pictures)
+    return IdentificationResult(figures, dict(zip(TABLES, tables, strict=True)), pictures)

@@ -1,7 +1,7 @@
-"""Pictures of an evaluation: attention and keys around a permutation, and recovery after it.
+"""Plot an evaluation: attention and keys around a permutation, and the recovery after it.
 
-Columns and points are signals, in the nominal order, whichever channel carries them: a policy that
-has identified its channels again shows the same picture again.
+Columns and points stand for signals in the nominal order, whichever channel carries them. A policy
+that has identified its channels again thus shows the same picture as before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 
 from an_control.disturbance import Disturber, Shuffle
-from an_control.learning.rollout.episode import Result
+from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import Policy
 from an_control.system.files import replacing
 
@@ -22,29 +22,33 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 BEFORE, AFTER = 25, 150
-"""Steps around a permutation that a recovery curve shows."""
+"""Steps before and after a permutation that a recovery curve shows."""
 MOMENTS = (-1, 0, 1, 5, 25, 99)
-"""Steps from the permutation at which attention and keys are shown."""
+"""Steps relative to the permutation at which attention and keys are shown."""
 TRAIL = 10
 CLUSTER_STEPS, CLUSTER_POINTS, FEWEST_POINTS = 70, 2000, 4
 NAMED_SIGNALS = 40
-"""Up to so many signals are named beside their colours."""
+"""Largest number of signals whose names are shown beside their colours."""
 DPI = 110
 
 
-class Trace:
-    """What an attention policy's channels looked like at every step of one episode."""
+class AttentionTrace:
+    """Recorder of a policy's attention and keys at every step of one episode.
+
+    Args:
+        channels: The nominal ids.
+    """
 
     def __init__(self, channels: Sequence[str]) -> None:
         self.channels = tuple(channels)
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def see(self, policy: Policy, disturber: Disturber) -> None:
-        """Keep attention (M, N) and keys (N, k) by signal, NaN for a missing one; of image patches
-        what they give to the message (N, m).
+    def record(self, policy: Policy, disturber: Disturber) -> None:
+        """Record attention (M, N) and keys (N, k) in the signals' order, NaN for missing signals.
 
-        For `evaluate`'s `watch`; a policy without attention leaves no trace.
+        For image patches, what they add to the message (N, m) is recorded. Pass this method as
+        `watch`; a policy without attention records nothing.
         """
         attention, report = policy.attention, policy.monitor_report
         keys = policy.messages if policy.keys is None else policy.keys
@@ -70,8 +74,17 @@ class Trace:
             self.attention.append(by_signal)
 
 
-def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
-    """The permutation to look at, the last one far from the start, and the steps to show."""
+def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
+    """Choose a permutation and the steps around it to show.
+
+    Args:
+        steps: Number of steps of the episode.
+        rewired: Steps at which signals were permuted.
+
+    Returns:
+        The step of the permutation in the middle of the episode (0 without one), and the steps to
+        show.
+    """
     middle = [step for step in rewired if 0 < step <= steps - 2]
     at = middle[len(middle) // 2] if middle else 0
     ends = [step for step in rewired if step > at]
@@ -79,16 +92,16 @@ def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
     return at, [at + offset for offset in MOMENTS if 0 <= at + offset <= last]
 
 
-def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
-    """Queries x signals at moments around a permutation."""
-    at, steps = moments(len(trace.attention), rewired)
+def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
+    """Return a figure of the attention, queries x signals, at moments around a permutation."""
+    at, steps = choose_moments(len(trace.attention), rewired)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
         image = axis.imshow(
             trace.attention[step], vmin=-reach, vmax=reach, cmap="RdBu_r", aspect="auto"
         )
-        axis.set_title(_moment(step, at), fontsize=10)
+        axis.set_title(_format_moment(step, at), fontsize=10)
         axis.set_xticks(range(len(trace.channels)), trace.channels, rotation=90, fontsize=5)
         axis.tick_params(axis="y", labelsize=6)
     axes[0][0].set_ylabel("query")
@@ -99,10 +112,13 @@ def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
-    """Each signal's key on the two main axes of all keys of the episode, with a short trail."""
-    at, steps = moments(len(trace.keys), rewired)
-    points = principal_axes(np.array(trace.keys))
+def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
+    """Return a figure of each signal's key on the two principal axes of the episode's keys.
+
+    A short line shows the key's last steps.
+    """
+    at, steps = choose_moments(len(trace.keys), rewired)
+    points = project_on_principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
     figure, axes = plt.subplots(
         1, len(steps), figsize=(2.9 * len(steps), 3.6), squeeze=False, sharex=True, sharey=True
@@ -112,7 +128,7 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
         for number, colour in enumerate(colours):
             axis.plot(*points[start : step + 1, number].T, color=colour, linewidth=0.6)
             axis.plot(*points[step, number], "o", color=colour, markersize=4)
-        axis.set_title(_moment(step, at), fontsize=10)
+        axis.set_title(_format_moment(step, at), fontsize=10)
         axis.tick_params(labelsize=6)
     for number in range(len(trace.channels)):
         axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
@@ -121,10 +137,13 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def key_clusters(trace: Trace) -> Figure | None:
-    """Each signal's key at moments all through the episode, in two dimensions by t-SNE (van der
-    Maaten & Hinton 2008): what a neuron says of its signal lies together, whichever channel carries
-    it. None of fewer than four different keys, or of keys that are one number."""
+def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
+    """Return a figure of the signals' keys over the whole episode, in two dimensions by t-SNE.
+
+    Keys of the same signal lie together if neurons identify it, whichever channel carries it (van
+    der Maaten & Hinton 2008). Returns None for fewer than four different keys, or keys of one
+    number.
+    """
     from sklearn.manifold import TSNE
 
     steps = np.unique(np.linspace(0, len(trace.keys) - 1, CLUSTER_STEPS).astype(int))
@@ -158,8 +177,8 @@ def key_clusters(trace: Trace) -> Figure | None:
     return figure
 
 
-def principal_axes(keys: np.ndarray) -> np.ndarray:
-    """(T, N, 2) of keys (T, N, k): their coordinates on the two main axes of all of them."""
+def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
+    """Return the coordinates (T, N, 2) of keys (T, N, k) on the two principal axes of all keys."""
     flat = keys.reshape(-1, keys.shape[-1])
     there = flat[np.isfinite(flat).all(axis=1)]
     centre = there.mean(axis=0)
@@ -169,11 +188,15 @@ def principal_axes(keys: np.ndarray) -> np.ndarray:
     return planar.reshape(*keys.shape[:2], 2)
 
 
-def recovery(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Mean reward at each step around the permutations on the way.
+def average_around_permutations(
+    results: Sequence[PlayedEpisode],
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the mean reward at each step around the permutations of episodes.
 
-    Returns offsets (n,), means (n,) and the number of permutations. Only steps between the
-    permutations before and after count.
+    Only the steps between the permutations before and after count.
+
+    Returns:
+        Offsets from the permutation (n,), mean rewards (n,), and the number of permutations.
     """
     gathered: dict[int, list[float]] = {}
     count = 0
@@ -188,12 +211,13 @@ def recovery(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, int]:
     return np.array(offsets), np.array([np.mean(gathered[one]) for one in offsets]), count
 
 
-def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
-    """Reward per step around a permutation, a curve a protocol that has them on the way.
+def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
+    """Return a figure of the reward per step around a permutation, one curve for each protocol.
 
-    Where the first protocol has none, its mean is a dotted line. None without any curve.
+    The mean of the first protocol is a dotted line if it has no permutations. Returns None if no
+    protocol has any.
     """
-    curves = {name: recovery(results) for name, results in runs.items()}
+    curves = {name: average_around_permutations(results) for name, results in runs.items()}
     shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
     if not shown:
         return None
@@ -212,11 +236,20 @@ def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
     return figure
 
 
-def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float]) -> Figure | None:
-    """Return over the share of channels that is missing, a curve for what else a protocol says.
+def plot_missing_channels(
+    runs: Mapping[str, Sequence[PlayedEpisode]], lost: Mapping[str, float]
+) -> Figure | None:
+    """Return a figure of the return over the share of missing channels.
 
-    `lost` is each protocol's share. Where the first protocol loses none, a curve that has no such
-    row begins with it. None where there are no two shares.
+    Protocols that differ only in that share make one curve. It starts at the first protocol if that
+    misses none and no other row of the curve does.
+
+    Args:
+        runs: Results by protocol.
+        lost: The share of missing channels by protocol.
+
+    Returns:
+        The figure, or None if all shares are equal.
     """
     first = next(iter(runs))
     curves: dict[str, list[str]] = {}
@@ -235,7 +268,7 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
         shares = [100.0 * lost[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
-        bars = axis.errorbar(shares, means, errors, label=in_words(label))
+        bars = axis.errorbar(shares, means, errors, label=describe_protocol(label))
         bars[0].set_marker("o")
     axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and standard error")
@@ -244,8 +277,12 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
     return figure
 
 
-def in_words(protocol: str) -> str:
-    """A protocol for people who do not know its words: order unknown from the start, delay=1."""
+def describe_protocol(protocol: str) -> str:
+    """Return a protocol as a readable label.
+
+    >>> describe_protocol("reset+100,delay=1")
+    'order unknown from the start, channels moved every 100 steps, delay=1'
+    """
     first, *others = protocol.split(",")
     shuffle = Shuffle.parse(first)
     start = "order unknown from the start" if shuffle.at_reset else ""
@@ -254,8 +291,8 @@ def in_words(protocol: str) -> str:
     return ", ".join([order, *(one.replace("monitor=", "monitor ") for one in others)])
 
 
-def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
-    """Write NAME.png into the folder, which is made where it is missing."""
+def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
+    """Write each figure to NAME.png in the folder, which is created if needed; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, figure in figures.items():
@@ -267,12 +304,13 @@ def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
     return written
 
 
-def file_name(protocol: str) -> str:
-    """A protocol's text as a part of a file's name."""
+def make_file_name(protocol: str) -> str:
+    """Return a protocol's text with all characters replaced that a file name should not have."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
-def _moment(step: int, at: int) -> str:
+def _format_moment(step: int, at: int) -> str:
+    """Return the title of a step relative to the permutation at step `at`."""
     offset = step - at
     if not at:
         return f"step {step}"

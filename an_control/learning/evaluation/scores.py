@@ -1,7 +1,7 @@
-"""Scores: returns as shares of the way from the random policy to the teacher.
+"""Score policies: 0 is the random policy's return, 1 the teacher's.
 
-A score is (mean - random) / (teacher - random). Every row of a table of scores plays the same
-episodes from their beginning; each is played until its share of the time is spent.
+A score is (mean - random) / (teacher - random). All rows of a table play the same episodes in the
+same order, each as many as its time allows.
 """
 
 from __future__ import annotations
@@ -16,57 +16,58 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.rollout.engine import Start, evaluation_starts
+from an_control.learning.rollout.engine import EpisodeStart, make_evaluation_starts
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
-from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.learning.teacher.teachers import Teacher, in_units
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+from an_control.learning.teacher.teachers import Teacher, convert_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
-from an_control_sim.gym.environments import adapter_of
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.environments import find_adapter
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 SEED = 1
-"""Of the episodes; training takes others."""
+"""Seed of the episodes; training uses others."""
 EPISODES = 10, 100
-"""Of a row, at least and at most."""
+"""Minimum and maximum number of episodes of a row."""
 MIN_EPISODES = 2
-"""Of a row that has a standard error."""
+"""Minimum number of episodes for a standard error."""
 MIN_CHANNELS = 10
-"""Of a task whose table has a row with a tenth of the channels missing."""
+"""Minimum number of channels for the row with a tenth of them missing."""
 MIN_STEPS = {"100": 200, "25": 50}
-"""The teacher's mean episode length from which on a row of reshuffles says something."""
+"""Minimum mean length of the teacher's episodes for a row with reshuffles to mean something, by
+protocol."""
 
 
-class Case(NamedTuple):
-    """A row: who acts, and under what."""
+class ScoreCase(NamedTuple):
+    """Row of the table to play: which policy acts, under which protocol."""
 
     name: str
-    who: str
+    actor: str
     """random, teacher or student."""
     protocol: str = "none"
 
 
-REFERENCES = (Case("random policy", "random"), Case("teacher", "teacher"))
+REFERENCES = (ScoreCase("random policy", "random"), ScoreCase("teacher", "teacher"))
 CASES = (
-    Case("teacher, delay=1", "teacher", "none,delay=1"),
-    Case("teacher, noise 0.02", "teacher", "none,jitter=0.02"),
-    Case("teacher, lose=0.1", "teacher", "none,lose=0.1"),
-    Case("teacher, repeat=0.1", "teacher", "none,repeat=0.1"),
-    Case("student, clean", "student"),
-    Case("student, shuffled at the reset", "student", "reset"),
-    Case("student, reshuffled every 100 steps", "student", "100"),
-    Case("student, reshuffled every 25 steps", "student", "25"),
-    Case("student, 10% of the channels missing", "student", "none,missing=0.1"),
-    Case("student, delay=1", "student", "none,delay=1"),
-    Case("student, noise 0.02", "student", "none,jitter=0.02"),
-    Case("student, lose=0.1", "student", "none,lose=0.1"),
-    Case("student, repeat=0.1", "student", "none,repeat=0.1"),
+    ScoreCase("teacher, delay=1", "teacher", "none,delay=1"),
+    ScoreCase("teacher, noise 0.02", "teacher", "none,jitter=0.02"),
+    ScoreCase("teacher, lose=0.1", "teacher", "none,lose=0.1"),
+    ScoreCase("teacher, repeat=0.1", "teacher", "none,repeat=0.1"),
+    ScoreCase("student, clean", "student"),
+    ScoreCase("student, shuffled at the reset", "student", "reset"),
+    ScoreCase("student, reshuffled every 100 steps", "student", "100"),
+    ScoreCase("student, reshuffled every 25 steps", "student", "25"),
+    ScoreCase("student, 10% of the channels missing", "student", "none,missing=0.1"),
+    ScoreCase("student, delay=1", "student", "none,delay=1"),
+    ScoreCase("student, noise 0.02", "student", "none,jitter=0.02"),
+    ScoreCase("student, lose=0.1", "student", "none,lose=0.1"),
+    ScoreCase("student, repeat=0.1", "student", "none,repeat=0.1"),
 )
 
 
 @dataclass(frozen=True)
-class Row:
-    """A case's returns, one an episode, and the mean steps of its episodes."""
+class ScoreRow:
+    """Returns of a case, one for each episode, and the mean length of its episodes in steps."""
 
     name: str
     returns: tuple[float, ...]
@@ -74,38 +75,55 @@ class Row:
 
     @property
     def array(self) -> np.ndarray:
-        """The returns (E,)."""
+        """Return the returns as an array (E,)."""
         return np.array(self.returns)
 
     @property
     def mean(self) -> float:
+        """Return the mean return."""
         return float(self.array.mean())
 
     @property
     def error(self) -> float:
-        """The standard error of the mean."""
+        """Return the standard error of the mean return."""
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
-    def score(self, random: Row, teacher: Row) -> float:
-        """NaN where the teacher is no better than the random policy."""
+    def score(self, random: ScoreRow, teacher: ScoreRow) -> float:
+        """Return the score of the mean return.
+
+        It is NaN if the teacher is no better than the random policy.
+        """
         way = teacher.mean - random.mean
         return (self.mean - random.mean) / way if way > 0.0 else math.nan
 
 
-class Scoring:
-    """A task's table of scores, row by row; an action is taken on the task's own channels."""
+class ScorePlayer:
+    """Player of a table of scores, row by row.
+
+    Teacher and random policy act on the task's own channels.
+
+    Args:
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        teacher: The teacher.
+        model: The student.
+    """
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
     ) -> None:
         self._env, self._channels = env, tuple(channels)
-        self._teacher = in_units(teacher, adapter_of(env).units)
+        self._teacher = convert_units(teacher, find_adapter(env).units)
         self._policy = make_policy(model)
-        self.failures = Failures()
-        """Of the episodes, which are left out."""
+        self.failures = FailureCounter()
+        """Failed episodes, which are left out."""
 
-    def cases(self, rows: Sequence[Row]) -> list[Case]:
-        """What is to be played, once the rows of `REFERENCES` are there."""
+    def select_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
+        """Return the cases that are meaningful for this task.
+
+        Args:
+            rows: The rows of `REFERENCES`.
+        """
         steps = rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
         return [
@@ -115,42 +133,56 @@ class Scoring:
             and not (few and case.protocol == "none,missing=0.1")
         ]
 
-    def play(self, case: Case, seconds: float, bounds: tuple[int, int] = EPISODES) -> Row:
-        """A row: episodes until so much processor time is spent, so many at least and at most.
+    def play_row(
+        self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
+    ) -> ScoreRow:
+        """Play the episodes of a row until a limit of processor time; failed episodes are left out.
 
-        Those that fail are left out; EnvironmentFailure where nearly all do.
+        Args:
+            case: The row.
+            seconds: Limit of processor time, in seconds.
+            bounds: Minimum and maximum number of episodes.
+
+        Raises:
+            EnvironmentFailure: Nearly all episodes failed.
         """
-        protocol = Protocol.parse(case.protocol)
+        protocol = EvaluationProtocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
         begun = time.process_time()
         episodes: list[tuple[float, int]] = []
-        for start in evaluation_starts(SEED, bounds[1]):
+        for start in make_evaluation_starts(SEED, bounds[1]):
             try:
-                if case.who == "student":
-                    episodes.append(self._student(disturber, start, protocol))
+                if case.actor == "student":
+                    episodes.append(self._play_student(disturber, start, protocol))
                 else:
-                    episodes.append(self._unshuffled(case.who, disturber, start))
+                    episodes.append(self._play_unshuffled(case.actor, disturber, start))
             except EnvironmentFailure as failure:
-                self.failures.note(failure)
+                self.failures.count_failure(failure)
                 last = failure
                 continue
-            self.failures.succeed()
+            self.failures.count_success()
             over = time.process_time() - begun >= seconds
             if over and len(episodes) >= bounds[0]:
                 break
         if len(episodes) < MIN_EPISODES:
             raise EnvironmentFailure(f"{last}; so did nearly all episodes of the row {case.name}")
         returns, steps = zip(*episodes, strict=True)
-        return Row(case.name, returns, float(np.mean(steps)))
+        return ScoreRow(case.name, returns, float(np.mean(steps)))
 
-    def _student(self, disturber: Disturber, start: Start, protocol: Protocol) -> tuple[float, int]:
+    def _play_student(
+        self, disturber: Disturber, start: EpisodeStart, protocol: EvaluationProtocol
+    ) -> tuple[float, int]:
+        """Play an episode of the student and return (return, steps)."""
         policy: Policy = self._policy
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
 
-    def _unshuffled(self, who: str, disturber: Disturber, start: Start) -> tuple[float, int]:
+    def _play_unshuffled(
+        self, who: str, disturber: Disturber, start: EpisodeStart
+    ) -> tuple[float, int]:
+        """Play an episode of the random policy or the teacher and return (return, steps)."""
         disturber.reset(start.episode)
-        act = self._random(start) if who == "random" else self._taught()
+        act = self._make_random_policy(start) if who == "random" else self._make_teacher()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
@@ -160,17 +192,19 @@ class Scoring:
             episode.act(action)
         return episode.total, len(episode.rewards)
 
-    def _taught(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the teacher as a function of the observation; missing readings are replaced."""
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
 
-    def _random(self, start: Start) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_random_policy(self, start: EpisodeStart) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a random policy as a function of the observation."""
         rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table: returns and scores, with the standard errors of the rows' own means."""
+def format_scores(rows: Sequence[ScoreRow]) -> str:
+    """Return the table of returns and scores in Markdown, with the standard errors of the rows."""
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows
     way = teacher.mean - random.mean

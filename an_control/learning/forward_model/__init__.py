@@ -1,1 +1,1 @@
-"""What the monitor needs: episodes around a rewiring, and the networks learned from them."""
+"""The monitor's networks: recording episodes around a rewiring, training, and validation."""

@@ -1,7 +1,8 @@
-"""Episodes of what a robot does around a rewiring, for networks that learn what happens next.
+"""Recorded episodes from which the monitor's networks learn.
 
-They are driven by the policy among stretches of noise, random actions and actions that the policy
-takes when some of its channels are swapped; or by the monitored policy while channels are missing.
+They are driven by the policy, interrupted by stretches of noise, of random actions, and of the
+actions that the policy takes on swapped channels; or by the monitored policy while channels are
+missing.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
-from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
+from an_control.learning.training_disturbances import (
+    Fault,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 PATIENCE = 10
-"""Times as many steps as asked for are played at most, where all episodes are short."""
+"""Maximum factor by which more steps are played than asked for, if all episodes are short."""
 CALM, LOST = ("plain",), ("lost",)
 MODES = (
     "plain",
@@ -40,49 +46,60 @@ MODES = (
     "crossed",
     "lost",
 )
-"""What a stretch of a disturbed episode can be, each as likely as it is often here."""
+"""Modes of the stretches of a disturbed episode; each is drawn as often as it is listed."""
 EPISODES = (CALM, MODES, MODES, LOST, MODES)
-"""The modes of one episode after the other."""
+"""Modes of consecutive episodes, in turn."""
 
 
-class Trace(NamedTuple):
-    """An episode of T steps: readings (T, N) and the actions (T, A) that followed them."""
+class EpisodeTrace(NamedTuple):
+    """A recorded episode of T steps with N channels and A actions."""
 
     readings: np.ndarray
+    """(T + 1, N) the newest readings before each step, and after the last."""
     actions: np.ndarray
+    """(T, A) the actions that were sent."""
     disturbed: bool
+    """Whether the actions were disturbed."""
 
 
 class Actor(Protocol):
-    """Drives an episode."""
+    """Anything that drives an episode."""
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """The action (A,) for readings (N,), NaN where one is missing."""
+        """Return the action (A,) for readings (N,), which are NaN where missing."""
 
-    def sent(self, action: np.ndarray) -> None:
-        """The robot got this action (A,) instead."""
+    def note_sent(self, action: np.ndarray) -> None:
+        """Take note that the robot received this action (A,) instead of the returned one."""
 
 
 class Explorer:
-    """Acts as the policy does, between stretches in which it is disturbed.
+    """Driver of an episode: the policy, with stretches in which its actions are disturbed.
 
-    The policy always sees what is; a second one sees some of its channels swapped, and acts in
-    the stretches that are "crossed". `noise` is the largest sd of a noisy stretch.
+    One copy of the policy always gets the right readings. A second copy gets some of its channels
+    swapped; its actions are sent in "crossed" and "lost" stretches.
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
+        """Load the policy.
+
+        Args:
+            model: the policy.
+            noise: maximum standard deviation of the noise in noisy stretches.
+            rng: decides all random numbers.
+        """
         self._policy, self._confused = make_policy(model, "off"), make_policy(model, "off")
         self._ids = self._policy.nominal_ids
         self._noise, self._rng = noise, rng
 
     def start(self, modes: Sequence[str]) -> None:
-        """Begin an episode of stretches in these modes."""
+        """Reset for an episode whose stretches draw their mode from `modes`."""
         self._policy.reset()
         self._confused.reset()
         self._modes = modes
-        self._begin()
+        self._start_stretch()
 
-    def _begin(self) -> None:
+    def _start_stretch(self) -> None:
+        """Draw mode, length, noise and swapped channels of the next stretch."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
         brief = self._mode in ("random", "crossed")
@@ -96,12 +113,12 @@ class Explorer:
         self._order[some] = rng.permutation(some)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """The action (A,) for readings (N,)."""
+        """Return the action (A,) for readings (N,)."""
         own = self._policy.step_array(readings, self._ids)
         if self._modes == CALM:
             return own
         if self._left <= 0:
-            self._begin()
+            self._start_stretch()
         self._left -= 1
         action = self._confused.step_array(readings[self._order], self._ids)
         if self._mode == "random":
@@ -116,38 +133,44 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
-    def sent(self, action: np.ndarray) -> None:
-        """The robot got this action (A,) instead."""
+    def note_sent(self, action: np.ndarray) -> None:
+        """Take note that the robot received this action (A,) instead of the returned one."""
         self._policy.previous_action = self._confused.previous_action = action
 
 
 class MissingChannels:
-    """Acts as the monitored policy does while channels are missing, now and then others.
-
-    A share `missing` of them is; `noise` is twice the largest sd of noise on the actions.
-    """
+    """Driver of an episode: the monitored policy, while a changing set of channels is missing."""
 
     def __init__(
         self, model: Model, missing: Range, noise: float, rng: np.random.Generator
     ) -> None:
+        """Load the policy.
+
+        Args:
+            model: the policy, with its monitor.
+            missing: share of the channels that are missing.
+            noise: twice the maximum standard deviation of the noise on the actions.
+            rng: decides all random numbers.
+        """
         self._policy = make_policy(model, "match")
         self._ids = self._policy.nominal_ids
         self._share, self._noise, self._rng = missing, noise, rng
 
     def start(self, modes: Sequence[str]) -> None:
-        """Begin an episode."""
+        """Reset for an episode; `modes` is not used."""
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
-        self._lose()
+        self._draw_missing()
 
-    def _lose(self) -> None:
+    def _draw_missing(self) -> None:
+        """Draw which channels are missing."""
         share = self._share.draw(self._rng)
         self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """The action (A,) for readings (N,)."""
+        """Return the action (A,) for readings (N,)."""
         if self._rng.random() < 0.003:
-            self._lose()
+            self._draw_missing()
         action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
@@ -155,55 +178,71 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
-    def sent(self, action: np.ndarray) -> None:
-        """The robot got this action (A,) instead."""
+    def note_sent(self, action: np.ndarray) -> None:
+        """Take note that the robot received this action (A,) instead of the returned one."""
         self._policy.previous_action = action
 
 
-def explore(
+def record_episodes(
     env: gymnasium.Env[Any, Any],
     explorer: Explorer | MissingChannels,
     min_steps: int,
     rng: np.random.Generator,
     faults: Mapping[Fault, float] = NO_FAULTS,
     limit_s: float = math.inf,
-) -> list[Trace]:
-    """Whole episodes until there are this many steps, or so much processor time is spent.
+) -> list[EpisodeTrace]:
+    """Record whole episodes until enough steps are recorded or the time limit is over.
 
-    At least one of each kind, and one that is longer than a stretch of the identity classifier,
-    for which up to ten times as many steps are played.
-    What is recorded is what is seen under the `faults`, the newest reading where one is missing.
-    Episodes that fail are left out; EnvironmentFailure where too many do.
+    At least one episode of each kind is recorded, and one that is longer than the window of the
+    identity classifier. For the latter, up to ten times as many steps are played. The recorded
+    readings are those that arrived under the `faults`, with the newest one where a reading is
+    missing.
+
+    Args:
+        env: the environment.
+        explorer: drives the episodes.
+        min_steps: number of steps to record.
+        rng: decides all random numbers.
+        faults: probability of each fault, of which an episode has one or none.
+        limit_s: processor time in seconds.
+
+    Returns:
+        The episodes that did not fail.
+
+    Raises:
+        EnvironmentFailure: too many episodes failed.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
-    traces: list[Trace] = []
-    long, failures = False, Failures()
+    traces: list[EpisodeTrace] = []
+    long, failures = False, FailureCounter()
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(channels)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
-        disturbed = disturber(channels, draw(faults, rng), rng)
+        disturbed = make_disturber(channels, draw_one(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
-            trace = play_trace(episode, explorer, disturbed, calm)
+            trace = record_trace(episode, explorer, disturbed, calm)
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         traces.append(trace)
         steps += len(trace.actions)
         long = long or len(trace.actions) > WINDOW
     return traces
 
 
-def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
-    """Return how many ticks a stretch has, and the episodes that are longer.
+def select_long_traces(
+    traces: Sequence[EpisodeTrace], ticks: int
+) -> tuple[int, list[EpisodeTrace]]:
+    """Return a length in ticks, and the episodes from which stretches of this length can be cut.
 
-    These are `ticks`, or where no episode is as long, as many as half of the episodes have.
+    The length is `ticks`, or the median length of the episodes if none is longer than `ticks`.
     """
     if long := [trace for trace in traces if len(trace.actions) > ticks]:
         return ticks, long
@@ -211,12 +250,19 @@ def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
     return ticks, [trace for trace in traces if len(trace.actions) >= ticks]
 
 
-def play_trace(
+def record_trace(
     episode: LiveEpisode, actor: Actor, disturbed: Disturber | None, calm: bool
-) -> Trace:
-    """Play an episode to its end and return it with the newest reading where one is missing.
+) -> EpisodeTrace:
+    """Play an episode to its end and return it, with the newest reading where one is missing.
 
-    EnvironmentFailure as of `LiveEpisode`.
+    Args:
+        episode: the episode, not yet started.
+        actor: drives it.
+        disturbed: the episode's disturbances, which are applied to the last readings too.
+        calm: whether the trace counts as undisturbed.
+
+    Raises:
+        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
     """
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:
@@ -226,9 +272,9 @@ def play_trace(
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.sent(episode.sent)
+            actor.note_sent(episode.sent)
     last = episode.observation
     if disturbed is not None:
-        last = disturbed.apply(last, ids_of(len(last)))[0]
+        last = disturbed.apply(last, make_sorted_ids(len(last)))[0]
     readings.append(newest(last))
-    return Trace(np.array(readings), np.array(actions), not calm)
+    return EpisodeTrace(np.array(readings), np.array(actions), not calm)

@@ -1,6 +1,7 @@
-"""The network that imputes missing channels, from its own estimates of the tick before.
+"""Training of two of the monitor's networks: imputation and the identity classifier.
 
-The identity classifier: which channel a slot carries, by what it read in the last ticks.
+The imputation network estimates missing channels from its own estimates of the tick before. The
+identity classifier finds out which channel a slot carries from its readings in the last ticks.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import torch
 from torch import nn
 
 from an_control.disturbance import draw_present
-from an_control.learning.forward_model.episodes import Trace, stretches
+from an_control.learning.forward_model.episodes import EpisodeTrace, select_long_traces
 from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
-    Training,
-    arrays_of,
-    fold_units,
-    moments,
+    NetworkTraining,
+    fold_normalisation,
+    layer_arrays,
+    mean_and_sd,
 )
 from an_control.monitor.forward_model import identity_features
 from an_control.monitor.sensor_noise import roughness
@@ -34,28 +35,38 @@ NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
 LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "bias"))
 
 
-class Imputation(Training):
-    """Goes through the episodes with some channels missing, others now and then.
+class ImputationTraining(NetworkTraining):
+    """Training of the imputation network, on episodes in which changing channels are missing.
 
-    It learns from what it imputed itself: `imputation_ticks` ticks of each row of the batch in an
-    update, then the ticks that follow. `arrays` of a model file that imputes already are where it
-    starts from.
+    The network learns from its own estimates: an update runs each row of the batch over
+    `imputation_ticks` ticks, and the next update continues with the ticks that follow.
     """
 
     name = "impute"
 
     def __init__(
         self,
-        traces: Sequence[Trace],
+        traces: Sequence[EpisodeTrace],
         settings: ForwardModelSettings,
         rng: np.random.Generator,
         arrays: Mapping[str, np.ndarray] = NO_ARRAYS,
     ) -> None:
+        """Prepare the batches and the network.
+
+        Args:
+            traces: episodes to learn from.
+            settings: sizes and numbers of updates.
+            rng: decides all random numbers.
+            arrays: arrays of a model file; if they contain an imputation network, training starts
+                from it.
+        """
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
-        self._middle, self._spread = middle, spread = moments(everything)
+        self._middle, self._spread = middle, spread = mean_and_sd(everything)
         count, actions = everything.shape[1], traces[0].actions.shape[1]
-        self._batch = _Batch(traces, settings, (start - middle) / spread, middle, spread, rng)
+        self._batch = _ImputationBatch(
+            traces, settings, (start - middle) / spread, middle, spread, rng
+        )
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
         noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
         rough = [
@@ -66,13 +77,14 @@ class Imputation(Training):
         self._roughest = 2.0 * max(rough, default=0.0)
         self._shared = count + actions
         widths = [3 * count + actions, settings.imputation, settings.imputation, count]
-        self._network = _Imputer(widths)
+        self._network = _ImputationNetwork(widths)
         if "imputation.0.weight" in arrays:
-            self._start_from(arrays)
+            self._load_arrays(arrays)
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def loss(self) -> torch.Tensor:
-        readings, acts, missing, estimate = self._batch.next()
+        """Return the error () of the imputed readings of the next batch."""
+        readings, acts, missing, estimate = self._batch.next_ticks()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
             seen = readings[:, tick + 1]
@@ -81,16 +93,18 @@ class Imputation(Training):
             loss = nn.functional.smooth_l1_loss(imputed, seen, reduction="none", beta=0.1)
             total = total + (loss * missing).sum() / missing.sum()
             estimate = torch.where(missing, imputed, seen)
-        self._batch.move_on(estimate.detach().numpy())
+        self._batch.advance(estimate.detach().numpy())
         return total / acts.shape[1]
 
     def figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the mean loss of the last 500 updates."""
         return {"loss": float(np.mean(losses[-500:]))}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        arrays = arrays_of("imputation", self._network.layers)
+        """Return the network for readings in their own units, under its names in a model file."""
+        arrays = layer_arrays("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
-        fold_units(arrays, "imputation.0", *self._input_moments())
+        fold_normalisation(arrays, "imputation.0", *self._input_moments())
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
@@ -99,13 +113,16 @@ class Imputation(Training):
         return arrays
 
     def _input_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Middle and spread of what the first layer gets: readings twice, what is shared as is."""
+        """Return mean and scale of the first layer's inputs.
+
+        These are the readings, twice, and then inputs that are not normalised.
+        """
         middle, spread, shared = self._middle, self._spread, self._shared
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
-    def _start_from(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over a network in the channels' own units, as `arrays` made it."""
+    def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy a network that `arrays` made, which takes readings in their own units."""
         middles, spreads = self._input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
@@ -117,22 +134,24 @@ class Imputation(Training):
         }
         self._network.load_state_dict(tensors)
 
-    def further_state(self) -> dict[str, Any]:
+    def batch_state(self) -> dict[str, Any]:
+        """Return the state of the batches."""
         return self._batch.state()
 
-    def restore_further(self, state: dict[str, Any]) -> None:
+    def restore_batches(self, state: dict[str, Any]) -> None:
+        """Continue from the state of the batches."""
         self._batch.restore(state)
 
 
-class _Batch:
-    """Rows that go through the episodes, with what is missing and what was imputed there.
+class _ImputationBatch:
+    """Rows that run through episodes, each with its missing channels and their estimates.
 
-    Readings and estimates are in units of the channels' spread.
+    Readings and estimates are normalised by the channels' mean and standard deviation.
     """
 
     def __init__(
         self,
-        traces: Sequence[Trace],
+        traces: Sequence[EpisodeTrace],
         settings: ForwardModelSettings,
         start: np.ndarray,
         middle: np.ndarray,
@@ -140,7 +159,7 @@ class _Batch:
         rng: np.random.Generator,
     ) -> None:
         self._share, self._rng = settings.missing, rng
-        self._ticks, whole = stretches(traces, settings.imputation_ticks)
+        self._ticks, whole = select_long_traces(traces, settings.imputation_ticks)
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
         self._start = start.astype(F32)
@@ -149,7 +168,7 @@ class _Batch:
         self._missing = np.zeros((rows, count), bool)
         self._estimate = np.zeros((rows, count), F32)
         for row in range(rows):
-            self._begin(row, anywhere=True)
+            self._place_row(row, anywhere=True)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -165,44 +184,56 @@ class _Batch:
         self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
-    def next(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Readings (B, T + 1, N), actions (B, T, A), missing (B, N), estimates before (B, N)."""
+    def next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the next ticks of all rows.
+
+        Returns:
+            Readings (B, T + 1, N), actions (B, T, A), missing channels (B, N), and the estimates
+                before (B, N).
+        """
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
-                self._begin(row, anywhere=bool(self._rng.random() < 0.6))
+                self._place_row(row, anywhere=bool(self._rng.random() < 0.6))
             elif chance < 0.03:
-                self._lose(row)
+                self._draw_missing(row)
         places = list(zip(self._episode, self._tick, strict=True))
         readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
         actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def move_on(self, estimate: np.ndarray) -> None:
-        """To the ticks that follow, where (B, N) is what was estimated last."""
+    def advance(self, estimate: np.ndarray) -> None:
+        """Advance all rows to the next ticks, with these as their last estimates (B, N)."""
         self._estimate[:] = estimate
         self._tick += self._ticks
 
-    def _begin(self, row: int, anywhere: bool) -> None:
-        """Go to an episode's start, or anywhere, where the missing ones may have been seen."""
+    def _place_row(self, row: int, anywhere: bool) -> None:
+        """Move a row to an episode's start, or with `anywhere` to a random tick of it.
+
+        At a random tick the missing channels may have been read before.
+        """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
         last = len(self._actions[episode]) - self._ticks
         self._episode[row] = episode
         self._tick[row] = rng.integers(last) if anywhere and last else 0
-        self._lose(row)
+        self._draw_missing(row)
         seen = self._readings[episode][self._tick[row]]
         unknown = self._missing[row] if not anywhere or rng.random() < 0.5 else False
         self._estimate[row] = np.where(unknown, self._start, seen)
 
-    def _lose(self, row: int) -> None:
+    def _draw_missing(self, row: int) -> None:
+        """Draw which channels of a row are missing."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
 
 
-class _Imputer(nn.Module):
-    """Two hidden layers on the estimates before, the readings, what is missing, the action."""
+class _ImputationNetwork(nn.Module):
+    """Network with two hidden layers, which imputes the missing readings of a tick.
+
+    Its inputs are the estimates of the tick before, the readings, what is missing, and the action.
+    """
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
@@ -213,17 +244,22 @@ class _Imputer(nn.Module):
         return last(nn.functional.silu(second(nn.functional.silu(first(x)))))
 
 
-class Identity(Training):
-    """Learns from stretches of 1 to `WINDOW` ticks, half of them with noise on the readings.
+class IdentityTraining(NetworkTraining):
+    """Training of the identity classifier on stretches of 1 to `WINDOW` ticks.
 
-    Where no episode is as long, from stretches of up to as many ticks as half of them have."""
+    Half of them have noise on the readings. If no episode is as long, stretches are at most as long
+    as the episodes' median.
+    """
 
     name = "identity"
 
     def __init__(
-        self, traces: Sequence[Trace], settings: ForwardModelSettings, rng: np.random.Generator
+        self,
+        traces: Sequence[EpisodeTrace],
+        settings: ForwardModelSettings,
+        rng: np.random.Generator,
     ) -> None:
-        self._longest, whole = stretches(traces, WINDOW)
+        self._longest, whole = select_long_traces(traces, WINDOW)
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
@@ -233,20 +269,22 @@ class Identity(Training):
         self._max_noise = settings.reading_noise * float(spread)
         self._channels = readings.shape[1]
         actions = whole[0].actions.shape[1]
-        self._network = _Classifier(actions, settings.identity, self._channels)
+        self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._stretches(whole[-held:], exact, self._longest, test)
+        self._test = self._draw_stretches(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._stretches(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._draw_stretches(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def loss(self) -> torch.Tensor:
+        """Return the cross-entropy () of the next batch."""
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
-        return self._network.loss(*self._stretches(self._traces, sd, ticks, rng))
+        return self._network.loss(*self._draw_stretches(self._traces, sd, ticks, rng))
 
     def figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the last loss, and the share of test stretches that are identified."""
         shares = {}
         for name, test in ("identified", self._test), ("identified_noisy", self._noisy_test):
             with torch.no_grad():
@@ -255,21 +293,31 @@ class Identity(Training):
         return {"loss": losses[-1], **shares}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        arrays = arrays_of("identity", self._network.layers)
+        """Return the classifier under its names in a model file."""
+        arrays = layer_arrays("identity", self._network.layers)
         arrays["identity.common"] = self._network.common.weight.detach().numpy().copy()
         arrays["identity.units"] = self._units
         return arrays
 
-    def further_state(self) -> dict[str, Any]:
+    def batch_state(self) -> dict[str, Any]:
+        """Return the state of the random generator."""
         return {"rng": self._rng.bit_generator.state}
 
-    def restore_further(self, state: dict[str, Any]) -> None:
+    def restore_batches(self, state: dict[str, Any]) -> None:
+        """Continue from the state of the random generator."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _stretches(
-        self, traces: Sequence[Trace], sd: np.ndarray, ticks: int, rng: np.random.Generator
+    def _draw_stretches(
+        self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `identity_features` makes of stretches (B,) of so many ticks, with noise of `sd`."""
+        """Return the classifier's inputs for random stretches of `ticks` ticks.
+
+        Args:
+            traces: episodes to cut from.
+            sd: (B,) standard deviation of the noise of each stretch.
+            ticks: their length.
+            rng: decides all random numbers.
+        """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(sd)):
             trace = traces[place]
@@ -283,8 +331,8 @@ class Identity(Training):
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 
-class _Classifier(nn.Module):
-    """Two hidden layers for every slot, which share what is common to all."""
+class _IdentityNetwork(nn.Module):
+    """Network with two hidden layers for each slot, which shares the inputs common to all slots."""
 
     def __init__(self, actions: int, width: int, channels: int) -> None:
         super().__init__()
@@ -298,6 +346,7 @@ class _Classifier(nn.Module):
         return last(nn.functional.silu(second(x)))
 
     def loss(self, own: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy of the scores, if slots are in nominal order."""
         scores = self(own, common)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)
         return nn.functional.cross_entropy(scores.flatten(0, 1), channel.flatten())

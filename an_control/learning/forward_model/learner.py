@@ -1,11 +1,12 @@
-"""A model's forward model as the run loop takes it: a step is up to 1,000 updates of one network.
+"""Training of a monitor's networks, driven by the run loop.
 
-The networks are learned one after the other: prediction and identity from the first episodes,
-imputation from the same, then further from more episodes in which channels are missing and it
-imputes them.
+The networks are trained one after the other: prediction and identity on the first episodes,
+imputation on the same, then imputation again with more episodes, in which channels are missing and
+the network imputes them. A step is up to 1,000 updates of one network.
 
-A network that has had its time is over; a lower limit may find it so. A higher one than that which
-cut a run short begins it again: with fewer episodes its networks would not be what that time makes.
+A time limit ends the training of a network, also if it is lowered later. If a run that a limit cut
+short continues with a higher limit, it starts again: otherwise its networks would rest on fewer
+episodes than the new limit allows.
 """
 
 from __future__ import annotations
@@ -20,29 +21,35 @@ import gymnasium
 import numpy as np
 import torch
 
-from an_control.learning.forward_model.episodes import Explorer, MissingChannels, Trace, explore
-from an_control.learning.forward_model.imputation import Identity, Imputation
+from an_control.learning.forward_model.episodes import (
+    EpisodeTrace,
+    Explorer,
+    MissingChannels,
+    record_episodes,
+)
+from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
 from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
-    Prediction,
-    Training,
+    NetworkTraining,
+    PredictionTraining,
     usual_costs,
 )
-from an_control.learning.runs.run_folder import Recordings
+from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy import Model
 from an_control.policy.sizes import ForwardSizes
 
 CHUNK = 1000
+"""Updates of a step."""
 TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
-"""Shares of a limited run's time: of both recordings, and of the networks one after the other."""
+"""Shares of a time limit: for the two recordings, and for each training in turn."""
 
 
 class ForwardModelLearner:
-    """Learns for `model` in `env`, its task; the episodes are kept in `folder`.
+    """Learner that trains the monitor's networks for a policy.
 
-    The seed decides everything. The policy's own arrays stay as they are.
+    The policy's own arrays stay as they are.
     """
 
     unit = "step"
@@ -55,63 +62,82 @@ class ForwardModelLearner:
         settings: ForwardModelSettings,
         seed: int,
     ) -> None:
+        """Set up a new run.
+
+        Args:
+            folder: the run's folder, in which the recorded episodes are stored.
+            env: the policy's task.
+            model: the policy.
+            settings: the networks' sizes, and numbers of updates.
+            seed: decides all random numbers of the run.
+        """
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known = env, model
-        self._recordings = Recordings(folder, Trace)
+        self._recordings = EpisodeRecordings(folder, EpisodeTrace)
         self._rng = np.random.default_rng(seed)
-        self._stages: list[Callable[[], Training]] = [self._prediction, self._identity]
+        self._stages: list[Callable[[], NetworkTraining]] = [
+            self._prediction_training,
+            self._identity_training,
+        ]
         self._updates = [settings.updates, settings.identity_updates]
         if settings.imputation_updates:
-            self._stages += [self._imputation, self._imputation]
+            self._stages += [self._imputation_training, self._imputation_training]
             self._updates += [settings.imputation_updates] * 2
         self._minutes, self._cut_at = settings.minutes, 0.0
-        """The limit of the newest step, and the highest one that has cut episodes or updates short;
-        0: none has."""
+        """Time limit of the newest step, and the highest limit that has cut episodes or updates
+        short; 0 if none has."""
         self._extra = 0
-        """Steps without an update, and those before it began again."""
-        self.begins_again = False
-        """Whether it does so now, under a higher limit."""
+        """Steps without an update, and steps done before the run was started again."""
+        self.starts_again = False
+        """Whether the run starts again now, since its limit was raised."""
         self._stage = 0
-        self._training: Training | None = None
-        self._traces: list[Trace] = []
+        self._training: NetworkTraining | None = None
+        self._traces: list[EpisodeTrace] = []
         self._predicting: dict[str, Any] = {}
-        """Arrays and binary channels of the prediction network, until identity is learned."""
+        """Arrays and binary channels of the prediction network, until the identity classifier is
+        trained."""
 
     @property
     def steps(self) -> int:
-        return self._extra + _steps(self._updates)
+        """Return the number of steps of the whole run."""
+        return self._extra + _count_steps(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder; not the networks of a monitor that is there."""
+        """Return the settings that identify the run, for `config.json`.
+
+        The networks of a monitor that the model already has are not part of them.
+        """
         model = self._known
         return {
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
         }
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Up to 1,000 updates of the network at hand."""
+        """Make up to 1,000 updates of the current network and return their figures."""
         if self._training is None:
-            self._training = self._begin()
+            self._training = self._start_training()
         training, self._minutes = self._training, self.settings.minutes
         figures = training.advance(CHUNK)
         if not figures:
             self._extra += 1
-        if training.over:
-            self._take(training)
+        if training.is_over:
+            self._add_network(training)
             self._updates[self._stage] = training.done
-            self._cut(training.done < training.updates)
+            self._note_cut(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         known = self._known
         return {
             "stage": self._stage,
@@ -128,20 +154,21 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint, or start the run again if the time limit was raised."""
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
-            self._extra += _steps(state["updates"][: state["stage"]])
+            self._extra += _count_steps(state["updates"][: state["stage"]])
             if state["training"] is not None:
-                self._extra += _steps([state["training"]["done"]])
-            self._cut_at, self.begins_again = 0.0, True
+                self._extra += _count_steps([state["training"]["done"]])
+            self._cut_at, self.starts_again = 0.0, True
             return
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task["channels"])
+            else ForwardSizes.from_header(state["forward"], self._known.task.channels)
         )
-        self._known = replace(self._own(), forward=forward)
+        self._known = replace(self._without_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])
         self._stage, self._predicting = state["stage"], state["predicting"]
         self._updates = state["updates"]
@@ -150,13 +177,13 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read(number)
         if state["training"] is not None:
-            self._training = self._next()
+            self._training = self._make_training()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The model with the networks that are learned; `run` has no place in it."""
+        """Return the policy with the networks that are trained so far; `run` is not used."""
         forward: dict[str, float] = {
             "steps": self.settings.steps,
             "updates": self._updates[0],
@@ -166,64 +193,68 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _cut(self, short: bool) -> None:
-        """Remember the limit if it has cut something `short`."""
+    def _note_cut(self, short: bool) -> None:
+        """Remember the time limit if it cut something short."""
         if short:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
-    def _begin(self) -> Training:
-        """The next network, after the episodes that it needs."""
+    def _start_training(self) -> NetworkTraining:
+        """Record the episodes that the next training needs, and return the training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
-            self._record(0, explorer, self.settings.steps)
+            self._record_episodes(0, explorer, self.settings.steps)
             torch.manual_seed(self.seed)
         elif self._stage > 1:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
                 steps = max(1, self.settings.steps // 2)
-                self._record(1, MissingChannels(self._known, *how, self._rng), steps)
+                self._record_episodes(1, MissingChannels(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
-        return self._next()
+        return self._make_training()
 
-    def _next(self) -> Training:
+    def _make_training(self) -> NetworkTraining:
         training = self._stages[self._stage]()
-        training.limit_s = self.settings.limit_s(TIME["learn"][self._stage])
+        training.limit_s = self.settings.time_limit_s(TIME["learn"][self._stage])
         return training
 
-    def _record(self, number: int, explorer: Explorer | MissingChannels, steps: int) -> None:
-        limit_s = self.settings.limit_s(TIME["record"][number])
+    def _record_episodes(
+        self, number: int, explorer: Explorer | MissingChannels, steps: int
+    ) -> None:
+        limit_s = self.settings.time_limit_s(TIME["record"][number])
         how = self.settings.faults, limit_s
-        traces = explore(self._env, explorer, steps, self._rng, *how)
-        self._cut(sum(len(trace.actions) for trace in traces) < steps)
+        traces = record_episodes(self._env, explorer, steps, self._rng, *how)
+        self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write(number, traces)
         self._traces += traces
 
-    def _prediction(self) -> Training:
-        return Prediction(self._traces, self.settings)
+    def _prediction_training(self) -> NetworkTraining:
+        return PredictionTraining(self._traces, self.settings)
 
-    def _identity(self) -> Training:
-        return Identity(self._traces, self.settings, np.random.default_rng(self.seed))
+    def _identity_training(self) -> NetworkTraining:
+        return IdentityTraining(self._traces, self.settings, np.random.default_rng(self.seed))
 
-    def _imputation(self) -> Training:
-        """Its second stage continues from the network of the first."""
+    def _imputation_training(self) -> NetworkTraining:
+        """Return the training of the imputation network; the second stage continues the first."""
         rng, arrays = np.random.default_rng(self.seed), self._known.arrays
-        return Imputation(self._traces, self.settings, rng, arrays if self._stage == 3 else {})
+        return ImputationTraining(
+            self._traces, self.settings, rng, arrays if self._stage == 3 else {}
+        )
 
-    def _own(self) -> Model:
-        """The model with the policy's arrays alone."""
+    def _without_networks(self) -> Model:
+        """Return the model without the monitor's networks."""
         known = self._known
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
-    def _take(self, training: Training) -> None:
-        """Put a network that is learned into the model."""
-        settings, channels = self.settings, self._known.task["channels"]
-        if isinstance(training, Prediction):
+    def _add_network(self, training: NetworkTraining) -> None:
+        """Put a trained network into the model."""
+        settings, channels = self.settings, self._known.task.channels
+        if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
             self._predicting = {"arrays": training.arrays(), "binary": binary}
             return
-        if isinstance(training, Identity):
-            own, binary = self._own(), self._predicting["binary"]
+        if isinstance(training, IdentityTraining):
+            own, binary = self._without_networks(), self._predicting["binary"]
             arrays = own.arrays | self._predicting["arrays"] | training.arrays()
             hidden = list(settings.hidden)
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
@@ -237,6 +268,6 @@ class ForwardModelLearner:
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 
 
-def _steps(updates: Sequence[int]) -> int:
-    """How many steps make so many updates, of one network each."""
+def _count_steps(updates: Sequence[int]) -> int:
+    """Return how many steps are needed for the given numbers of updates of several networks."""
     return sum(-(-some // CHUNK) for some in updates)

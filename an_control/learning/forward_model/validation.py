@@ -1,10 +1,11 @@
-"""What a monitor is worth, measured on episodes that it has not seen.
+"""Validation of a monitor on episodes that were not used in its training.
 
-The policy plays on the robot as it was trained, with and without the faults that were trained with,
-and on other robots: with other mass and friction, a lag, sensors at half the rate. From the first
-follows what counts as explained (`FitLimits`). With these limits the monitor is tried: where no
-signal moves it must find no move, on any of the robots, and where signals do move it must find
-them. The episodes are recorded once; rates are halved and signals moved in the records.
+The policy plays on the robot of its training, with and without the faults of its training, and on
+other robots: with other mass and friction, with a lag, with sensors at half the rate. The first
+episodes define the limits within which readings count as explained (`FitLimits`). With these limits
+the monitor is then tried: it must report no move on any robot whose signals stay in place, and must
+find signals that move. Episodes are recorded once; halved rates and moved signals are made from the
+recordings.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
-from an_control.learning.forward_model.episodes import Trace, play_trace
+from an_control.learning.forward_model.episodes import EpisodeTrace, record_trace
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import Fault, disturber, ids_of, offered
+from an_control.learning.training_disturbances import (
+    Fault,
+    drop_unsupported,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.load import make_policy
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
@@ -30,21 +36,21 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
-"""Other robots, as far as the environment offers them."""
+"""Other robots, as far as the environment can simulate them."""
 ROBOT_TICKS = 1000
 """Ticks on each robot."""
 MOVE_EVERY = 50
-"""Ticks between two moves of all signals, which should be found within half as many."""
+"""Ticks between two moves of all signals; half as many are allowed to find each."""
 RARE = 1e-6
-"""How often a tick may cost as much as the limits allow, by chance."""
+"""Probability per tick with which the best other assignment may reach the limit by chance."""
 TAIL = 0.01
-"""Share of the ticks, those of the largest gains, that tell how rare still larger ones are."""
+"""Share of the ticks with the largest gains, to which the exponential tail is fitted."""
 CONFUSED = 4.0
-"""Nats that all slots together must gain as other channels for an assignment to be sought."""
+"""Minimum gain in nats of all slots together for which the best other assignment is computed."""
 
 
 def validate(
@@ -54,14 +60,16 @@ def validate(
     seed: int,
     ticks: int = ROBOT_TICKS,
 ) -> Model:
-    """Return the model with the `validation` of its forward model; its arrays stay as they are.
+    """Return the model with the measured `validation` of its forward model.
+
+    The model's arrays are unchanged.
 
     Args:
-        env: the task, its readings in the units of the model.
-        model: with a forward model.
-        faults: that it was trained with.
-        seed: of the episodes and the moves.
-        ticks: on each robot.
+        env: the task, with readings in the units of the model.
+        model: a policy with a forward model.
+        faults: the faults of its training.
+        seed: decides the episodes and the moves.
+        ticks: ticks on each robot.
 
     Raises:
         ValueError: the model has no forward model to validate.
@@ -70,13 +78,15 @@ def validate(
         raise ValueError("no forward model to validate (an-control train-monitor makes one)")
     rng = np.random.default_rng([seed, ticks])
 
-    def play(settings: DisturbanceSettings) -> list[Trace]:
-        return record(env, model, settings, ticks, rng)
+    def play(settings: DisturbanceSettings) -> list[EpisodeTrace]:
+        return record_traces(env, model, settings, ticks, rng)
 
     trained = play(NOMINAL) + play(NOMINAL)
-    for fault in offered(env, dict.fromkeys(faults, 0.0)):
+    for fault in drop_unsupported(env, dict.fromkeys(faults, 0.0)):
         trained += play(fault.settings)
-    robots = [play(one.settings) for one in offered(env, dict.fromkeys(map(Fault, OTHERS), 0.0))]
+    robots = [
+        play(one.settings) for one in drop_unsupported(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
+    ]
     unmoved, count = play(NOMINAL), trained[0].readings.shape[1]
     limits = measure_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
@@ -89,81 +99,100 @@ def validate(
     traces = unmoved + [trace for robot in robots for trace in robot]
     false = sum(count_false_moves(monitor, alike, trace) for trace in traces)
     played = sum(len(trace.actions) for trace in traces)
-    hours = played * float(model.task.get("step_s", 1.0)) / 3600.0
-    found = share_found(monitor, alike, play(NOMINAL), rng)
+    hours = played * (model.task.step_s or 1.0) / 3600.0
+    found = found_share(monitor, alike, play(NOMINAL), rng)
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))
 
 
-def record(
+def record_traces(
     env: gymnasium.Env[Any, Any],
     model: Model,
     settings: DisturbanceSettings,
     ticks: int,
     rng: np.random.Generator,
-) -> list[Trace]:
-    """Return episodes of so many ticks together, played by the policy without its monitor.
+) -> list[EpisodeTrace]:
+    """Return episodes with `ticks` ticks together, played by the policy without its monitor.
 
-    Episodes that fail are left out; EnvironmentFailure where too many do.
+    Episodes that fail are left out.
+
+    Raises:
+        EnvironmentFailure: too many episodes failed.
     """
-    player, left, failures = _Undisturbed(model), ticks, Failures()
+    player, left, failures = _UnmonitoredDriver(model), ticks, FailureCounter()
     count, traces = len(player.ids), []
     while left:
         player.policy.reset()
-        disturbed = disturber(count, settings, rng)
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(count)
+        disturbed = make_disturber(count, settings, rng)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(count)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
-            traces.append(play_trace(episode, player, disturbed, calm=True))
+            traces.append(record_trace(episode, player, disturbed, calm=True))
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         left -= len(traces[-1].actions)
     return traces
 
 
-class _Undisturbed:
-    """Acts as the policy does without its monitor."""
+class _UnmonitoredDriver:
+    """Driver of an episode: the policy without its monitor."""
 
     def __init__(self, model: Model) -> None:
         self.policy = make_policy(model, "off")
         self.ids = self.policy.nominal_ids
 
     def act(self, readings: np.ndarray) -> np.ndarray:
+        """Return the action (A,) for readings (N,)."""
         return self.policy.step_array(readings, self.ids)
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
+        """Take note that the robot received this action (A,) instead of the returned one."""
         self.policy.previous_action = action
 
 
-def halve_rate(trace: Trace, held: slice) -> Trace:
-    """Return the trace with these channels new in every second tick only."""
+def halve_rate(trace: EpisodeTrace, held: slice) -> EpisodeTrace:
+    """Return the trace with the `held` channels updated in every second tick only."""
     readings = trace.readings.copy()
     readings[1::2, held] = readings[: len(readings) - 1 : 2, held][: len(readings[1::2])]
     return trace._replace(readings=readings)
 
 
-def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: Trace) -> int:
-    """Return how often the monitor moves signals of a trace in which none moves.
+def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: EpisodeTrace) -> int:
+    """Return how often the monitor reports a move in a trace in which no signal moves.
 
-    Which channels cannot be told apart is `alike` (N, N): they do no harm to each other.
+    Args:
+        monitor: the monitor to try.
+        alike: (N, N) True for channels that cannot be distinguished; moves between them do not
+            count.
+        trace: the recorded episode.
     """
     moves, before = 0, None
-    for slots in _slots_by_tick(monitor, trace.readings, trace.actions):
+    for slots in _assigned_slots(monitor, trace.readings, trace.actions):
         if slots is not before:
             moves += not alike[np.arange(len(slots)), slots].all()
             before = slots
     return moves
 
 
-def share_found(
-    monitor: IdentityMonitor, alike: np.ndarray, traces: Sequence[Trace], rng: np.random.Generator
+def found_share(
+    monitor: IdentityMonitor,
+    alike: np.ndarray,
+    traces: Sequence[EpisodeTrace],
+    rng: np.random.Generator,
 ) -> float:
-    """Return the share that is found of the signals that move.
+    """Return the share (0..1) of moved signals that the monitor finds in time.
 
-    All of them move every `MOVE_EVERY` ticks, and should be found after half as many; in episodes
-    that are all shorter, as late as they allow.
+    All signals move every `MOVE_EVERY` ticks, or faster if all episodes are shorter than that. Each
+    must be found after half as many ticks.
+
+    Args:
+        monitor: the monitor to try.
+        alike: (N, N) True for channels that cannot be distinguished; moves between them do not
+            count.
+        traces: recorded episodes in which no signal moves.
+        rng: draws the moves.
     """
     longest = max(len(trace.actions) for trace in traces)
     every = max(1, min(MOVE_EVERY, 2 * (longest - 1) // 3))
@@ -176,7 +205,7 @@ def share_found(
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
-        for tick, slots in enumerate(_slots_by_tick(monitor, readings, trace.actions)):
+        for tick, slots in enumerate(_assigned_slots(monitor, readings, trace.actions)):
             if tick > every and tick % every == every // 2:
                 before, now = carried[tick - every], carried[tick]
                 have_moved = ~alike[before, now][np.argsort(now)]  # by channel
@@ -185,10 +214,10 @@ def share_found(
     return found / moved if moved else 0.0
 
 
-def _slots_by_tick(
+def _assigned_slots(
     monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Yield by tick the slots (N,) that are taken to carry the channels."""
+    """Yield for each tick the slots (N,) that the monitor assigns to the channels."""
     monitor.reset()
     for tick in range(len(actions)):
         before = actions[tick - 1] if tick else np.zeros_like(actions[0])
@@ -196,50 +225,61 @@ def _slots_by_tick(
         yield monitor.slots
 
 
-def measure_limits(model: Model, trained: Sequence[Trace], others: Sequence[Trace]) -> FitLimits:
-    """Return what is usual in episodes as the model was trained on, and on robots that it fits."""
+def measure_limits(
+    model: Model, trained: Sequence[EpisodeTrace], others: Sequence[EpisodeTrace]
+) -> FitLimits:
+    """Return the limits within which the readings of a robot count as explained.
+
+    Args:
+        model: a policy with a forward model.
+        trained: episodes on the robot and with the faults of the training.
+        others: episodes on other robots; only those that the forward model fits are used.
+    """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
-    means = np.concatenate([_running_means(_excess(forward, costs, one)) for one in trained])
+    means = np.concatenate([_running_means(_excess_cost(forward, costs, one)) for one in trained])
     usual = float(np.quantile(means, 0.999)) if len(means) else 0.0
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
-    fitting = [*trained, *(one for one in others if _fits(forward, costs, one, max_excess))]
-    gains = np.concatenate([_gains(forward, costs, one) for one in fitting])
-    min_gain = max(MONITOR.fit.min_gain, rare(gains))
-    slow = max(_slow(forward, one) for one in trained)
+    fitting = [*trained, *(one for one in others if _is_explained(forward, costs, one, max_excess))]
+    gains = np.concatenate([_reassignment_gains(forward, costs, one) for one in fitting])
+    min_gain = max(MONITOR.fit.min_gain, extrapolate_gain(gains))
+    slow = max(_max_slow_sensors(forward, one) for one in trained)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
-def _slow(forward: ForwardModel, trace: Trace) -> int:
-    """Return how many slots at most seem to have sensors that are slower than the ticks."""
+def _max_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
+    """Return the highest number of sensors that seem slower than the ticks."""
     limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
-        fit.watch(readings == before, readings)
+        fit.count_repeats(readings == before, readings)
         most, before = max(most, len(fit.slow)), readings
     return most
 
 
-def rare(gains: np.ndarray) -> float:
-    """What one of `1 / RARE` ticks gains, by the exponential tail of these gains (T,)."""
+def extrapolate_gain(gains: np.ndarray) -> float:
+    """Return the gain that is reached once in `1 / RARE` ticks.
+
+    It is extrapolated by an exponential tail fitted to the gains (T,).
+    """
     threshold = float(np.quantile(gains, 1.0 - TAIL))
     above = gains[gains > threshold]
     mean = float(above.mean()) - threshold if len(above) else 0.0
     return threshold + mean * math.log(TAIL / RARE)
 
 
-def _excess(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
-    """Nats (T,) above the usual of each tick."""
+def _excess_cost(forward: ForwardModel, costs: Costs, one: EpisodeTrace) -> np.ndarray:
+    """Return the cost (T,) of each tick above the usual, in nats."""
     readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
-    own = costs.own(np.diff(readings, axis=0), readings[1:], prediction)
+    own = costs.channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
     found: np.ndarray = (own - forward.usual_costs).sum(1)
     return found
 
 
 def _running_means(excess: np.ndarray) -> np.ndarray:
-    """Return the means as `RobotFit` takes them, from the first full one on."""
+    """Return the running means as `RobotFit` computes them, from the first full one on."""
     means, mean, ticks = [], 0.0, MONITOR.fit.ticks
     for tick, nats in enumerate(excess.tolist(), start=1):
         mean += (nats - mean) / min(tick, ticks)
@@ -247,13 +287,16 @@ def _running_means(excess: np.ndarray) -> np.ndarray:
     return np.array(means[ticks:])
 
 
-def _fits(forward: ForwardModel, costs: Costs, one: Trace, max_excess: float) -> bool:
-    means = _running_means(_excess(forward, costs, one))
+def _is_explained(
+    forward: ForwardModel, costs: Costs, one: EpisodeTrace, max_excess: float
+) -> bool:
+    """Return whether the forward model explains the robot of this trace."""
+    means = _running_means(_excess_cost(forward, costs, one))
     return len(means) > 0 and float(np.median(means)) <= max_excess
 
 
-def _gains(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
-    """Nats (T,) by which another assignment explains each tick better than the right one."""
+def _reassignment_gains(forward: ForwardModel, costs: Costs, one: EpisodeTrace) -> np.ndarray:
+    """Return by how many nats (T,) the best other assignment explains each tick better."""
     readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
     expected, everyone = readings[:-1] + prediction.change, np.arange(readings.shape[1])
@@ -266,6 +309,6 @@ def _gains(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
         costs.add(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
-            moved = costs.cost_moves(found, everyone)
+            moved = costs.penalise_moves(found, everyone)
             gains[tick] = present - moved[costs.assign(moved), everyone].sum()
     return gains

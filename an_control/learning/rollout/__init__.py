@@ -1,1 +1,1 @@
-"""Episodes: one at a time, in processes, by Dask, or compiled many side by side."""
+"""Playing episodes: one at a time, in processes, with Dask, or many at once in compiled code."""

@@ -1,8 +1,8 @@
-"""Rollouts: what every engine takes and gives.
+"""Define the interface of the engines that play rollouts.
 
-An engine plays every candidate model through the same episodes. What an episode is follows from
-its `Start` and the disturbance alone, so the returns do not depend on the engine (to float32
-rounding) nor on how many workers it has (at all). A rollout that failed is NaN.
+An engine plays every candidate model through the same episodes. An episode depends only on its
+`EpisodeStart` and the disturbance, so the returns are the same with every engine (up to float32
+rounding) and with any number of workers (to the last bit). A failed rollout has the return NaN.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, episode_seed
 from an_control.policy import Model
 
-NOTHING = DisturbanceSettings()
+NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """No rollout at all could be played; the message says why."""
+    """Error if no rollout at all could be played; the message says why."""
 
 
-class Start(NamedTuple):
-    """Where an episode comes from: the environment's seed, and the disturbance's two."""
+class EpisodeStart(NamedTuple):
+    """Seeds of an episode: the environment's, and the disturbance's run and episode."""
 
     environment: int
     run: int
@@ -31,35 +31,48 @@ class Start(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """P candidates' R episodes; `failure` says why, where one is NaN."""
+    """Returns and lengths of R episodes for each of P candidates.
+
+    Attributes:
+        returns: Returns (P, R) float64, NaN for a failed rollout.
+        steps: Number of steps (P, R) int64.
+        failure: Why a rollout failed; None if none did.
+    """
 
     returns: np.ndarray
-    """(P, R) float64."""
     steps: np.ndarray
-    """(P, R) int64."""
     failure: str | None = None
 
 
-class Engine(Protocol):
-    """Plays episodes."""
+class RolloutEngine(Protocol):
+    """Protocol of objects that play rollouts."""
 
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[Start],
-        disturbance: DisturbanceSettings = NOTHING,
+        starts: Sequence[EpisodeStart],
+        disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Every model through every episode; RolloutError where nothing can be played."""
+        """Play every model through every episode.
+
+        Args:
+            models: P candidate models.
+            starts: R episodes.
+            disturbance: What is done to the readings.
+
+        Raises:
+            RolloutError: Nothing could be played.
+        """
 
     def close(self) -> None:
-        """End workers, if any."""
+        """Stop the workers, if there are any."""
 
 
-def evaluation_starts(seed: int, episodes: int) -> list[Start]:
-    """The episodes of an evaluation, the same for every protocol and model."""
-    return [Start(episode_seed(seed, e), seed, e) for e in range(episodes)]
+def make_evaluation_starts(seed: int, episodes: int) -> list[EpisodeStart]:
+    """Return the episodes of an evaluation, the same for every protocol and model."""
+    return [EpisodeStart(episode_seed(seed, e), seed, e) for e in range(episodes)]
 
 
-def training_starts(rng: np.random.Generator, rollouts: int) -> list[Start]:
-    """Common random numbers: the episodes that all candidates of a generation play."""
-    return [Start(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]
+def draw_training_starts(rng: np.random.Generator, rollouts: int) -> list[EpisodeStart]:
+    """Draw the episodes that all candidates of a generation play (common random numbers)."""
+    return [EpisodeStart(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]

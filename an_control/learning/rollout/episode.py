@@ -1,12 +1,10 @@
-"""Playing episodes one by one with a gymnasium environment: what every worker process does.
-
-One episode of an environment, tick by tick, under a disturbance: the only loop that plays one.
+"""Play episodes of a gymnasium environment tick by tick, under a disturbance.
 
     episode = LiveEpisode(env, seed, disturber, channels)
     for tick in episode:
         episode.act(policy.step_array(tick.values, tick.ids))
 
-Evaluation, the recording of episodes and learning all play so.
+This is the only such loop: evaluation, recording and learning all use it.
 """
 
 from __future__ import annotations
@@ -25,24 +23,24 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Stop
 from an_control.disturbance.patches import DisturbedPatches
-from an_control.learning.rollout.engine import Start
-from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.rollout.engine import EpisodeStart
+from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.system.environment_output import OUTPUT, Printed
-from an_control_sim.gym.environments import make_environment, of_patches, step_length
-from an_control_sim.gym.failure import EnvironmentFailure, failure_of
+from an_control_sim.gym.environments import make_environment, shows_patches, step_length
+from an_control_sim.gym.failure import EnvironmentFailure, make_failure
 from an_control_sim.gym.units import Units
-from an_control_sim.gym.varied_robot import varied
+from an_control_sim.gym.varied_robot import vary_robot
 
 MAX_BLIND = 100
-"""Steps in a row without any reading after which an episode has failed."""
+"""Number of steps in a row without any reading after which an episode has failed."""
 
 
 class NewestReadings:
-    """Replaces readings that are missing (NaN) by the newest ones there were, at first 0.
+    """Filter that replaces missing readings (NaN) by each channel's newest one, 0 before the first.
 
-    A teacher and every other network that needs all its readings acts on these.
+    Teachers and all other networks that need every reading act on its output.
     """
 
     def __init__(self) -> None:
@@ -58,72 +56,88 @@ class NewestReadings:
         return values
 
 
-class Disturbance(typing.Protocol):
-    """What is done in an episode; a `Disturber` after its `reset`, for one."""
+class EpisodeDisturbance(typing.Protocol):
+    """Protocol of what disturbs an episode, such as a `Disturber` after its `reset`."""
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Of this episode, without ranges; those of the robot count from its beginning."""
+        """Return the settings of this episode, with all ranges drawn.
+
+        Those of the robot apply from the start of the episode.
+        """
 
     @property
     def shuffles(self) -> int:
-        """How often signals have moved so far."""
+        """Return how often signals were permuted so far."""
 
     @property
     def arrived(self) -> bool:
-        """Whether a message came in this tick."""
+        """Return whether a message arrived in this tick."""
 
     def stop(self, step_s: float) -> Stop | None:
-        """When the safe command stops the robot; called once, before the first tick."""
+        """Return when the safe command stops the robot, or None.
+
+        This is called once, before the first tick.
+        """
 
     def apply(
         self, values: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """The readings and the ids of their slots, for one tick's readings of these channels."""
+        """Return the disturbed readings of one tick, and the ids of their input slots."""
 
 
 class Tick(NamedTuple):
-    """What is known when an action is due."""
+    """Readings of one tick, for which an action is due.
+
+    Attributes:
+        observation: The environment's readings (N, ...) in nominal order, NaN where missing.
+        values: The disturbed readings (n, ...), NaN where missing.
+        ids: Ids of their input slots (n,); () without a disturbance.
+        moved: Whether signals were permuted since the last tick.
+        arrived: Whether `values` come from a new message. If the message was lost, or has no
+            reading, a policy does not step and the last action is sent again (unless the policy was
+            trained to step on the last readings).
+    """
 
     observation: np.ndarray
-    """(N, ...) as the environment gave it, in nominal order; NaN where a reading is missing."""
     values: np.ndarray
-    """(n, ...) as the disturbance leaves it, with the same NaN."""
     ids: tuple[str, ...]
-    """(n,) of the slots; empty without a disturbance."""
     moved: bool
-    """Whether signals have moved since the last tick."""
     arrived: bool = True
-    """Whether the values are those of a new message; where it was lost, or holds no reading, a
-    policy does not step and what was sent last is sent again (unless it was trained to step on what
-    it has seen)."""
 
 
 class LiveEpisode:
-    """An episode from `seed` on, for `limit` steps at most; each tick is answered by `act`.
+    """Episode of an environment; iterating yields its ticks, and `act` must answer each.
 
-    `disturbance` gets the readings under the names `channels`. ValueError where it asks for a
-    robot that the environment does not offer. EnvironmentFailure where the environment raises an
-    error, gives a reward that is not finite, or no reading at all for many steps or a whole
-    episode.
+    Args:
+        env: The environment; it is reset here.
+        seed: Seed of the environment.
+        disturbance: What disturbs the readings, commands and robot; None for nothing.
+        channels: Ids of the observation's entries, in their order.
+        limit: Maximum number of steps.
+
+    Raises:
+        ValueError: The environment does not support what the disturbance asks for.
+        EnvironmentFailure: The environment raises an error, gives a reward that is not finite, or
+            gives no reading for many steps or a whole episode.
     """
 
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
         seed: int,
-        disturbance: Disturbance | None = None,
+        disturbance: EpisodeDisturbance | None = None,
         channels: Sequence[str] = (),
         limit: int | None = None,
     ) -> None:
         self._env, self._disturbance, self._limit = env, disturbance, limit
         self._channels = tuple(channels)
         self.stop: Stop | None = None
-        """When the safe command, no action at all, takes the place of what is given."""
+        """When the safe command, which is 0, replaces the actions; None for never."""
         if disturbance is None:
-            varied(env)
+            vary_robot(env)
         else:
-            varied(env, disturbance.settings)
+            vary_robot(env, disturbance.settings)
             self.stop = disturbance.stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
@@ -131,13 +145,13 @@ class LiveEpisode:
         self.sent: np.ndarray | None = None
         """The action that was sent last."""
         self.rewards: list[float] = []
-        """One a step so far."""
+        """The rewards of the steps so far."""
         self.total = 0.0
-        """Their sum."""
+        """The sum of the rewards."""
         self.fell = False
-        """Whether the environment ended the episode."""
+        """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._look(over=False)
+        self._check_observation(over=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -145,7 +159,7 @@ class LiveEpisode:
         while not self.done:
             seen = self.observation
             if self.stop is not None and steps == self.stop.begin and self.sent is not None:
-                self.sent = np.zeros_like(self.sent)  # a stop sends it at once, between two ticks
+                self.sent = np.zeros_like(self.sent)  # a stop takes effect between two ticks
             if disturbance is None:
                 yield Tick(seen, seen, (), False, not self._blind)
             else:
@@ -158,9 +172,9 @@ class LiveEpisode:
                 raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
 
     def act(self, action: np.ndarray) -> float:
-        """Make one step of the environment with this action (A,) and return its reward.
+        """Send an action (A,) to the environment for one step and return the reward.
 
-        Without any reading a policy may know no action: what was sent last is sent again.
+        If there was no reading and the action is not finite, the last action is sent again.
         """
         stop, step = self.stop, len(self.rewards)
         if self._blind and not np.isfinite(action).all():
@@ -175,14 +189,18 @@ class LiveEpisode:
         if not math.isfinite(total):
             raise self._failure(f"gave the reward {reward}")
         over = self.fell or truncated
-        self._look(over)
+        self._check_observation(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
-            stop.follow(step + 1, self.info.get("distance_m"))
+            stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _look(self, over: bool) -> None:
-        """Count the steps without any reading; too many are a failure, as is a whole episode."""
+    def _check_observation(self, over: bool) -> None:
+        """Count the steps without any reading.
+
+        Raises:
+            EnvironmentFailure: There were too many in a row, or the whole episode had none.
+        """
         if np.isfinite(self.observation).any():
             self._blind = 0
             return
@@ -193,25 +211,35 @@ class LiveEpisode:
             )
 
     def _failure(self, what: str) -> EnvironmentFailure:
+        """Return an error that names the environment and the step."""
         spec = self._env.spec
         name = type(self._env.unwrapped).__name__ if spec is None else spec.id
         return EnvironmentFailure(f"environment {name!r}: step {len(self.rewards)} {what}")
 
 
 Watch = Callable[[Policy, Disturber], None]
-"""Called after each action of an episode."""
+"""Function that is called after each action of an episode."""
 
 TRIES = 2
-"""A rollout that failed is tried again once, in a new environment."""
+"""A rollout that failed is tried once more, in a new environment."""
 
 
 @dataclass(frozen=True)
-class Result:
-    """One episode; `fell` where the environment ended it, `distance_m` where it says.
+class PlayedEpisode:
+    """Result of one episode.
 
-    `rewards` has one number a step, `rewired` the steps before which signals were permuted,
-    `detected` is how often a monitor found that they had, `walked_m` how far the robot came in the
-    8 s after a stop: None where there was none, or it was down before the stop ended.
+    Attributes:
+        total: The return.
+        steps: Number of steps.
+        shuffles: How often signals were permuted.
+        fell: Whether the environment ended the episode (terminated).
+        distance_m: Distance covered in metres, if the environment reports one.
+        wall_s: Wall-clock time in seconds.
+        rewards: The reward of each step; empty if compiled code played.
+        rewired: Steps before which signals were permuted.
+        detected: How often the monitor detected that.
+        walked_m: Distance in metres that the robot covered in the 8 s after a stop; None without a
+            stop, or if the robot had fallen before it ended.
     """
 
     total: float
@@ -225,8 +253,8 @@ class Result:
     detected: int = 0
     walked_m: float | None = None
 
-    def line(self) -> dict[str, Any]:
-        """As `--json` has it."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields of the episode for `--json`."""
         return {
             "return": self.total,
             "steps": self.steps,
@@ -238,8 +266,15 @@ class Result:
         }
 
 
-class Played(NamedTuple):
-    """One model's episodes: returns and steps (R,), why one failed, if so, and what was printed."""
+class WorkerResult(NamedTuple):
+    """Outcome of one model's episodes.
+
+    Attributes:
+        returns: Returns (R,), NaN for an episode that failed.
+        steps: Number of steps (R,).
+        failure: Why an episode failed; None if none did.
+        printed: What the environment printed.
+    """
 
     returns: np.ndarray
     steps: np.ndarray
@@ -252,23 +287,36 @@ def play_episode(
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
     disturber: Disturber,
-    start: Start,
-    protocol: Protocol | None = None,
+    start: EpisodeStart,
+    protocol: EvaluationProtocol | None = None,
     watch: Watch | None = None,
-) -> Result:
-    """One episode to its end; EnvironmentFailure as of `LiveEpisode`."""
+) -> PlayedEpisode:
+    """Play one episode of a policy to its end.
+
+    Args:
+        policy: The policy; it is reset.
+        env: The environment.
+        channels: Ids of the observation's entries, in their order.
+        disturber: What disturbs the episode; it is reset to `start.episode`.
+        start: The episode's seeds.
+        protocol: What happens to the neurons' state; None leaves it alone.
+        watch: Called after each action.
+
+    Raises:
+        EnvironmentFailure: The environment fails; see `LiveEpisode`.
+    """
     begin = time.perf_counter()
     disturber.reset(start.episode)
     policy.reset()
-    disturbance = DisturbedPatches(disturber) if of_patches(env) else disturber
+    disturbance = DisturbedPatches(disturber) if shows_patches(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
     wanted: np.ndarray | None = None
-    repeats = bool(policy.model.task.get("repeats"))
+    repeats = policy.model.task.repeats
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))
-        forgets = protocol is not None and protocol.forgets(tick.moved)
+        forgets = protocol is not None and protocol.clears_state(tick.moved)
         if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
         action = episode.sent
@@ -279,7 +327,7 @@ def play_episode(
         if watch is not None:
             watch(policy, disturber)
         episode.act(action)
-    return Result(
+    return PlayedEpisode(
         episode.total,
         len(episode.rewards),
         disturber.shuffles,
@@ -293,16 +341,23 @@ def play_episode(
     )
 
 
-def play(
+def play_pickled_model(
     environment: str,
     channels: tuple[str, ...],
     pickled_model: bytes,
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     disturbance: DisturbanceSettings,
-) -> Played:
-    """One model through these episodes, in this process's own environment.
+) -> WorkerResult:
+    """Play one model through several episodes, in this process's own environment.
 
-    An episode that fails twice counts as NaN; it never ends the others.
+    An episode that fails twice counts as NaN and does not affect the others.
+
+    Args:
+        environment: The gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        pickled_model: The pickled `Model`.
+        starts: The episodes' seeds.
+        disturbance: What is done to the readings.
     """
     model: Model = pickle.loads(pickled_model)
     policy, units = make_policy(model, "off"), Units.of_task(model.task)
@@ -313,22 +368,23 @@ def play(
             try:
                 result = play_episode(
                     policy,
-                    _environment(environment, units),
+                    _cached_environment(environment, units),
                     channels,
                     Disturber(channels, disturbance, start.run, episode=None),
                     start,
                 )
-            except Exception as error:  # an environment may raise anything; it is its own fault
+            except Exception as error:  # an environment may raise anything
                 failure = str(error)
                 if not isinstance(error, EnvironmentFailure):
-                    failure = str(failure_of(environment, "an episode", error))
-                _environment.cache_clear()
+                    failure = str(make_failure(environment, "an episode", error))
+                _cached_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
-    return Played(returns, steps, failure, OUTPUT.take())
+    return WorkerResult(returns, steps, failure, OUTPUT.take())
 
 
 @lru_cache(maxsize=1)
-def _environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
+def _cached_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
+    """Make the environment, or return the one of the last call if it was the same."""
     return make_environment(environment, units)

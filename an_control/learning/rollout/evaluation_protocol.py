@@ -1,7 +1,7 @@
-"""What is done to a policy while it is evaluated, as one word list: `100,announced,noise=5`.
+"""Parse evaluation protocols: a disturbance and more, as a text such as `100,announced,noise=5`.
 
-The protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise channels)
-and of the follow-up study: what becomes of the neurons' state when the signals move.
+They cover the protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise
+channels) and of the follow-up study: what happens to the neurons' state when signals are permuted.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from an_control.disturbance import Change, DisturbanceSettings, Shuffle
 from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_words
 from an_control.policy import Monitor
 
-Memory = Literal["kept", "reset", "zeroed"]
-Part = Literal["attention", "queries", "action"]
-"""Of a policy, which may be left out (`an_control.learning.evaluation.ablation`)."""
+MemoryMode = Literal["kept", "reset", "zeroed"]
+RemovablePart = Literal["attention", "queries", "action"]
+"""Part of a policy that can be removed (`an_control.learning.evaluation.ablation`)."""
 OWN_WORDS = (
-    f"{', '.join(get_args(Memory))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
-    f" without={'|'.join(get_args(Part))}, background=NAME"
+    f"{', '.join(get_args(MemoryMode))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
+    f" without={'|'.join(get_args(RemovablePart))}, background=NAME"
 )
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """A disturbance of the readings, and what becomes of the neurons' state.
+class EvaluationProtocol:
+    """Protocol of an evaluation: the disturbance of the readings, and the rest.
 
-    memory  kept    nothing is done to it: announced it goes with its channel's id, unannounced it
-                    stays in its slot
-            reset   it is cleared whenever signals move on the way: told when, but not what
-            zeroed  it is cleared at every step
-    until   the step from which on nothing moves any more, None = never
-    monitor what watches for it, None = what the model says
+    Attributes:
+        disturbance: What is done to the readings, commands and robot.
+        memory: The neurons' state when signals are permuted. "kept": it stays with its channel's id
+            if the permutation is announced, and in its input slot if not. "reset": it is cleared at
+            each permutation, whose order stays unknown. "zeroed": it is cleared at every step.
+        until: The step after which signals are not permuted any more; None for never.
+        monitor: Setting of the monitor; None for the model's.
+        without: The part of the policy that is removed.
+        background: The background of a camera's image, if the environment has several.
     """
 
     disturbance: DisturbanceSettings
-    memory: Memory = "kept"
+    memory: MemoryMode = "kept"
     until: int | None = None
     monitor: Monitor | None = None
-    without: Part | None = None
-    """The part of the policy that is left out."""
+    without: RemovablePart | None = None
     background: str = ""
-    """The picture behind what a camera shows, where the environment has several."""
 
     def __str__(self) -> str:
-        """The text that `parse` takes; a standard deviation in use is in it."""
+        """Return the text that `parse` accepts; a standard deviation is included if it is used."""
         names = ("until", "monitor", "without", "background")
         more = {name: getattr(self, name) for name in names}
         return ",".join(
@@ -57,38 +58,49 @@ class Protocol:
 
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """The changes of the disturbance in each episode."""
+        """Return the changes of the disturbance within each episode."""
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
-    def parse(cls, text: str) -> Protocol:
-        """When signals move, then more words; ValueError naming the word and what is allowed.
+    def parse(cls, text: str) -> EvaluationProtocol:
+        """Parse a protocol: when signals are permuted, followed by further words.
 
-        `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
+        Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,without=attention`, `reset,background=marble`.
+
+        >>> EvaluationProtocol.parse("100,announced,noise=5").disturbance.shuffle.every
+        100
+
+        Raises:
+            ValueError: A word is not known; the message names it and the allowed words.
         """
         shuffle, words = split_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._with(word)
+            protocol = protocol._with_word(word)
         return protocol
 
-    def _with(self, word: str) -> Protocol:
+    def _with_word(self, word: str) -> EvaluationProtocol:
+        """Return the protocol with one more word; raise ValueError if it is not known."""
         name, _, value = word.partition("=")
         if name == "background" and value:
             return replace(self, background=value)
-        if word in get_args(Memory):
-            return replace(self, memory=cast(Memory, word))
+        if word in get_args(MemoryMode):
+            return replace(self, memory=cast(MemoryMode, word))
         if name == "monitor" and value in get_args(Monitor):
             return replace(self, monitor=cast(Monitor, value))
-        if name == "without" and value in get_args(Part):
-            return replace(self, without=cast(Part, value))
+        if name == "without" and value in get_args(RemovablePart):
+            return replace(self, without=cast(RemovablePart, value))
         if name == "until" and value.isdecimal():
             return replace(self, until=int(value))
         if name in WORDS:
             return replace(self, disturbance=self.disturbance.with_word(word))
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
-    def forgets(self, rewired: bool) -> bool:
-        """Whether the neurons' state is cleared at a step; `rewired` says if signals moved."""
+    def clears_state(self, rewired: bool) -> bool:
+        """Return whether the neurons' state is cleared at a step.
+
+        Args:
+            rewired: Whether signals were permuted before this step.
+        """
         return self.memory == "zeroed" or (self.memory == "reset" and rewired)

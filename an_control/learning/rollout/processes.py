@@ -1,9 +1,8 @@
-"""Engines for simulators that run in processes: on this machine, or on many by Dask.
+"""Play rollouts in processes on this machine, or on many machines with Dask.
 
-A task is one candidate through some episodes. What comes back depends on the task alone, so it
-does not matter which worker played it, nor whether one died and another had to play it again.
-
-Which engine plays an environment: compiled, in processes, or by Dask.
+A task is one candidate and some episodes. Its result depends on the task alone, not on the worker
+that plays it, nor on whether a worker died and the task was played again. `make_engine` chooses
+between these engines and compiled rollouts.
 """
 
 from __future__ import annotations
@@ -22,50 +21,70 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.rollout.engine import NOTHING, Engine, Outcomes, RolloutError, Start
-from an_control.learning.rollout.episode import Played, play
+from an_control.learning.rollout.engine import (
+    NO_DISTURBANCE,
+    EpisodeStart,
+    Outcomes,
+    RolloutEngine,
+    RolloutError,
+)
+from an_control.learning.rollout.episode import WorkerResult, play_pickled_model
 from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.system.environment_output import OUTPUT
-from an_control_sim.gym.environments import Adapted, Batch, Batched
+from an_control_sim.gym.environments import AdaptedEnvironment, EnvironmentBatch, HasBatch
 
-LOST_AT_MOST = 10
-"""Times that workers may die within one generation."""
+MAX_LOST_WORKERS = 10
+"""Number of times that workers may die within one generation."""
 
 
-class Task(NamedTuple):
-    """One candidate (by its row) through the episodes from `begin` on."""
+class RolloutTask(NamedTuple):
+    """Task of a worker: the episodes from number `begin` on of the candidate in row `row`."""
 
     row: int
     begin: int
-    arguments: tuple[str, tuple[str, ...], bytes, Sequence[Start], DisturbanceSettings]
+    arguments: tuple[str, tuple[str, ...], bytes, Sequence[EpisodeStart], DisturbanceSettings]
 
 
-class Processes:
-    """As many processes as asked for, each with an environment of its own."""
+class ProcessEngine:
+    """Engine with several processes, each with its own environment.
+
+    Args:
+        environment: The gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        workers: Number of processes.
+    """
 
     def __init__(self, environment: str, channels: Sequence[str], workers: int) -> None:
         self._environment, self._channels, self.workers = environment, tuple(channels), workers
-        self._pool = self._start()
+        self._pool = self._start_pool()
 
     def close(self) -> None:
+        """Stop the processes."""
         self._pool.shutdown(cancel_futures=True)
 
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[Start],
-        disturbance: DisturbanceSettings = NOTHING,
+        starts: Sequence[EpisodeStart],
+        disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """See `Engine`. Workers that die are replaced, and what they had is played again."""
-        left = cut(self._environment, self._channels, models, starts, disturbance, self.workers)
-        parts: list[tuple[Task, Played]] = []
-        for _ in range(LOST_AT_MOST):
-            futures: list[tuple[Task, Future[Played]]] = []
+        """Play every model through every episode; see `RolloutEngine`.
+
+        Processes that die are replaced and their tasks played again.
+        """
+        left = split_tasks(
+            self._environment, self._channels, models, starts, disturbance, self.workers
+        )
+        parts: list[tuple[RolloutTask, WorkerResult]] = []
+        for _ in range(MAX_LOST_WORKERS):
+            futures: list[tuple[RolloutTask, Future[WorkerResult]]] = []
             lost = []
             try:
-                with _interrupts_held():  # a worker that still imports prints a traceback
+                with _block_interrupts():  # a worker that still imports prints a traceback
                     for task in left:
-                        futures.append((task, self._pool.submit(play, *task.arguments)))
+                        futures.append(
+                            (task, self._pool.submit(play_pickled_model, *task.arguments))
+                        )
             except BrokenProcessPool:
                 lost = left[len(futures) :]
             for task, future in futures:
@@ -74,20 +93,31 @@ class Processes:
                 except BrokenProcessPool:
                     lost.append(task)
             if not lost:
-                return joined(parts, len(models), len(starts))
+                return join_outcomes(parts, len(models), len(starts))
             left = lost
             self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._start()
-        raise RolloutError(f"{self._environment}: workers died {LOST_AT_MOST} times")
+            self._pool = self._start_pool()
+        raise RolloutError(f"{self._environment}: workers died {MAX_LOST_WORKERS} times")
 
-    def _start(self) -> ProcessPoolExecutor:
+    def _start_pool(self) -> ProcessPoolExecutor:
+        """Start the processes."""
         return ProcessPoolExecutor(
-            self.workers, multiprocessing.get_context("spawn"), initializer=_alone
+            self.workers, multiprocessing.get_context("spawn"), initializer=_initialise_worker
         )
 
 
-class Dask:
-    """The workers of a Dask scheduler, or of a cluster in this process where `address` is None."""
+class DaskEngine:
+    """Engine on the workers of a Dask scheduler.
+
+    Args:
+        environment: The gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        address: Address of the scheduler; None starts a local cluster.
+        workers: Number of workers of the local cluster.
+
+    Raises:
+        RolloutError: The scheduler does not answer.
+    """
 
     def __init__(
         self, environment: str, channels: Sequence[str], address: str | None, workers: int = 2
@@ -106,6 +136,7 @@ class Dask:
             raise RolloutError(f"dask scheduler {address}: {error}") from error
 
     def close(self) -> None:
+        """Disconnect, and stop the local cluster if there is one."""
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
@@ -113,47 +144,61 @@ class Dask:
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[Start],
-        disturbance: DisturbanceSettings = NOTHING,
+        starts: Sequence[EpisodeStart],
+        disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """See `Engine`. What a lost worker had, Dask gives to another."""
+        """Play every model through every episode; see `RolloutEngine`.
+
+        Dask gives the tasks of lost workers to others.
+        """
         workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
-        tasks = cut(self._environment, self._channels, models, starts, disturbance, workers)
-        futures = [self._client.submit(play, *task.arguments, pure=False) for task in tasks]
+        tasks = split_tasks(self._environment, self._channels, models, starts, disturbance, workers)
+        futures = [
+            self._client.submit(play_pickled_model, *task.arguments, pure=False) for task in tasks
+        ]
         try:
             played = self._client.gather(futures)
         except Exception as error:
             raise RolloutError(f"dask: {type(error).__name__}: {error}") from error
-        return joined(list(zip(tasks, played, strict=True)), len(models), len(starts))
+        return join_outcomes(list(zip(tasks, played, strict=True)), len(models), len(starts))
 
 
-def cut(
+def split_tasks(
     environment: str,
     channels: tuple[str, ...],
     models: Sequence[Model],
-    starts: Sequence[Start],
-    disturbance: DisturbanceSettings = NOTHING,
+    starts: Sequence[EpisodeStart],
+    disturbance: DisturbanceSettings = NO_DISTURBANCE,
     workers: int = 1,
-) -> list[Task]:
-    """Tasks of whole candidates, or smaller ones where there are few candidates."""
-    episodes, tasks = share(len(models), len(starts), workers), []
+) -> list[RolloutTask]:
+    """Return the tasks of a generation.
+
+    They are whole candidates, or parts of their episodes if there are few candidates.
+    """
+    episodes, tasks = count_episodes_per_task(len(models), len(starts), workers), []
     for row, model in enumerate(models):
         pickled = pickle.dumps(model)
         for begin in range(0, len(starts), episodes):
             part = starts[begin : begin + episodes]
-            tasks.append(Task(row, begin, (environment, channels, pickled, part, disturbance)))
+            tasks.append(
+                RolloutTask(row, begin, (environment, channels, pickled, part, disturbance))
+            )
     return tasks
 
 
-def share(models: int, episodes: int, workers: int) -> int:
-    """How many of a candidate's episodes a task has: four tasks for each worker where they allow
-    that, so that none waits long for another."""
+def count_episodes_per_task(models: int, episodes: int, workers: int) -> int:
+    """Return the number of episodes in a task.
+
+    There are four tasks per worker if possible, so that no worker waits long for another.
+    """
     shares = max(1, min(episodes, -(-4 * workers // models)))
     return -(-episodes // shares)
 
 
-def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> Outcomes:
-    """All tasks' outcomes in one, in order."""
+def join_outcomes(
+    parts: Sequence[tuple[RolloutTask, WorkerResult]], models: int, episodes: int
+) -> Outcomes:
+    """Return the outcomes of all tasks in one, in order."""
     returns = np.full((models, episodes), np.nan)
     steps, failure = np.zeros((models, episodes), np.int64), None
     for task, played in parts:
@@ -165,8 +210,8 @@ def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> 
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block SIGINT in this thread; a process that it starts begins with it blocked."""
+def _block_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread; processes that it starts inherit the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -174,8 +219,8 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _alone() -> None:
-    """A worker leaves Ctrl-C to its parent, and uses one thread."""
+def _initialise_worker() -> None:
+    """Ignore Ctrl-C in a worker, which its parent handles, and limit it to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -193,20 +238,29 @@ def make_engine(
     workers: int | None = None,
     dask: str | None = None,
     recovery: float = 0.0,
-) -> Engine:
-    """The engine of that name for policies of these sizes; "auto" takes the fused one where the
-    environment offers it and it knows their parts.
+) -> RolloutEngine:
+    """Return an engine that plays rollouts of an environment.
 
-    `workers` are threads or processes, by default one a core; `dask` is a scheduler's address.
-    `recovery` is that of the policies' task, which the fused engine cannot do. ValueError where the
-    environment does not offer what the engine needs, or the engine not what the policies need.
+    Args:
+        name: The engine; "auto" is compiled code if environment and policies support it, else
+            processes.
+        env: The environment.
+        environment: Its gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        sizes: Sizes of the policies.
+        workers: Number of threads or processes; by default one per core.
+        dask: Address of a Dask scheduler; it implies the engine "dask".
+        recovery: The policies' `task.recovery`, which compiled rollouts do not support.
+
+    Raises:
+        ValueError: Environment or policies do not support the engine.
     """
-    batch = batch_of(env)
+    batch = find_batch(env)
     cores = os.cpu_count() or 1
     if dask is not None or name == "dask":
-        from an_control.learning.rollout.processes import Dask
+        from an_control.learning.rollout.processes import DaskEngine
 
-        return Dask(environment, channels, dask, workers or cores)
+        return DaskEngine(environment, channels, dask, workers or cores)
     if name == "auto":
         fuses = batch is not None and sizes.compiles_in_rollouts and not recovery
         name = "fused" if fuses else "processes"
@@ -223,23 +277,24 @@ def make_engine(
         from an_control.learning.rollout.compiled.engine import FusedEngine
 
         return FusedEngine(batch, channels, sizes.actions, workers)
-    from an_control.learning.rollout.processes import Processes
+    from an_control.learning.rollout.processes import ProcessEngine
 
-    return Processes(environment, channels, workers or cores)
+    return ProcessEngine(environment, channels, workers or cores)
 
 
-def batch_of(env: gymnasium.Env[Any, Any]) -> Batch | None:
-    """The compiled physics that an environment brings, or that we have of gymnasium's.
+def find_batch(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
+    """Return the compiled physics of an environment, or None if it has none.
 
-    None where its readings are scaled, which compiled physics are not.
+    They are the environment's own, or ours for gymnasium's classic control. Environments with
+    scaled readings have none.
     """
-    if isinstance(env, Adapted) and env.units:
+    if isinstance(env, AdaptedEnvironment) and env.units:
         return None
     inner = env.unwrapped
-    if isinstance(inner, Batched):
+    if isinstance(inner, HasBatch):
         return inner.batch
     try:
-        from an_control.learning.rollout.compiled.classic_control import classic_control
+        from an_control.learning.rollout.compiled.classic_control import find_classic_control
     except ImportError:  # no numba
         return None
-    return classic_control(env)
+    return find_classic_control(env)

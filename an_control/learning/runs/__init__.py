@@ -1,1 +1,1 @@
-"""The folder of a run, its checkpoints and the card of its model."""
+"""Runs of learners: folder, checkpoints, metrics, progress, and the model's card."""

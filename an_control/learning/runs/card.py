@@ -1,6 +1,6 @@
-"""What a finished run leaves beside its checkpoint: the model, its card, the learning curve.
+"""Write what a finished run leaves beside its checkpoint: model, card and learning curve.
 
-Returns of episodes, where NaN stands for one that failed: it is left out of every mean.
+In arrays of returns NaN stands for an episode that failed; means leave it out.
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ from an_control.policy import Model, write_model
 
 
 def finite_returns(returns: np.ndarray) -> np.ndarray:
-    """Those that are finite (K,)."""
+    """Return the returns (K,) that are finite."""
     known = np.isfinite(returns)
     return returns.ravel() if known.all() else returns[known]
 
 
 def mean_return(returns: np.ndarray) -> float:
-    """The mean of those that are finite; -inf, the worst of all, where none is."""
+    """Return the mean of the finite returns, or -inf if there are none."""
     known = finite_returns(returns)
     return float(known.mean()) if known.size else -np.inf
 
 
 def standard_error(returns: np.ndarray) -> float:
-    """The standard error of `mean_return`; 0 where none is finite."""
+    """Return the standard error of `mean_return`, or 0 if no return is finite."""
     known = finite_returns(returns)
     return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
 
 
-def failures(returns: np.ndarray) -> int:
-    """How many episodes failed."""
+def count_failures(returns: np.ndarray) -> int:
+    """Return the number of failed episodes."""
     return returns.size - finite_returns(returns).size
 
 
-def playable(returns: np.ndarray) -> np.ndarray:
-    """Of candidates' returns (P, R) the episodes that did not fail for all; else all of them."""
+def drop_unplayable_episodes(returns: np.ndarray) -> np.ndarray:
+    """Return the returns (P, R) of P candidates without the episodes that failed for all of them.
+
+    If all episodes failed for all, the returns are unchanged.
+    """
     some = np.isfinite(returns).any(axis=0)
     return returns[:, some] if some.any() and not some.all() else returns
 
@@ -50,19 +53,24 @@ CURVES = {
     "validation": "validation, without exploration",
     "return": "mean of the training episodes",
 }
-"""What of the metrics is drawn, and its name in the legend."""
+"""Metrics that are drawn, with their names in the legend."""
 DECILES = range(0, 101, 10)
 
 
-def figures(returns: np.ndarray, success: float | None) -> dict[str, Any]:
-    """A distribution of returns (E,) in a few numbers; "failed" is how many are NaN, if any.
+def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, Any]:
+    """Return the distribution of returns (E,) as a dict for JSON.
 
-    These count as no success, and nowhere else; where all are, mean and sd are None. Rounded to
-    0.1, or to 0.001 where all returns are below 10.
+    Failed episodes are counted under "failed", if there are any, and count as no success; they are
+    left out of mean, standard deviation and deciles, which are None or empty if all failed. Values
+    are rounded to 0.1, or to 0.001 if all returns are below 10.
+
+    Args:
+        returns: Returns (E,), NaN for a failed episode.
+        success: An episode with a return above this is a success; None leaves out "success_share".
     """
     some = finite_returns(returns)
     known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
-    if failed := failures(returns):
+    if failed := count_failures(returns):
         known["failed"] = failed
     if some.size:
         digits = 1 if np.abs(some).max() >= 10.0 else 3
@@ -82,16 +90,22 @@ def write_card(
     command: str,
     scores: str = "",
 ) -> None:
-    """`model.safetensors` and `model.md`; each evaluation has a "protocol" and its figures.
+    """Write `model.safetensors` and its card `model.md` into the run's folder.
 
-    `scores` is a further table in Markdown.
+    Args:
+        folder: The run's folder.
+        model: The model.
+        title: Title of the card.
+        evaluations: Results of `summarise_returns`, each with its "protocol".
+        command: The command line that made the model.
+        scores: A further Markdown table.
     """
     write_model(folder.path / "model.safetensors", model)
     trained = {key: value for key, value in model.trained.items() if key != "evaluations"}
     lines = [
         f"# {title}",
         "",
-        f"A policy of kind `{model.kind}` for `{model.task.get('environment')}`,"
+        f"A policy of kind `{model.kind}` for `{model.task.environment}`,"
         f" {model.parameters} numbers in its arrays.",
         "",
         "| trained | |",
@@ -116,9 +130,14 @@ def write_card(
 
 
 def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: str) -> None:
-    """`curve.png` of what the metrics' lines hold of `CURVES`.
+    """Draw the run's learning curve into `curve.png`.
 
-    Nothing where they hold none of them, or without matplotlib.
+    Nothing is written if no metric of `CURVES` is in the metrics, or matplotlib is not installed.
+
+    Args:
+        folder: The run's folder.
+        metrics: The run's metrics lines.
+        along: The metric on the horizontal axis, such as "generation".
     """
     curves = {
         name: [(line[along], line[name]) for line in metrics if name in line] for name in CURVES
@@ -146,10 +165,13 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     folder.write("curve.png", picture.getvalue())
 
 
-class Board:
-    """The metrics for TensorBoard, in the run's folder; without its package, nothing.
+class MetricsBoard:
+    """Writer of a run's metrics for TensorBoard; does nothing if TensorBoard is not installed.
 
-    What an interrupted run showed after step `done` is taken back.
+    Args:
+        folder: The run's folder.
+        done: Number of steps that the checkpoint contains; later values from an interrupted run are
+            removed.
     """
 
     def __init__(self, folder: RunFolder, done: int = 0) -> None:
@@ -161,11 +183,13 @@ class Board:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add(self, line: Mapping[str, Any], along: str) -> None:
+        """Add the numbers of a metrics line, at the step `line[along]`."""
         if self._writer is not None:
             for name, value in line.items():
                 if name != along and isinstance(value, int | float):
                     self._writer.add_scalar(name, value, line[along])
 
     def close(self) -> None:
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()

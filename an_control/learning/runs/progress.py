@@ -1,4 +1,4 @@
-"""What a run reports to the function's caller, and how that stops it."""
+"""Define the progress reports of a run, and how their receiver stops it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Progress:
-    """One report of a run.
+class RunProgress:
+    """Progress report of a run.
 
     Attributes:
-        event: "begin" before the first step, "step" after each, "note" with a sentence for the
-            user, "end" after the last step.
-        unit: what a step is called: generation, round, iteration, step, episode, row.
-        done: steps that are done.
-        steps: steps of the whole run, as far as it is known.
-        share: how much of the run is over, from 0 to 1.
-        minutes_left: processor time that the run may take yet, infinite without a limit.
-        figures: of this step, as in metrics.jsonl.
-        note: a sentence.
-        folder: the run's.
-        part: what `learn` works at: teacher, student, monitor or table.
+        event: "begin" before the first step, "step" after each, "note" for a message to the user,
+            "end" after the last step.
+        unit: Name of a step: generation, round, iteration, step, episode, row.
+        done: Number of finished steps.
+        steps: Number of steps of the whole run, as far as it is known.
+        share: Finished share of the run, from 0 to 1.
+        minutes_left: Processor time that the run may still use, in minutes; infinite if unlimited.
+        figures: Metrics of this step, as in metrics.jsonl.
+        note: The message.
+        folder: The run's folder.
+        part: The part that `learn` works on: teacher, student, monitor or table.
     """
 
     event: Literal["begin", "step", "note", "end"]
@@ -40,17 +40,17 @@ class Progress:
 
     @property
     def finished(self) -> bool:
-        """Whether no step is left."""
+        """Return whether all steps are finished."""
         return self.done >= self.steps
 
 
-OnProgress = Callable[[Progress], bool | None]
-"""Gets each report; False after a step stops the run there."""
+OnProgress = Callable[[RunProgress], bool | None]
+"""Function that receives each report; returning False after a step stops the run."""
 
 
-class RunStopped(Exception):
-    """The caller stopped the run; the same call continues it."""
+class RunStoppedError(Exception):
+    """Exception for a run that its caller stopped; the same call continues it."""
 
 
-def ignore(progress: Progress) -> None:
-    """Take a report and do nothing."""
+def ignore_progress(progress: RunProgress) -> None:
+    """Ignore a report."""

@@ -1,23 +1,19 @@
-"""A run's folder: what it was asked to do, what it did, and how to continue it.
+"""Read and write a run's folder: its settings, metrics, checkpoints and recorded episodes.
 
     config.json             settings, seed, task, versions
-    metrics.jsonl           one line a step
-    checkpoint.safetensors  the whole state after the newest saved step
-    model.safetensors       the policy, model.md its card, curve.png the learning curve
-    tensorboard/            the metrics, where tensorboard is installed
-    environment.log         what the environment printed, and the tracebacks of its errors
+    metrics.jsonl           one line per step
+    checkpoint.safetensors  the whole state after the last saved step
+    model.safetensors       the policy; model.md is its card, curve.png the learning curve
+    tensorboard/            the metrics, if tensorboard is installed
+    environment.log         output of the environment, and the tracebacks of its errors
+    episodes_NNN.npz        episodes that a step recorded
 
-Every file is written whole or not at all, so that a run that is stopped at any moment leaves its
-last checkpoint whole. The same command continues the run of its folder, also with another limit
-(`LIMITS`); a folder that holds a run with other settings is refused. What never reached a
-checkpoint is no run.
+Every file is written whole or not at all, so that a run that is killed at any moment keeps its last
+checkpoint. The same command continues the run, also with another limit (`LIMIT_SETTINGS`). A folder
+that holds a run with other settings is refused, but one without a checkpoint is free.
 
-A checkpoint's file format: arrays, numbers and text, nested in dicts and lists.
-
-The file is a safetensors file. Its arrays are numbered; the header holds the rest as JSON, with
-`{"array": number}` in an array's place. Reading one runs no code.
-
-What the steps of a run recorded: `episodes_NNN.npz` in its folder, one file a step.
+A checkpoint is a safetensors file: its arrays are numbered, and its header holds everything else as
+JSON, with `{"array": number}` at an array's place. Reading one runs no code.
 """
 
 from __future__ import annotations
@@ -36,21 +32,29 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 import an_control
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 from an_control.system.files import locked, read_regular, write_whole
-from an_control_sim.gym.probe import measured_units
-from an_control_sim.gym.units import AS_THEY_ARE, Units
+from an_control_sim.gym.probe import measure_units
+from an_control_sim.gym.units import UNSCALED, Units
 
 HEADER = "state"
 ARRAY = "array"
 
 
 class CheckpointError(ValueError):
-    """Bytes that hold no checkpoint; the message says why."""
+    """Error for bytes that are not a checkpoint; the message says why."""
 
 
-def pack(state: dict[str, Any]) -> bytes:
-    """The bytes of a state; torch's tensors are stored as arrays. TypeError for other objects."""
+def pack_checkpoint(state: dict[str, Any]) -> bytes:
+    """Return the bytes of a checkpoint.
+
+    Args:
+        state: Arrays, tensors, numbers and text, nested in dicts and lists.
+
+    Raises:
+        TypeError: The state holds another object.
+    """
     arrays: dict[str, np.ndarray] = {}
 
     def plain(value: Any) -> Any:
@@ -70,68 +74,88 @@ def pack(state: dict[str, Any]) -> bytes:
     return save(arrays, {HEADER: header})
 
 
-def unpack(content: bytes) -> dict[str, Any]:
-    """The state that `pack` was given: arrays are numpy's, tuples lists. CheckpointError."""
+def unpack_checkpoint(content: bytes) -> dict[str, Any]:
+    """Return the state in the bytes of a checkpoint; tensors become arrays and tuples become lists.
+
+    Raises:
+        CheckpointError: The bytes are not a checkpoint.
+    """
     try:
         arrays = load(content)
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])["__metadata__"][HEADER]
-        state: dict[str, Any] = _nested(json.loads(header), arrays)
+        state: dict[str, Any] = _restore_arrays(json.loads(header), arrays)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"not a checkpoint: {error}") from error
     return state
 
 
-def _nested(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the value of a header's entry, with the arrays at their places."""
     if isinstance(value, list):
-        return [_nested(entry, arrays) for entry in value]
+        return [_restore_arrays(entry, arrays) for entry in value]
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
         return arrays[value[ARRAY]]
-    return {_nested(key, arrays): _nested(entry, arrays) for key, entry in value["items"]}
+    return {
+        _restore_arrays(key, arrays): _restore_arrays(entry, arrays)
+        for key, entry in value["items"]
+    }
 
 
-def as_tensors(value: Any) -> Any:
-    """The same state with torch's tensors in place of arrays, as `load_state_dict` takes them."""
+def to_tensors(value: Any) -> Any:
+    """Return a state with torch tensors instead of arrays, as `load_state_dict` expects."""
     import torch
 
     if isinstance(value, np.ndarray):
         return torch.tensor(value)
     if isinstance(value, dict):
-        return {key: as_tensors(entry) for key, entry in value.items()}
-    return [as_tensors(entry) for entry in value] if isinstance(value, list) else value
+        return {key: to_tensors(entry) for key, entry in value.items()}
+    return [to_tensors(entry) for entry in value] if isinstance(value, list) else value
 
 
 CHECKPOINT = "checkpoint.safetensors"
-LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
-"""Settings that say how long a run takes, which the command that continues it may change."""
+LIMIT_SETTINGS = ("generations", "rounds", "minutes", "teacher_minutes")
+"""Settings that only limit a run's length; the command that continues a run may change them."""
 NONE, MOST_DIFFERENCES, LONGEST_VALUE = "none", 3, 60
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
 class RunError(RuntimeError):
-    """A run that cannot begin or continue; the message names the folder and the reason."""
+    """Error for a run that cannot start or continue; the message names folder and reason."""
 
 
-def units_of_run(folder: Path, environment: str) -> Units:
-    """Return the units of the run in this folder, or of one that is to begin there.
+def find_units(folder: Path, environment: str) -> Units:
+    """Return the units of readings for the run in this folder, or measure them for a new run.
 
-    ValueError as of `make_environment`, EnvironmentFailure where no episode can be played.
+    Args:
+        folder: The run's folder.
+        environment: The gymnasium id.
+
+    Raises:
+        ValueError: The environment cannot be made.
+        EnvironmentFailure: No episode can be played.
     """
     if (folder / CHECKPOINT).exists():
         try:
-            return Units.of_task(json.loads(read_regular(folder / "config.json"))["task"])
-        except (OSError, ValueError, KeyError, TypeError):  # which `RunFolder` reports
-            return AS_THEY_ARE
-    return measured_units(environment)
+            config = json.loads(read_regular(folder / "config.json"))
+            return Units.of_task(Task.from_header(config["task"]))
+        except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
+            return UNSCALED
+    return measure_units(environment)
 
 
 class RunFolder:
-    """One run's files; nothing is written before `begin`.
+    """Files of one run; nothing is written before `write_settings`.
 
-    RunError where the folder holds another run, or where it holds none and `resume` asks for one.
-    What never reached a checkpoint is no run.
+    Args:
+        path: The folder.
+        config: The run's settings.
+        resume: Whether to fail if the folder holds no run.
+
+    Raises:
+        RunError: The folder holds a run with other settings, or none although `resume` is set.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], resume: bool = False) -> None:
@@ -151,10 +175,13 @@ class RunFolder:
         self._known = None
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other processes out; RunError where one works in this folder.
+    def lock(self) -> Iterator[None]:
+        """Lock the folder against other processes, creating it if needed.
 
-        The folder is made where it is missing. What environments print meanwhile is kept in it.
+        Meanwhile, the output of environments goes to a file in the folder.
+
+        Raises:
+            RunError: Another process works in the folder, or it cannot be created.
         """
         with ExitStack() as stack:
             try:
@@ -168,14 +195,18 @@ class RunFolder:
             stack.enter_context(OUTPUT.saved_to(self.path))
             yield
 
-    def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Write the settings, and the metrics lines that are kept of the run so far."""
-        known = (self._known or {}).get("versions") or versions()
+    def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
+        """Write the settings and the metrics so far."""
+        known = (self._known or {}).get("versions") or find_versions()
         self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
         self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Put a file into its place, whole; RunError where the disk refuses."""
+        """Write a file whole.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,35 +215,42 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def read(self, name: str) -> bytes:
-        """What a file holds; RunError where it cannot be read."""
+        """Return the content of a file.
+
+        Raises:
+            RunError: The file cannot be read.
+        """
         path = self.path / name
         try:
             return read_regular(path)
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: {error}") from error
 
-    def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Save the state: arrays, tensors, numbers and text in dicts and lists."""
-        self.write(CHECKPOINT, pack(dict(state)))
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Save a state; see `pack_checkpoint` for what it may hold."""
+        self.write(CHECKPOINT, pack_checkpoint(dict(state)))
 
-    def last_checkpoint(self) -> dict[str, Any] | None:
-        """The state that was saved last, None where there is none yet."""
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """Return the last saved state, or None if there is none."""
         if not (self.path / CHECKPOINT).exists():
             return None
         try:
-            return unpack(self.read(CHECKPOINT))
+            return unpack_checkpoint(self.read(CHECKPOINT))
         except CheckpointError as error:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
-    def metrics(self, lines: int) -> list[dict[str, Any]]:
-        """The first `lines` of the metrics; a resumed run makes the others again."""
+    def read_metrics(self, lines: int) -> list[dict[str, Any]]:
+        """Return the first `lines` metrics lines.
+
+        Later lines come after the last checkpoint; a resumed run makes them again.
+        """
         if not lines:
             return []
         kept = self.read("metrics.jsonl").decode().splitlines()[:lines]
         return [json.loads(line) for line in kept]
 
-    def add_metrics(self, line: Mapping[str, Any]) -> None:
-        """Append one line."""
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Append a line to the metrics."""
         path = self.path / "metrics.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
@@ -221,19 +259,21 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def _differences(self) -> str:
-        """The settings in which the folder's run differs from the one that is asked for."""
+        """Return a text that names the settings in which the folder's run differs from this one."""
         there, asked = (
-            dict(_leaves(without_limits(one))) for one in (self._known or {}, self._config)
+            dict(_flatten_settings(without_limits(one)))
+            for one in (self._known or {}, self._config)
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
         said = [
-            f"{name} is {_short(there.get(name, NONE))}, not {_short(asked.get(name, NONE))}"
+            f"{name} is {_shorten(there.get(name, NONE))}, not {_shorten(asked.get(name, NONE))}"
             for name in names[:MOST_DIFFERENCES]
         ]
         more = len(names) - len(said)
         return "; ".join(said) + (f"; and {more} more" if more else "")
 
     def _read_config(self) -> dict[str, Any] | None:
+        """Return the settings in the folder, or None if there are none."""
         if not (self.path / "config.json").exists():
             return None
         try:
@@ -244,30 +284,30 @@ class RunFolder:
 
 
 def without_limits(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a run's settings must be the same when it is continued."""
+    """Return the settings that must stay the same when a run is continued."""
     decisive = {name: value for name, value in config.items() if name != "versions"}
     if isinstance(settings := decisive.get("settings"), dict):
-        decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMITS}
+        decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMIT_SETTINGS}
     return decisive
 
 
-def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Each value that is no mapping, as JSON, by its name: settings.streams.noise."""
+def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each value in nested dicts as JSON with its name, such as "settings.streams.noise"."""
     if not isinstance(part, Mapping):
         yield name, json.dumps(part)
         return
     for key, value in part.items():
-        yield from _leaves(value, f"{name}.{key}" if name else key)
+        yield from _flatten_settings(value, f"{name}.{key}" if name else key)
 
 
-def _short(text: str) -> str:
-    """The beginning and the end of a text that is longer than a message can show."""
+def _shorten(text: str) -> str:
+    """Return the text, shortened in the middle if it is too long for a message."""
     half = LONGEST_VALUE // 2
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 
 
-def versions() -> dict[str, str]:
-    """Of this code, of Python, and of the packages that decide a run's bits."""
+def find_versions() -> dict[str, str]:
+    """Return the versions of this package, Python, and the packages that affect a run's results."""
     found = {"an_control": an_control.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -280,17 +320,22 @@ def versions() -> dict[str, str]:
 E = TypeVar("E", bound=Any)
 
 
-class Recordings(Generic[E]):
-    """Episodes of one NamedTuple `kind`, whose fields are arrays (T, ...) or numbers.
+class EpisodeRecordings(Generic[E]):
+    """Episodes that the steps of a run recorded, one npz file per step.
 
-    RunError where the disk refuses, or a file does not hold such episodes.
+    Args:
+        folder: The run's folder.
+        kind: NamedTuple type of an episode; its fields are arrays (T, ...) or numbers.
+
+    Raises:
+        RunError: By `write` and `read`, if a file cannot be written, read, or has other fields.
     """
 
     def __init__(self, folder: Path, kind: type[E]) -> None:
         self._folder, self._kind = folder, kind
 
     def write(self, number: int, episodes: Sequence[E]) -> None:
-        """Put the episodes of step `number` into its file, whole."""
+        """Write the episodes of step `number`."""
         arrays: dict[str, np.ndarray] = {}
         for name, column in zip(self._kind._fields, zip(*episodes, strict=True), strict=True):
             if isinstance(column[0], np.ndarray):
@@ -308,7 +353,7 @@ class Recordings(Generic[E]):
             raise RunError(f"{path}: {error.strerror}") from error
 
     def read(self, number: int) -> list[E]:
-        """The episodes of step `number`."""
+        """Return the episodes of step `number`."""
         path = self._path(number)
         try:
             with np.load(io.BytesIO(read_regular(path))) as stored:
@@ -322,6 +367,7 @@ class Recordings(Generic[E]):
 
     @staticmethod
     def _column(stored: Any, name: str) -> list[Any]:
+        """Return the values of one field for all episodes of a file."""
         if f"{name}.lengths" not in stored:
             numbers: list[Any] = stored[name].tolist()
             return numbers

@@ -1,15 +1,14 @@
-"""The run loop of everything that learns: checkpoints, metrics, the best model, stopping.
+"""Run a learner step by step: checkpoints, metrics, the best model, stopping.
 
-A learner knows how to do one step and what its state is. The loop does the rest, in the same way
-for all of them:
+A learner defines one step and its state. The loop does the rest, in the same way for all learners:
 
-- after each step a line in `metrics.jsonl` and TensorBoard, and a call of `report`;
-- `model.safetensors` is the model with the highest "validation" so far. Before the first one, and
-  where a learner has none, each checkpoint comes with the newest model;
-- a checkpoint every `save_every_s` seconds, with each model that is kept, and at the end. A run
-  that is killed repeats the steps since then, to the same bits where steps do not follow a clock;
-- a stop request (Ctrl-C, SIGTERM, `stop_after`) ends the run after the step at hand;
-- a run whose first step fails leaves no settings, and no folder that was not there before.
+- After each step, it adds a line to `metrics.jsonl` and TensorBoard and calls `report`.
+- `model.safetensors` is the model with the highest "validation" so far. Until there is one, each
+  checkpoint comes with the newest model.
+- It saves a checkpoint every `save_every_s` seconds, with each new best model, and at the end. A
+  killed run repeats the steps since then, with identical results unless steps depend on the clock.
+- A request to stop (Ctrl-C, SIGTERM, `stop_after`) ends the run after the current step.
+- If the first step of a run fails, no settings are written and a new folder is removed.
 """
 
 from __future__ import annotations
@@ -22,61 +21,75 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import an_control
-from an_control.learning.runs.card import Board, write_curve
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped
+from an_control.learning.runs.card import MetricsBoard, write_curve
+from an_control.learning.runs.progress import OnProgress, RunProgress, RunStoppedError
 from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, RunError, RunFolder
 from an_control.policy import Model, write_model
 
 NO_FIGURES: Mapping[str, Any] = {}
 Report = Callable[[dict[str, Any]], bool | None]
-"""Gets each metrics line; False asks to stop."""
+"""Function that receives each metrics line; returning False stops the run."""
 
 
 class Learner(Protocol):
-    """What learns step by step; a step follows from the state before it alone."""
+    """Protocol of everything that learns step by step.
+
+    A step depends only on the state before it.
+    """
 
     unit: str
-    """What a step is called: generation, round, iteration, stage."""
+    """Name of a step: generation, round, iteration, stage."""
 
     @property
     def steps(self) -> int:
-        """How many steps the whole run has; where time ends it, those done once it is over."""
+        """Return the number of steps of the whole run.
+
+        If a time limit ends the run, it is the number of finished steps once the time is over.
+        """
 
     def step(self) -> dict[str, Any]:
-        """One step; its figures. With "validation" among them, the largest one's model is kept."""
+        """Make one step and return its metrics.
+
+        If they include "validation", the model with the largest one is kept.
+        """
 
     def state(self) -> dict[str, Any]:
-        """All that `restore` needs: arrays, tensors, numbers and text in dicts and lists."""
+        """Return everything that `restore` needs; see `pack` for what it may hold."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that a learner with the same settings gave."""
+        """Continue from a state of a learner with the same settings."""
 
     def model(self, run: Mapping[str, Any]) -> Model:
-        """The model as it is now; `trained` says how it was made, also by the run's figures."""
+        """Return the current model; the run's figures go into its `trained`."""
 
 
 @runtime_checkable
-class Timed(Protocol):
-    """A learner that knows better than by its steps how much of the run is over."""
+class HasProgress(Protocol):
+    """Protocol of learners that know the finished share of the run better than their steps tell."""
 
     @property
     def progress(self) -> float:
-        """From 0 to 1."""
+        """Return the finished share of the run, from 0 to 1."""
 
 
 @runtime_checkable
-class Limited(Protocol):
-    """A learner whose time is limited."""
+class HasTimeLimit(Protocol):
+    """Protocol of learners with a time limit."""
 
     @property
     def minutes_left(self) -> float:
-        """Processor time that it may take yet, in minutes; infinite where nothing limits it."""
+        """Return the processor time that is left in minutes, infinite without a limit."""
 
 
 class RunLoop:
-    """A learner in its folder, new or continued where the folder holds its run.
+    """Run of a learner in its folder, new or continued.
 
-    RunError where the folder holds another run, or cannot be read.
+    Args:
+        folder: The run's folder.
+        learner: The learner; its state is restored from the last checkpoint.
+
+    Raises:
+        RunError: The folder's checkpoint cannot be read.
     """
 
     save_every_s = 5.0
@@ -84,51 +97,58 @@ class RunLoop:
     def __init__(self, folder: RunFolder, learner: Learner) -> None:
         self.folder, self.learner = folder, learner
         self.done = 0
-        """Steps that are done."""
+        """Number of finished steps."""
         self._best, self._wall_s, self._cpu_s = -math.inf, 0.0, 0.0
-        if (state := folder.last_checkpoint()) is not None:
+        if (state := folder.load_checkpoint()) is not None:
             try:
                 learner.restore(state["learner"])
             except CheckpointError as error:
                 raise RunError(f"{folder.path / CHECKPOINT}: {error}") from error
             self.done, self._best = state["done"], state["best"]
             self._wall_s, self._cpu_s = state["wall_s"], state["cpu_s"]
-        self.metrics = folder.metrics(self.done)
+        self.metrics = folder.read_metrics(self.done)
 
     @property
     def finished(self) -> bool:
+        """Return whether all steps are finished."""
         return self.done >= self.learner.steps
 
     @property
     def model_path(self) -> Path:
+        """Return the path of the model file."""
         return self.folder.path / "model.safetensors"
 
     def run(self, report: Report | None = None, stop_after: int | None = None) -> None:
-        """The steps that are left, up to number `stop_after` or until `report` returns False.
+        """Run the steps that are left.
 
-        RunError where the disk refuses, or another process works in the folder; what a step raises
-        passes through. All leave the last checkpoint.
+        Args:
+            report: Called with each metrics line; returning False stops the run.
+            stop_after: Number of the step after which to stop.
+
+        Raises:
+            RunError: A file cannot be written, or another process works in the folder.
+            Exception: Whatever a step raises.
         """
         made = not self.folder.path.exists()
-        with self.folder.alone():
+        with self.folder.lock():
             self._run(report, stop_after, made)
 
     def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
-        """A folder that was `made` for this goes again where the first step fails."""
-        board: Board | None = None
+        """Run the steps; remove a folder that was `made` for this if the first step fails."""
+        board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
         try:
             while more and not self.finished and (stop_after is None or self.done < stop_after):
                 line = self._step()
                 if board is None:
-                    self.folder.begin(self.metrics)
-                    board = Board(self.folder, self.done - 1)
+                    self.folder.write_settings(self.metrics)
+                    board = MetricsBoard(self.folder, self.done - 1)
                 else:
-                    self.folder.add_metrics(line)
-                kept = self._validated(line)
+                    self.folder.append_metrics(line)
+                kept = self._keep_if_best(line)
                 board.add(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
-                    self._save()
+                    self._save_checkpoint()
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
         except BaseException:
@@ -139,11 +159,18 @@ class RunLoop:
             if board is not None:
                 board.close()
         if board is not None:
-            self._save()
+            self._save_checkpoint()
             write_curve(self.folder, self.metrics, self.learner.unit)
 
-    def run_reported(self, progress: OnProgress) -> None:
-        """Run the steps that are left and report them; RunStopped where `progress` says so."""
+    def run_with_progress(self, progress: OnProgress) -> None:
+        """Run the steps that are left and report them.
+
+        Args:
+            progress: Called before the first step, after each step, and after the last one.
+
+        Raises:
+            RunStoppedError: `progress` returned False after a step.
+        """
         stopped = False
 
         def report(line: dict[str, Any]) -> bool:
@@ -155,26 +182,27 @@ class RunLoop:
         self.run(report)
         progress(self._progress("end"))
         if stopped and not self.finished:
-            raise RunStopped(self.folder.path)
+            raise RunStoppedError(self.folder.path)
 
     def _progress(
         self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
-    ) -> Progress:
+    ) -> RunProgress:
+        """Return the report of an event."""
         learner = self.learner
         share = self.done / max(1, learner.steps)
-        return Progress(
+        return RunProgress(
             event,
             unit=learner.unit,
             done=self.done,
             steps=learner.steps,
-            share=learner.progress if isinstance(learner, Timed) else share,
-            minutes_left=learner.minutes_left if isinstance(learner, Limited) else math.inf,
+            share=learner.progress if isinstance(learner, HasProgress) else share,
+            minutes_left=learner.minutes_left if isinstance(learner, HasTimeLimit) else math.inf,
             figures=line,
             folder=self.folder.path,
         )
 
     def model(self) -> Model:
-        """The learner's model as it is now, with the run's figures."""
+        """Return the learner's current model with the run's figures."""
         run = {
             f"{self.learner.unit}s": self.done,
             "wall_s": round(self._wall_s, 1),
@@ -184,6 +212,7 @@ class RunLoop:
         return self.learner.model(run)
 
     def _step(self) -> dict[str, Any]:
+        """Make one step and return its metrics line."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()
         self.done += 1
@@ -194,24 +223,26 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _validated(self, line: Mapping[str, Any]) -> bool:
-        """Keep the model that gave this line, if its validation is the best; whether it is."""
+    def _keep_if_best(self, line: Mapping[str, Any]) -> bool:
+        """Return whether this line's validation is the best so far, and keep the model if it is."""
         best = "validation" in line and bool(line["validation"] >= self._best)
         if best:
             self._best = line["validation"]
-            self._keep()
+            self._write_model()
         return best
 
-    def _keep(self) -> None:
+    def _write_model(self) -> None:
+        """Write the current model."""
         try:
             write_model(self.model_path, self.model())
         except OSError as error:
             raise RunError(str(error)) from error
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
+        """Save a checkpoint, and the model as long as nothing was validated."""
         if self._best == -math.inf:
-            self._keep()
-        self.folder.checkpoint(
+            self._write_model()
+        self.folder.save_checkpoint(
             {
                 "learner": self.learner.state(),
                 "done": self.done,

@@ -1,1 +1,1 @@
-"""Teachers: what a student imitates."""
+"""Teachers: policies that a student imitates, and how they are trained."""

@@ -1,10 +1,9 @@
-"""A teacher by reinforcement learning, as the run loop takes it.
+"""Training of a teacher by reinforcement learning, driven by the run loop.
 
-stable-baselines3 learns; this keeps its whole state for a checkpoint, validates the actor in the
-form in which it is saved, and says when to stop. Where two kinds of noise race, they take turns for
-the first part of the run; the one with the better validation then continues alone.
-
-One way to learn a teacher: its algorithm, and how good its validations were.
+stable-baselines3 trains. This module keeps its whole state for a checkpoint, validates the actor in
+the form in which it is saved, and decides when the run ends. Where two kinds of exploration noise
+race, they take turns for the first part of the run; then the one with the better validation
+continues alone.
 """
 
 from __future__ import annotations
@@ -20,21 +19,31 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.runs.run_folder import units_of_run
+from an_control.learning.runs.run_folder import find_units
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.library import Library, centred, folded, mlp_model
-from an_control.learning.teacher.settings import TeacherSettings, contenders
-from an_control.learning.teacher.teachers import Layers, Teacher, settings_with
-from an_control.learning.teacher.training_episodes import disturbed_episode
-from an_control.learning.training_disturbances import draw
+from an_control.learning.teacher.library import (
+    LibraryAlgorithm,
+    centre_logits,
+    fold_normalisation,
+    mlp_model,
+)
+from an_control.learning.teacher.settings import TeacherSettings, contender_settings
+from an_control.learning.teacher.teachers import Layers, Teacher, hashes_for_run
+from an_control.learning.teacher.training_episodes import make_disturbed_episode
+from an_control.learning.training_disturbances import draw_one
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
-from an_control_sim.gym.environments import choices_of, describe, make_environment, of_patches
+from an_control_sim.gym.environments import (
+    describe_task,
+    find_choices,
+    make_environment,
+    shows_patches,
+)
 from an_control_sim.gym.failure import EnvironmentFailure
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
-"""What a validation must gain to count as better: this share of what was gained before."""
+"""Minimum improvement of a validation to count as better, as a share of the improvement so far."""
 
 
 class Contender:
@@ -50,52 +59,54 @@ class Contender:
         start: Teacher | None,
     ) -> None:
         envs = [make_environment(environment, units) for _ in range(settings.environments)]
-        self.library = Library(folder, envs, settings, seed, start)
+        self.library = LibraryAlgorithm(folder, envs, settings, seed, start)
         self.settings = settings
         self.done = 0
-        """Iterations."""
+        """Number of finished iterations."""
         self.best = -math.inf
-        """Validation."""
+        """Highest mean return of a validation."""
         self.marked_at = 0
-        """The step of the last validation that was clearly better than those before."""
+        """Environment step of the last validation that was clearly better than those before."""
         self._marked = -math.inf
         self._first: float | None = None
 
     @property
     def steps(self) -> int:
-        """Of its environments."""
+        """Return the number of environment steps."""
         return self.done * self.settings.iteration
 
     @property
-    def noise(self) -> str:
-        """What it explores by."""
+    def noise_kind(self) -> str:
+        """Return the kind of exploration noise: "smooth" or "independent"."""
         return "smooth" if self.settings.options.get("use_sde") else "independent"
 
     @property
-    def stalled(self) -> bool:
-        """Whether no validation was better for half of its steps."""
+    def is_stalled(self) -> bool:
+        """Return whether no validation was clearly better for half of the steps."""
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
     def learn(self) -> dict[str, Any]:
-        """One iteration; its figures."""
+        """Make one iteration and return its figures."""
         self.library.freeze_actor(self.done < self.settings.warm_up)
         line = self.library.learn()
         self.done += 1
         return line
 
     def actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """The actor for observations as they are, and whether tanh squashes its output.
+        """Return the actor's layers for observations in their own units, and whether tanh follows.
 
-        Where actions are choices, logits as large as `largest_logit` fit in.
+        Args:
+            choices: sizes of the groups of actions, empty for continuous actions.
+            largest_logit: divisor that brings the logits of choices into the range of tanh.
         """
         layers, squashed = self.library.actor()
         if choices:
-            layers, squashed = centred(layers, choices, largest_logit), True
-        return folded(layers, self.library.normalisation()), squashed
+            layers, squashed = centre_logits(layers, choices, largest_logit), True
+        return fold_normalisation(layers, self.library.normalisation()), squashed
 
-    def judge(self, validation: float) -> None:
-        """Note a validation; one that is hardly better does not keep it going."""
+    def record_validation(self, validation: float) -> None:
+        """Record a validation; only a clear improvement resets the patience."""
         self.best = max(self.best, validation)
         if self._first is None:
             self._first = self._marked = validation
@@ -104,7 +115,7 @@ class Contender:
             self._marked, self.marked_at = validation, self.steps
 
     def state(self) -> dict[str, Any]:
-        """What `restore` continues from."""
+        """Return the checkpoint from which `restore` continues."""
         return {
             "library": self.library.state(),
             "done": self.done,
@@ -115,36 +126,34 @@ class Contender:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state of the same settings."""
+        """Continue from a checkpoint of the same settings."""
         self.library.restore(state["library"])
         self.done, self.best, self._first = state["done"], state["best"], state["first"]
         self._marked, self.marked_at = state["marked"], state["marked_at"]
 
     def close(self) -> None:
+        """Close the environments."""
         self.library.close()
 
 
 PATIENCE = 1.0 / 3.0
-"""Of what the limits allow that a run goes on without a better validation."""
+"""Share of the limits that a run continues without a better validation."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Where a run ends, whichever comes first; None: not there."""
+class TeacherLimits:
+    """Limits of a run, of which the first reached ends it; None: no such limit."""
 
     minutes: float | None = None
-    """Of processor time."""
+    """Minutes of processor time."""
     steps: int | None = None
-    """Of the environment."""
+    """Environment steps."""
     score: float | None = None
     """Mean return of a validation."""
 
 
 class TeacherLearner:
-    """Learns from nothing, or from the relu network `start` of the task.
-
-    ValueError where the environment's readings are image patches.
-    """
+    """Learner that trains a teacher, from random weights or from a relu network."""
 
     unit = "iteration"
 
@@ -154,28 +163,45 @@ class TeacherLearner:
         name: str,
         environment: str,
         settings: TeacherSettings,
-        limits: Limits,
+        limits: TeacherLimits,
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        units = units_of_run(folder, environment) if start is None else start.units
+        """Set up a new run.
+
+        Args:
+            folder: the run's folder.
+            name: the task's name in the model file.
+            environment: the name from which `make_environment` makes the environment.
+            settings: the algorithm and its settings.
+            limits: when the run ends.
+            seed: decides all random numbers of the run.
+            start: a relu network to continue; None for random weights.
+
+        Raises:
+            ValueError: the environment's readings are image patches.
+        """
+        units = find_units(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
-        if of_patches(self._env):
+        if shows_patches(self._env):
             self._env.close()
-            raise ValueError(f"environment {environment!r}: a teacher reads no image patches")
+            raise ValueError(
+                f"environment {environment!r}: has image patches; a teacher takes scalar channels"
+            )
         self.settings, self.limits, self.seed = settings, limits, seed
-        self._task = describe(self._env, name, environment)
-        self._choices = choices_of(self._env)
+        self._task = describe_task(self._env, name, environment)
+        self._choices = find_choices(self._env)
         self._started = start is not None
-        self._hashes = settings_with(folder, start_hash=None if start is None else start.digest)
+        self._hashes = hashes_for_run(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
-            Contender(folder, environment, units, one, seed, start) for one in contenders(settings)
+            Contender(folder, environment, units, one, seed, start)
+            for one in contender_settings(settings)
         ]
         self._newest = self._contenders[0]
-        """Whose iteration was the last one."""
+        """The contender of the last iteration."""
         rng = np.random.default_rng([seed, 1])
         seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
-        self._validations = [(seed, draw(settings.faults, rng)) for seed in seeds]
+        self._validations = [(seed, draw_one(settings.faults, rng)) for seed in seeds]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
         """Iterations and seconds at the last validation that was clearly better."""
@@ -183,33 +209,33 @@ class TeacherLearner:
 
     @property
     def steps(self) -> int:
-        """Iterations in all; what the limits allow, as far as it can be known by now."""
-        if self.end:
+        """Return the number of iterations of the run, as far as the limits allow an estimate."""
+        if self.end_reason:
             return self._done
         share = self.progress
         return max(self._done + 1, math.ceil(self._done / share)) if share else sys.maxsize
 
     @property
     def progress(self) -> float:
-        """How much of what the limits allow is over, from 0 to 1."""
-        if self.end:
+        """Return the finished share (0..1) of the run."""
+        if self.end_reason:
             return 1.0
-        return self._used
+        return self._used_share
 
     @property
     def minutes_left(self) -> float:
-        """Processor time that it may take yet; infinite where only its steps end it."""
+        """Return the processor time left in minutes; infinity where no time limit is set."""
         if self.limits.minutes is None:
             return math.inf
         return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
     @property
-    def _used(self) -> float:
-        """How much of time and steps is over, from 0 to 1."""
-        return self._share(self._done, self._seconds)
+    def _used_share(self) -> float:
+        """Return the used share (0..1) of the limits of time and steps."""
+        return self._share_of_limits(self._done, self._seconds)
 
-    def _share(self, done: int, seconds: float) -> float:
-        """How much of the limits so many iterations and seconds are, from 0 to 1."""
+    def _share_of_limits(self, done: int, seconds: float) -> float:
+        """Return the share (0..1) of the limits that iterations and seconds use."""
         limits = self.limits
         shares = [done * self.settings.iteration / (limits.steps or math.inf)]
         if limits.minutes is not None:
@@ -217,27 +243,30 @@ class TeacherLearner:
         return min(1.0, max(shares))
 
     @property
-    def end(self) -> str:
-        """Why the run is over; empty while it is not."""
+    def end_reason(self) -> str:
+        """Return why the run has ended, as text for a log line, or "" while it has not."""
         limits, played = self.limits, self._done * self.settings.iteration
         best = max(one.best for one in self._contenders)
         if limits.score is not None and best >= limits.score:
-            return f"the score {limits.score:g} is reached"
+            return f"reached the score {limits.score:g}"
         if limits.steps is not None and played >= limits.steps:
-            return f"{limits.steps} steps are done"
+            return f"reached {limits.steps} steps"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
-            return f"{limits.minutes:g} minutes are over"
+            return f"reached {limits.minutes:g} minutes"
         limited = limits.steps is not None or limits.minutes is not None
-        patient = limited and self._used - self._share(*self._marked) < PATIENCE
-        if all(one.stalled for one in self._contenders) and not patient:
-            return f"no validation was better since step {self._contenders[0].marked_at}"
+        patient = limited and self._used_share - self._share_of_limits(*self._marked) < PATIENCE
+        if all(one.is_stalled for one in self._contenders) and not patient:
+            return f"no better validation since step {self._contenders[0].marked_at}"
         return ""
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder; limits do not, so that they may be raised."""
+        """Return the settings that identify the run, for `config.json`.
+
+        The limits are not part of them, so that they may be raised.
+        """
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
@@ -245,41 +274,43 @@ class TeacherLearner:
         }
 
     def close(self) -> None:
+        """Close all environments."""
         self._env.close()
         for one in self._contenders:
             one.close()
 
     def step(self) -> dict[str, Any]:
-        """One iteration of the library, and at times a validation."""
+        """Make one iteration, validate where it is due, and return the figures."""
         begin = time.process_time()
         self._newest = min(
-            [one for one in self._contenders if not one.stalled] or self._contenders,
+            [one for one in self._contenders if not one.is_stalled] or self._contenders,
             key=lambda one: one.done,
         )
         line = self._newest.learn()
         self._done += 1
         line["steps"] = self._done * self.settings.iteration
         if self.settings.race:
-            line["noise"] = self._newest.noise
+            line["noise"] = self._newest.noise_kind
         if self._choices:
             self._largest_logit = self._newest.library.largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
             validation = self._validate()
-            line |= self._newest.library.failures.figures()
+            line |= self._newest.library.failures.take_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
-                self._newest.judge(validation)
+                self._newest.record_validation(validation)
             if self._newest.marked_at == self._newest.steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
         if validated and self.progress >= self.settings.race:
-            self._keep([max(self._contenders, key=lambda one: one.best)])
+            self._keep_contenders([max(self._contenders, key=lambda one: one.best)])
         return line
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
-            "contenders": {one.noise: one.state() for one in self._contenders},
+            "contenders": {one.noise_kind: one.state() for one in self._contenders},
             "done": self._done,
             "seconds": self._seconds,
             "marked": self._marked,
@@ -287,10 +318,13 @@ class TeacherLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._keep([one for one in self._contenders if one.noise in state["contenders"]])
+        """Continue from a checkpoint that `state` returned."""
+        self._keep_contenders(
+            [one for one in self._contenders if one.noise_kind in state["contenders"]]
+        )
         self._newest = self._contenders[0]
         for one in self._contenders:
-            one.restore(state["contenders"][one.noise])
+            one.restore(state["contenders"][one.noise_kind])
         self._done, self._seconds = state["done"], state["seconds"]
         # An older run has no such figures: its patience starts here.
         done, seconds = state.get("marked", (self._done, self._seconds))
@@ -298,24 +332,24 @@ class TeacherLearner:
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The newest actor without its noise, for observations as they are."""
+        """Return the newest actor without noise as a model, for observations in their own units."""
         layers, squashed = self._newest.actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _keep(self, kept: list[Contender]) -> None:
-        """The others leave the race."""
+    def _keep_contenders(self, kept: list[Contender]) -> None:
+        """Remove all other contenders from the race."""
         for one in self._contenders:
             if one not in kept:
                 one.close()
         self._contenders = kept
 
     def _validate(self) -> float:
-        """The mean return without noise or bursts, of the policy as it would be saved.
+        """Return the mean return of the policy as it would be saved, without noise or bursts.
 
-        Faults are those that were drawn when the run began. Episodes that fail are left out; NaN
-        where all do.
+        Each validation episode keeps the fault that was drawn for it when the run was set up.
+        Episodes that fail are left out; if all fail, the result is NaN.
         """
         policy = make_policy(self.model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures
@@ -323,17 +357,18 @@ class TeacherLearner:
         for seed, fault in self._validations:
             policy.reset()
             try:
-                totals.append(self._return(policy, ids, seed, fault))
+                totals.append(self._play_validation(policy, ids, seed, fault))
             except EnvironmentFailure as failure:
-                failures.note(failure)
+                failures.count_failure(failure)
             else:
-                failures.succeed()
+                failures.count_success()
         return float(np.mean(totals)) if totals else math.nan
 
-    def _return(
+    def _play_validation(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
-        episode = disturbed_episode(self._env, seed, fault)
+        """Play one validation episode and return its return."""
+        episode = make_disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:
                 episode.act(policy.step_array(tick.values, ids))

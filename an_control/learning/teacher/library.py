@@ -1,11 +1,9 @@
-"""stable-baselines3 and sb3-contrib: one of their algorithms, iteration by iteration.
+"""An algorithm of stable-baselines3 or sb3-contrib, run iteration by iteration.
 
-Its whole state can be saved and restored, so that a run that was killed repeats its last
-iterations to the same bits, where the environment does.
-
-The deterministic part of an actor of stable-baselines3 as a model file's MLP.
-
-What an off-policy learner has seen, on disk: an append-only file beside the checkpoint.
+Its whole state can be saved and restored: a run that was killed repeats its last iterations to the
+same bits, if the environment does. The replay buffer of an off-policy algorithm is kept in an
+append-only file beside the checkpoint. The deterministic part of the actor is exported as the MLP
+of a model file.
 """
 
 from __future__ import annotations
@@ -21,21 +19,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.runs.run_folder import RunError, as_tensors
+from an_control.learning.runs.run_folder import RunError, to_tensors
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, Model
-from an_control_sim.gym.failure import Failures
+from an_control.policy.task import Task
+from an_control_sim.gym.failure import FailureCounter
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+"""Arrays of a replay buffer that a record contains, in this order."""
 
 
 class ReplayFile:
-    """Keeps the transitions of a replay buffer of one environment; one record each, float32.
+    """File with the transitions of one environment's replay buffer, a float32 record for each.
 
-    A checkpoint names how many records count; what a killed run has written beyond is dropped.
-    RunError where the disk refuses, or the file is shorter than its checkpoint says.
+    A checkpoint says how many records count; what a killed run has written after them is dropped.
     """
 
     def __init__(self, path: Path, buffer: Any) -> None:
@@ -43,7 +42,14 @@ class ReplayFile:
         self._kept = 0
 
     def append(self, count: int) -> None:
-        """Write what the buffer got since the last call; `count` transitions were ever added."""
+        """Write the transitions that were added since the last call.
+
+        Args:
+            count: number of transitions that were ever added to the buffer.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
         if count == self._kept:
             return
         places = np.arange(self._kept, count) % self._buffer.buffer_size
@@ -60,7 +66,11 @@ class ReplayFile:
         self._kept = count
 
     def restore(self, count: int) -> None:
-        """Fill the buffer as it was after `count` transitions."""
+        """Fill the buffer with its content after `count` transitions.
+
+        Raises:
+            RunError: the file cannot be read, or is shorter than the checkpoint says.
+        """
         buffer = self._buffer
         widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
         width, size = sum(widths), buffer.buffer_size
@@ -72,7 +82,9 @@ class ReplayFile:
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
         if len(numbers) != (count - first) * width:
-            raise RunError(f"{self._path}: is shorter than the checkpoint says")
+            raise RunError(
+                f"{self._path}: is shorter than the checkpoint says; start the run again"
+            )
         columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
         places = np.arange(first, count) % size
         for part, column in zip(PARTS, columns, strict=True):
@@ -83,26 +95,27 @@ class ReplayFile:
 
 
 class Normalisation(NamedTuple):
-    """What the network's inputs are: (observation - mean) / sd, so that inf hides a channel."""
+    """Normalisation of a network's inputs: (observation - mean) / sd."""
 
     mean: np.ndarray
+    """(N,) float64."""
     sd: np.ndarray
-    """(N,) each, float64."""
+    """(N,) float64; inf for a channel that is left out."""
 
 
 def actor_layers(algorithm: Any) -> Layers:
-    """The weights (out, in) and biases (out,) float64 from observation to action.
+    """Return weights (out, in) and biases (out,) of the actor's layers as float64.
 
-    Of PPO's mean action or logits, or of what SAC, TD3 and TQC squash by tanh.
+    They end in PPO's mean action or logits, or in the value that SAC, TD3 and TQC squash by tanh.
     """
     return tuple(
         (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
-        for part in linear_parts(algorithm.policy)
+        for part in actor_linear_layers(algorithm.policy)
     )
 
 
-def linear_parts(policy: Any) -> Sequence[nn.Linear]:
-    """Those of the actor from observation to action, in order."""
+def actor_linear_layers(policy: Any) -> Sequence[nn.Linear]:
+    """Return the actor's linear layers from observation to action, in order."""
     if hasattr(policy, "action_net"):
         last = policy.action_net
         last = last if isinstance(last, nn.Sequential) else (last,)
@@ -114,15 +127,15 @@ def linear_parts(policy: Any) -> Sequence[nn.Linear]:
     return [part for part in parts if isinstance(part, nn.Linear)]
 
 
-def folded(layers: Layers, normalisation: Normalisation) -> Layers:
-    """The same network for observations as they are."""
+def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
+    """Return the same network for observations that are not normalised."""
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
     return ((weight, bias - weight @ normalisation.mean), *others)
 
 
-def means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each of the logits (A, ...) the mean of those of the same choice; 0 for a bit."""
+def choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+    """Return for each logit (A, ...) the mean of its choice's logits; 0 for a single bit."""
     parts, first = [], 0
     for count in choices:
         part = logits[first : first + count]
@@ -132,17 +145,18 @@ def means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def centred(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """The same choices: logits without their mean, divided by the largest one that was seen."""
+def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
+    """Return layers that make the same choices, with logits bounded to [-1, 1].
+
+    The mean of a choice's logits is subtracted, and all are divided by `largest`.
+    """
     *hidden, (weight, bias) = layers
-    weight, bias = weight - means(weight, choices), bias - means(bias, choices)
+    weight, bias = weight - choice_means(weight, choices), bias - choice_means(bias, choices)
     return (*hidden, (weight / largest, bias / largest))
 
 
-def mlp_model(
-    layers: Layers, output: Output, task: dict[str, Any], trained: dict[str, Any]
-) -> Model:
-    """The relu network as a model; `output` is ``tanh`` or ``clip``."""
+def mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
+    """Return a relu network as a model file's contents."""
     arrays = {}
     for place, (weight, bias) in enumerate(layers):
         arrays[f"head.{place}.weight"] = np.ascontiguousarray(weight, np.float32)
@@ -154,12 +168,12 @@ def mlp_model(
 
 
 CLIP = 10.0
-"""Standard deviations at which the networks' inputs are clipped while they learn."""
+"""Standard deviations at which the networks' inputs are clipped in training."""
 SEEN = 0.01
-"""Standard deviation from which on a normalised input has taught the networks something."""
+"""Standard deviation of a normalised input from which on the networks have learned from it."""
 REPLAY = "replay.f32"
 BUFFER = 300_000
-"""Transitions that the off-policy algorithms remember."""
+"""Transitions in the replay buffer of an off-policy algorithm."""
 FIGURES = (
     "approx_kl",
     "explained_variance",
@@ -168,17 +182,15 @@ FIGURES = (
     "critic_loss",
     "ent_coef",
 )
-"""Of the library's log, those that a metrics line takes over."""
+"""Figures of the library's log that are copied to the metrics."""
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
+"""Counters of an algorithm that a checkpoint contains."""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+"""Attributes of an algorithm's last step that a checkpoint contains."""
 
 
-class Library:
-    """One algorithm and its environments.
-
-    `start` is a relu network from which PPO's actor begins, its output clipped or squashed;
-    observations are then not normalised.
-    """
+class LibraryAlgorithm:
+    """An algorithm of stable-baselines3 or sb3-contrib with its environments."""
 
     def __init__(
         self,
@@ -188,30 +200,41 @@ class Library:
         seed: int,
         start: Teacher | None,
     ) -> None:
+        """Make the algorithm.
+
+        Args:
+            folder: the run's folder, in which a replay buffer is stored.
+            envs: the environments.
+            settings: the algorithm and its settings.
+            seed: decides all random numbers.
+            start: a relu network that PPO's actor starts as, with its output clipped or squashed by
+                tanh; observations are then not normalised. None for random weights.
+        """
         from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
         torch.set_num_threads(1)
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
-        self.failures = Failures()
-        """Of the episodes since they were asked for."""
+        self.failures = FailureCounter()
+        """Failed episodes since the figures were last read."""
         self._episodes = [
             TrainingEpisodes(env, settings.burst, int(one), settings.faults, self.failures)
             for env, one in zip(envs, seeds, strict=True)
         ]
         self._vectorised = VecNormalize(
-            DummyVecEnv([partial(_same, one) for one in self._episodes]),
+            DummyVecEnv([partial(_return_unchanged, one) for one in self._episodes]),
             norm_obs=start is None,
             norm_reward=settings.normalise_reward,
             clip_obs=CLIP,
             gamma=settings.options["gamma"],
             epsilon=1e-6,
         )
-        self._algorithm = _algorithm(self._vectorised, settings, seed)
+        self._algorithm = _make_algorithm(self._vectorised, settings, seed)
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
         self._random = _random_state()
-        """Of torch and numpy, which the library draws from: each algorithm has its own."""
+        """State of torch's and numpy's global generators, which the library uses: each algorithm
+        has its own."""
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
@@ -219,15 +242,15 @@ class Library:
             start is not None and start.output == "tanh"
         )
         if start is not None:
-            self._start_actor(start)
+            self._load_actor(start)
 
     @property
     def steps(self) -> int:
-        """Of the environments, so far."""
+        """Return the number of environment steps so far."""
         return int(self._algorithm.num_timesteps)
 
     def learn(self) -> dict[str, Any]:
-        """One iteration; its figures."""
+        """Make one iteration and return its figures."""
         algorithm = self._algorithm
         _set_random_state(self._random)
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
@@ -239,23 +262,26 @@ class Library:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line | self.failures.figures()
+        return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
-        """Whether the next iterations leave PPO's actor as it is."""
+        """Freeze or release PPO's actor for the next iterations, if the settings have a warm-up."""
         if self._settings.warm_up:
             policy = self._algorithm.policy
-            own = (p for part in linear_parts(policy) for p in part.parameters())
+            own = (p for part in actor_linear_layers(policy) for p in part.parameters())
             for parameter in (policy.log_std, *own):
                 parameter.requires_grad_(not frozen)
 
     def actor(self) -> tuple[Layers, bool]:
-        """The actor's layers, and whether tanh squashes its output."""
+        """Return the actor's layers, and whether tanh follows."""
         return actor_layers(self._algorithm), self._squashed
 
     def normalisation(self) -> Normalisation:
-        """Of the actor's inputs; sd is inf where a channel never varied: its weights were never
-        learned, and dividing them by next to nothing would make the least noise count."""
+        """Return the normalisation of the actor's inputs.
+
+        sd is inf for a channel that never varied: nothing was learned about it, and divided by a
+        tiny sd it would amplify the least noise.
+        """
         vectorised = self._vectorised
         if not vectorised.norm_obs:
             width = actor_layers(self._algorithm)[0][0].shape[1]
@@ -266,17 +292,22 @@ class Library:
         return Normalisation(known.mean.copy(), sd)
 
     def largest_logit(self, choices: Sequence[int]) -> float:
-        """The largest distance of a logit from the mean of its choice's, in the newest rollout; of
-        a bit's, from 0."""
+        """Return the largest absolute logit of the newest rollout.
+
+        From each logit the mean over its choice's logits is subtracted first.
+        """
         *hidden, (weight, bias) = actor_layers(self._algorithm)
         x = self._algorithm.rollout_buffer.observations.reshape(-1, hidden[0][0].shape[1])
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias
-        return float(np.abs(logits - means(logits.T, choices).T).max())
+        return float(np.abs(logits - choice_means(logits.T, choices).T).max())
 
     def state(self) -> dict[str, Any]:
-        """What `restore` continues from; the replay buffer is kept in a file of its own."""
+        """Return the checkpoint from which `restore` continues, without the replay buffer.
+
+        The buffer has a file of its own.
+        """
         algorithm, vectorised = self._algorithm, self._vectorised
         state: dict[str, Any] = {
             "parameters": algorithm.get_parameters(),
@@ -297,9 +328,13 @@ class Library:
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state of the same settings; RunError where its replay file is gone."""
+        """Continue from a checkpoint of the same settings.
+
+        Raises:
+            RunError: the file of the replay buffer is missing or too short.
+        """
         algorithm, vectorised = self._algorithm, self._vectorised
-        algorithm.set_parameters(as_tensors(state["parameters"]), exact_match=True)
+        algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)
         for name, value in {**state["counters"], **state["last"]}.items():
             setattr(algorithm, name, value)
         vectorised.returns = state["returns"]
@@ -317,15 +352,17 @@ class Library:
         algorithm.action_space.np_random.bit_generator.state = state["actions"]
 
     def close(self) -> None:
+        """Close the environments."""
         self._vectorised.close()
 
-    def _start_actor(self, start: Teacher) -> None:
+    def _load_actor(self, start: Teacher) -> None:
+        """Copy a relu network into PPO's actor."""
         policy = self._algorithm.policy
         if self._squashed:
             policy.action_net = torch.nn.Sequential(policy.action_net, torch.nn.Tanh())
         assert start.layers is not None
         with torch.no_grad():
-            for part, (weight, bias) in zip(linear_parts(policy), start.layers, strict=True):
+            for part, (weight, bias) in zip(actor_linear_layers(policy), start.layers, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
 
@@ -339,12 +376,12 @@ def _set_random_state(state: dict[str, Any]) -> None:
     np.random.set_state(tuple(state["numpy"]))
 
 
-def _same(env: TrainingEpisodes) -> TrainingEpisodes:
+def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
     return env
 
 
-def _algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
-    """The library's algorithm with these settings."""
+def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
+    """Return a new algorithm of the library with these settings."""
     import sb3_contrib
     import stable_baselines3
     from stable_baselines3.common.noise import NormalActionNoise

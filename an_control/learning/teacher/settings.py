@@ -1,4 +1,4 @@
-"""How a teacher learns: the algorithms of stable-baselines3 and sb3-contrib, and their settings."""
+"""Settings with which a teacher learns by stable-baselines3 or sb3-contrib."""
 
 from __future__ import annotations
 
@@ -8,60 +8,65 @@ from typing import Any, Literal
 import gymnasium
 
 from an_control.learning.teacher.teachers import Output, Teacher
-from an_control.learning.training_disturbances import Fault, check_chances
-from an_control_sim.gym.environments import choices_of
+from an_control.learning.training_disturbances import Fault, check_probabilities
+from an_control_sim.gym.environments import find_choices
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
-"""Iterations that the critic needs before it can tell a good actor how to improve."""
+"""Iterations after which the critic can improve an actor that is good already."""
 
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """What decides a run beside its seed; `options` are the library's own arguments."""
+    """Settings of a teacher's training."""
 
     algorithm: Algorithm
+    """Name of the algorithm."""
     environments: int
-    """Side by side, in one process."""
+    """Number of environments, which run one after the other in one process."""
     iteration: int
-    """Steps of an iteration, of all environments together."""
+    """Steps of an iteration, over all environments."""
     validate_every: int
-    """Iterations."""
+    """Iterations between validations."""
     patience: int
-    """Steps without a better validation that a run always has before it may end."""
+    """Minimum steps without a better validation before the run may end."""
     hidden: tuple[int, ...]
-    """Units of the layers of actor and critics."""
+    """Units of each hidden layer of actor and critics."""
     rate: float
-    """Learning rate; falls linearly to a tenth in `decay` steps."""
+    """Learning rate; it falls linearly to a tenth in `decay` steps."""
     decay: int
+    """Steps in which the learning rate falls."""
     normalise_reward: bool
     """Divide rewards by the standard deviation of the discounted return."""
     options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the library's algorithm."""
     validation_episodes: int = 8
+    """Episodes of a validation."""
     burst: float = 0.003
-    """Chance a step that a burst of random or missing actions begins."""
+    """Probability per step that a burst of random or zero actions begins."""
     faults: dict[Fault, float] = field(default_factory=dict)
-    """Chance an episode of each disturbance; what it observes is then what arrives."""
+    """Probability of each disturbance, of which an episode has one or none; the teacher then
+    observes the disturbed readings."""
     warm_up: int = 0
-    """First iterations, which train the critic alone; for an actor that can act already."""
+    """First iterations, in which only the critic learns; for an actor that is good already."""
     noise: float | None = None
-    """PPO: the first standard deviation of the actions; None: the library's. TD3: that of the noise
-    on its actions."""
+    """PPO: initial standard deviation of the actions; None for the library's default. TD3: standard
+    deviation of the noise on the actions."""
     race: float = 0.0
-    """Share of the run in which independent noise races with smooth noise; 0: there is no race."""
+    """Share of the run in which independent noise races with smooth noise; 0: no race."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
 
 
 START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
-"""PPO's first noise, by the output of the network that it continues. What TD3 found, which ends in
-tanh, bears little noise and small steps only."""
+"""Initial noise of PPO when it continues a network, by that network's output. A network trained by
+TD3, which ends in tanh, tolerates only little noise and small steps."""
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
-"""Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
-Exploration for Robotic Reinforcement Learning")."""
+"""Options for noise that depends on the state and is kept for four steps (Raffin et al. 2021,
+"Smooth Exploration for Robotic Reinforcement Learning")."""
 INDEPENDENT_NOISE = 0.5
-"""The first standard deviation of noise that is drawn anew at every step."""
+"""Initial standard deviation of noise that is drawn independently at every step."""
 
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
@@ -108,26 +113,32 @@ DEFAULTS["td3"] = replace(
 )
 
 
-def settings_for(
+def settings_for_environment(
     env: gymnasium.Env[Any, Any],
     algorithm: Algorithm | Literal["auto"],
     start: Teacher | None = None,
 ) -> TeacherSettings:
-    """The settings for this environment, and for the network to start from, if any.
+    """Return the settings for an environment.
 
-    "auto" is PPO. ValueError where the algorithm cannot learn actions that are choices, or
-    cannot start from a network.
+    Args:
+        env: the environment.
+        algorithm: name of the algorithm; "auto" is PPO.
+        start: a relu network to continue, if any.
+
+    Raises:
+        ValueError: the algorithm cannot learn actions that are choices, or cannot continue a
+            network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
-    options = _without_smooth(settings)
-    if choices_of(env):
+    options = _without_smooth_noise(settings)
+    if find_choices(env):
         if settings.algorithm != "ppo":
-            raise ValueError(f"algorithm {algorithm!r}: actions that are choices allow ppo")
+            raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None or start.layers is None:
         return settings
     if settings.algorithm != "ppo":
-        raise ValueError(f"algorithm {algorithm!r}: a network to start from is continued by ppo")
+        raise ValueError(f"algorithm {algorithm!r}: only ppo can continue a network")
     calm = start.output == "tanh"
     options |= {"batch_size": 1024, "n_epochs": 8}
     if calm:
@@ -147,24 +158,24 @@ def settings_for(
     )
 
 
-def contenders(settings: TeacherSettings) -> list[TeacherSettings]:
-    """The settings of those that race, or these alone.
+def contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
+    """Return the settings of the contenders of a race, or the given ones alone if there is no race.
 
-    Which noise suits a robot is not known before: PyBullet's hopper learns to stand still where it
-    is shaken at every step, MuJoCo's cheetah stays slow where the noise is smooth.
+    Which noise suits a robot is not known in advance: PyBullet's hopper learns to stand still with
+    independent noise, and MuJoCo's cheetah stays slow with smooth noise.
     """
     if not settings.race:
         return [settings]
-    options = _without_smooth(settings)
+    options = _without_smooth_noise(settings)
     return [settings, replace(settings, noise=INDEPENDENT_NOISE, options=options)]
 
 
-def _without_smooth(settings: TeacherSettings) -> dict[str, Any]:
+def _without_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
     return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 
 
-def smoke(settings: TeacherSettings) -> TeacherSettings:
-    """The same in seconds; learns next to nothing."""
+def smoke_settings(settings: TeacherSettings) -> TeacherSettings:
+    """Return settings for a run of seconds, which learns next to nothing."""
     options = {**settings.options, "batch_size": 16}
     if "learning_starts" in options:
         options["learning_starts"] = 40

@@ -1,9 +1,7 @@
-"""Teachers: what a student imitates. A teacher sees the whole observation in its nominal order.
+"""Teachers, which a student imitates, and hashes of the numbers that a run learns from.
 
-Short hashes of the numbers that a run learns from, which may change behind a file's name.
-
-They are a part of the run's settings: a run whose teacher or start model has other numbers than
-when it began is refused.
+A teacher sees the whole observation in its nominal order. The hashes are part of a run's settings:
+a run whose teacher or start model has changed behind its file name is refused.
 """
 
 from __future__ import annotations
@@ -28,14 +26,15 @@ from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import head_layers
 from an_control.system.files import read_regular
 from an_control_sim.gym.environments import import_module
-from an_control_sim.gym.spaces import actions_of, chosen, one_hot
-from an_control_sim.gym.units import AS_THEY_ARE, Units
+from an_control_sim.gym.spaces import convert_actions, encode_choices, find_choices
+from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
+"""Length of a hash."""
 
 
-def digest(arrays: Iterable[np.ndarray], *words: str) -> str:
-    """Of these arrays in this order, and of words that say what is done with them."""
+def hash_arrays(arrays: Iterable[np.ndarray], *words: str) -> str:
+    """Return a short hash of these arrays, in this order, and of words about their use."""
     found = hashlib.sha256(json.dumps(words).encode())
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())
@@ -43,17 +42,17 @@ def digest(arrays: Iterable[np.ndarray], *words: str) -> str:
     return found.hexdigest()[:DIGITS]
 
 
-def model_digest(model: Model | None, *words: str) -> str | None:
-    """Of a model's arrays, None where there is none."""
+def hash_model(model: Model | None, *words: str) -> str | None:
+    """Return a short hash of a model's arrays, or None without a model."""
     if model is None:
         return None
-    return digest((model.arrays[name] for name in sorted(model.arrays)), *words)
+    return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *words)
 
 
-def settings_with(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Those that there are, for the settings of the run in `folder`.
+def hashes_for_run(folder: Path, **digests: str | None) -> dict[str, str]:
+    """Return those digests that are not None, for the settings of the run in `folder`.
 
-    A run that began before there were hashes continues without them.
+    A run that started before there were hashes continues without them.
     """
     known = {name: value for name, value in digests.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
@@ -80,36 +79,36 @@ Output = Literal["clip", "tanh"]
 
 
 class Teacher(Protocol):
-    """Acts on observations; may be the network from which the student's head starts."""
+    """Anything that acts on observations; it may be a network that a student's head can copy."""
 
     @property
     def layers(self) -> Layers | None:
-        """(weight (out, in), bias (out,)) of a relu network, or None."""
+        """Return (weight (out, in), bias (out,)) of each layer of a relu network, or None."""
 
     @property
     def output(self) -> Output:
-        """What that network does with its last layer."""
+        """Return the function behind that network's last layer."""
 
     @property
     def digest(self) -> str | None:
-        """A short hash of its numbers, None where they are not known."""
+        """Return a short hash of the teacher's numbers, or None if they are not known."""
 
     @property
     def units(self) -> Units:
-        """Of the readings that it takes."""
+        """Return the units of the readings that the teacher takes."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """The action (A,) float32 in [-1, 1] for an observation (N,), all of it finite."""
+        """Return the action (A,) float32 in [-1, 1] for a finite observation (N,)."""
 
 
 class NetworkTeacher:
-    """A relu network whose output is clipped to [-1, 1], or squashed by tanh."""
+    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh."""
 
     def __init__(
         self,
         layers: Sequence[tuple[np.ndarray, np.ndarray]],
         output: Output = "clip",
-        units: Units = AS_THEY_ARE,
+        units: Units = UNSCALED,
     ) -> None:
         self.output: Output = output
         self.units = units
@@ -117,9 +116,12 @@ class NetworkTeacher:
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
             for weight, bias in layers
         )
-        self.digest: str | None = digest((part for pair in self.layers for part in pair), output)
+        self.digest: str | None = hash_arrays(
+            (part for pair in self.layers for part in pair), output
+        )
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return the action (A,) float32 for an observation (N,)."""
         assert self.layers is not None
         *hidden, (weight, bias) = self.layers
         x = observation
@@ -131,7 +133,7 @@ class NetworkTeacher:
 
 
 class FunctionTeacher:
-    """Any function from an observation (N,) to an action (A,) in [-1, 1]."""
+    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher."""
 
     layers: Layers | None = None
     output: Output = "clip"
@@ -140,39 +142,46 @@ class FunctionTeacher:
         self,
         function: Callable[[np.ndarray], np.ndarray],
         digest: str | None = None,
-        units: Units = AS_THEY_ARE,
+        units: Units = UNSCALED,
     ) -> None:
         self._function, self.digest, self.units = function, digest, units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return the action (A,) float32, clipped to [-1, 1], for an observation (N,)."""
         return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
 
 
 class ChoiceTeacher:
-    """A teacher of choices: 1 for each one that it makes, -1 for the others, and bits as 1 or -1.
-
-    `choices` are the sizes of the groups of actions, see `spaces.Actions`.
-    """
+    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others."""
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
+        """Wrap a teacher.
+
+        Args:
+            teacher: returns a number for each option.
+            choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
+        """
         self._teacher, self._choices = teacher, choices
         self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
         self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return 1 for each option that is chosen and for each bit that is set, else -1."""
         numbers = self._teacher(observation)
-        made = one_hot(self._choices, chosen(self._choices, numbers))
+        made = encode_choices(self._choices, find_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
-def in_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that takes readings in these units and acts as this one."""
+def convert_units(teacher: Teacher, units: Units) -> Teacher:
+    """Return a teacher that takes readings in `units` and acts as this one."""
     own = teacher.units
     if own == units:
         return teacher
     if teacher.layers is None:
         return FunctionTeacher(
-            lambda readings: teacher(own.scaled(units.numbers(readings))), teacher.digest, units
+            lambda readings: teacher(own.to_readings(units.to_numbers(readings))),
+            teacher.digest,
+            units,
         )
     (weight, bias), *others = teacher.layers
     ones, zeros = np.ones(weight.shape[1]), np.zeros(weight.shape[1])
@@ -186,24 +195,29 @@ def in_units(teacher: Teacher, units: Units) -> Teacher:
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
-"""Of stable-baselines3: those that act in a Box."""
+"""Algorithms of stable-baselines3 that act in a Box."""
 
 
 def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
-    """An ordered policy's model file, ``ALGORITHM:FILE.zip`` of stable-baselines3, or
-    ``python:MODULE:FUNCTION`` from an observation (N,) to an action (A,), for `env`.
+    """Return the teacher that a text names.
 
-    ValueError naming the text where it is none of these, or acts on other readings or actuators.
+    Args:
+        text: the model file of an MLP policy, ``ALGORITHM:FILE.zip`` of stable-baselines3, or
+            ``python:MODULE:FUNCTION`` from an observation (N,) to an action (A,).
+        env: the environment in which it acts.
+
+    Raises:
+        ValueError: the text names no teacher, or one with other readings or actuators.
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
-        return _imported(text, path, env)
+        return _import_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
-        return _from_stable_baselines(algorithm, Path(path), env)
+        return _load_from_stable_baselines(algorithm, Path(path), env)
     if not text.endswith(".safetensors"):
         raise ValueError(
-            f"teacher {text!r}: must be a model file, one of {', '.join(ALGORITHMS)}, a colon and"
-            " a .zip, or python:MODULE:FUNCTION"
+            f"teacher {text!r}: must be a .safetensors file, ALGORITHM:FILE.zip with an algorithm"
+            f" of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
         )
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
@@ -216,13 +230,13 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(
         lambda observation: policy.step_array(observation, ids),
-        model_digest(model, model.sizes.activation, model.sizes.output),
+        hash_model(model, model.sizes.activation, model.sizes.output),
         Units.of_task(model.task),
     )
 
 
-def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
-    """Return a scripted teacher; it is tried on the observation that a reset gives."""
+def _import_function(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+    """Return a scripted teacher, after trying it on the observation of a reset."""
     module, _, name = place.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
     try:
@@ -234,16 +248,16 @@ def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTe
         raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(
-            f"teacher {text}: gives an action of shape {action.shape}, but the environment has"
+            f"teacher {text}: returns an action of shape {action.shape}, but the environment takes"
             f" {env.action_space.shape}"
         )
     return FunctionTeacher(function)
 
 
-def _from_stable_baselines(
+def _load_from_stable_baselines(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Its deterministic action, brought from its bounds to [-1, 1]."""
+    """Return a saved learner's deterministic action, scaled to [-1, 1], as a teacher."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
             f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
@@ -257,18 +271,20 @@ def _from_stable_baselines(
         raise ValueError(f"teacher {algorithm}:{path}: {error}") from error
     readings, actions = learner.observation_space, learner.action_space
     if not isinstance(readings, spaces.Box) or not isinstance(actions, spaces.Box):
-        raise ValueError(f"teacher {algorithm}:{path}: its spaces are {readings} and {actions}")
+        raise ValueError(
+            f"teacher {algorithm}:{path}: needs Box spaces, but has {readings} and {actions}"
+        )
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
-    unit = actions_of(actions).unit
+    unit = convert_actions(actions).to_numbers
 
     def act(observation: np.ndarray) -> np.ndarray:
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)
         return unit(action)
 
     numbers = (part.numpy(force=True) for part in learner.policy.state_dict().values())
-    return FunctionTeacher(act, digest(numbers, algorithm))
+    return FunctionTeacher(act, hash_arrays(numbers, algorithm))
 
 
 def _check_sizes(
@@ -280,36 +296,38 @@ def _check_sizes(
     wanted = env.observation_space.shape, env.action_space.shape
     if (readings, actions) != wanted:
         raise ValueError(
-            f"teacher {name}: takes {readings[0]} readings and gives {actions[0]} actions, but the"
-            f" environment has {wanted[0]} and {wanted[1]}"
+            f"teacher {name}: takes {readings[0]} readings and returns {actions[0]} actions, but"
+            f" the environment has {wanted[0]} and {wanted[1]}"
         )
 
 
-def own_teacher(task: str) -> Teacher | None:
-    """The teacher that a task has without being given one, None where it has none."""
+def teacher_of_task(task: str) -> Teacher | None:
+    """Return the teacher that belongs to a task, or None if it has none."""
     return packaged_ant_teacher() if task == "ant" else None
 
 
 def packaged_ant_teacher() -> NetworkTeacher:
-    """The ant policy that the PyPI package `pybullet` carries among its examples (28-128-64-8).
+    """Return the ant policy among the examples of the PyPI package `pybullet` (28-128-64-8).
 
-    Its arrays are read from the example's syntax tree; the example itself is not run. ValueError
-    where the package or the example is not as expected.
+    Its arrays are read from the example's syntax tree; the example itself is not run.
+
+    Raises:
+        ValueError: the package is missing, or the example is not as expected.
     """
     spec = importlib.util.find_spec("pybullet_envs")
     if spec is None or not spec.submodule_search_locations:
         raise ValueError("teacher: the package pybullet is not installed (pip install pybullet)")
     path = Path(spec.submodule_search_locations[0]) / PACKAGED_ANT
     try:
-        arrays = _arrays(path.read_text(encoding="utf-8"))
+        arrays = _parse_arrays(path.read_text(encoding="utf-8"))
         weights, biases = arrays[::2], arrays[1::2]
         return NetworkTeacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
     except (OSError, SyntaxError, KeyError, ValueError) as error:
         raise ValueError(f"teacher: {path}: {error!r}") from error
 
 
-def _arrays(source: str) -> list[np.ndarray]:
-    """The arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
+def _parse_arrays(source: str) -> list[np.ndarray]:
+    """Return the arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):

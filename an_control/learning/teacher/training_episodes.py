@@ -1,4 +1,4 @@
-"""The environment as the learning library plays it: endless episodes, disturbed at times."""
+"""Gymnasium wrapper in which a teacher learns: endless episodes with bursts and disturbances."""
 
 from __future__ import annotations
 
@@ -12,39 +12,45 @@ from gymnasium import spaces
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
-from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
-from an_control_sim.gym.environments import choices_of
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
-from an_control_sim.gym.spaces import one_hot
+from an_control.learning.training_disturbances import (
+    Fault,
+    draw_one,
+    make_disturber,
+    make_sorted_ids,
+)
+from an_control_sim.gym.environments import find_choices
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.spaces import encode_choices
 
 LONGEST_BURST = 20
+"""Upper bound of the steps of a burst."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
-def disturbed_episode(
+def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """An episode under a fault, or under none where it says nothing; the seed alone decides it."""
+    """Return an episode under a fault, which may be none; the seed alone decides it."""
     (channels,) = env.observation_space.shape or (0,)
-    disturbed = disturber(channels, fault, np.random.default_rng(seed))
-    return LiveEpisode(env, seed, disturbed, ids_of(channels))
+    disturbed = make_disturber(channels, fault, np.random.default_rng(seed))
+    return LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Episodes from training seeds, drawn by `seed`; each step begins a burst with chance `burst`.
+    """Gymnasium wrapper that plays disturbed episodes for a learner.
 
-    In a burst of up to 20 steps the environment gets random or no actions, so that the learner
-    also knows the way back from where a confused student leads. The learner sees an episode that
-    is cut off there, whose value it bootstraps, and another that starts where the burst ended:
-    a burst teaches nothing itself. A `stop` among the faults cuts an episode off in the same way.
+    In a burst the environment gets random or zero actions for up to 20 steps, so that the learner
+    also learns to recover from states to which a confused student leads. To the learner the episode
+    is truncated at the start of the burst, where it bootstraps the value, and another one starts at
+    the end of the burst: it learns nothing from the burst's own actions. A `stop` among the faults
+    is treated in the same way.
 
-    Each episode draws one of `faults` by its chance, or none. What the learner observes is what
-    arrived; while messages are lost, its last action is sent again, and it is asked next when one
+    The learner observes the readings that arrived, with the newest one in place of a missing one.
+    While messages are lost, its last action is sent again, and it is asked for the next when one
     arrives.
 
-    Spaces of choices stay such spaces. `info` is left out: the library copies it in every step, and
-    nothing reads it. In place of a missing reading comes the newest one. An episode that fails is
-    cut off where it failed; EnvironmentFailure only where too many do.
+    Spaces of choices are kept. `info` is left empty, since the library copies it in every step and
+    nothing reads it. An episode that fails is truncated.
     """
 
     def __init__(
@@ -53,56 +59,70 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         burst: float,
         seed: int,
         faults: Mapping[Fault, float] = NO_FAULTS,
-        failures: Failures | None = None,
+        failures: FailureCounter | None = None,
     ) -> None:
+        """Start the first episode.
+
+        Args:
+            env: the environment.
+            burst: probability per step that a burst begins.
+            seed: decides all random numbers.
+            faults: probability of each fault, of which an episode has one or none.
+            failures: counts the episodes that fail; None for a new counter.
+
+        Raises:
+            EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it
+                too.
+        """
         super().__init__(env)
         self._faults = faults
-        self._failures = Failures() if failures is None else failures
+        self._failures = FailureCounter() if failures is None else failures
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        self._choices = choices_of(env)
+        self._choices = find_choices(env)
         if self._choices:
-            self.action_space = _space_of(self._choices)
+            self.action_space = _choice_space(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
-        self._start()
+        self._start_random_episode()
         self.returns: list[float] = []
-        """Of the episodes that ended, bursts included; the reader empties it."""
+        """Returns of the episodes that ended, bursts included; the reader clears the list."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """The start of the next episode; where a burst cut the last one off, it is played first."""
+        """Return the first observation of the next episode, after a burst or stop that is due."""
         try:
             if self._burst_begins:
                 self._play_burst()
             elif self._stop_begins:
                 self._play_stop()
         except EnvironmentFailure as failure:
-            self._fail(failure)
+            self._note_failure(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
-            self._start()
+            self._start_random_episode()
         self._burst_begins = self._stop_begins = False
         return self._observed, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take one step, which lasts until the next message arrives."""
         try:
-            reward = self._act(one_hot(self._choices, action) if self._choices else action)
+            reward = self._act(encode_choices(self._choices, action) if self._choices else action)
         except EnvironmentFailure as failure:
-            self._fail(failure)
+            self._note_failure(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
-            self._stop_begins = self._stopped
+            self._stop_begins = self._is_stopped
         cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
         return self._observed, reward, episode.fell, cut, {}
 
     def state(self) -> dict[str, Any]:
-        """What `restore` continues from."""
+        """Return the checkpoint from which `restore` continues."""
         return {
             "rng": self._rng.bit_generator.state,
             "seed": self._seed,
@@ -111,54 +131,56 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Play the episode at hand again, from its seed and actions."""
+        """Play the current episode again from its seed and actions."""
         try:
-            self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
+            self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
         except EnvironmentFailure as failure:  # it does not repeat itself
-            self._fail(failure)
+            self._note_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _fail(self, failure: EnvironmentFailure) -> None:
-        """The episode is over; the next reset begins another one."""
-        self._failures.note(failure)
+    def _note_failure(self, failure: EnvironmentFailure) -> None:
+        """Count a failure and let the next reset start another episode."""
+        self._failures.count_failure(failure)
         self._failed = True
 
     @property
-    def _stopped(self) -> bool:
-        """Whether the safe command would replace the next action."""
+    def _is_stopped(self) -> bool:
+        """Return whether a stop replaces the next action by the safe command."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
-    def _start(self) -> None:
+    def _start_random_episode(self) -> None:
+        """Start a new episode with a drawn seed and fault."""
         self._failed = True
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
-                self._begin(seed, draw(self._faults, self._rng))
+                self._start_episode(seed, draw_one(self._faults, self._rng))
             except EnvironmentFailure as failure:
-                self._fail(failure)
+                self._note_failure(failure)
 
-    def _begin(self, seed: int, fault: DisturbanceSettings) -> None:
+    def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
+        """Start the episode with this seed and fault."""
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
         self._newest = NewestReadings()
-        self._episode = disturbed_episode(self.env, seed, fault)
+        self._episode = make_disturbed_episode(self.env, seed, fault)
         self._ticks: Iterator[Tick] = iter(self._episode)
         self._failed = False
         self._advance()
 
     def _advance(self) -> None:
-        """Go on to the next tick, and note what has arrived; after the last one, what is there."""
+        """Move to the next tick and keep its readings, or the final observation at the end."""
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
         )
 
     def _act(self, action: np.ndarray) -> float:
-        """The reward until the next message arrives or the episode ends."""
+        """Send an action and return the reward until the next message arrives."""
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.act(self._played[-1])
         self._advance()
@@ -168,14 +190,16 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._advance()
         if self._episode.done:
             self.returns.append(self._episode.total)
-            self._failures.succeed()
+            self._failures.count_success()
         return reward
 
     def _play_stop(self) -> None:
-        while self._stopped and not self._episode.done:
+        """Send zero actions until the stop is over."""
+        while self._is_stopped and not self._episode.done:
             self._act(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
+        """Send random or zero actions for the length of a burst."""
         strength = 0.7 * self._rng.integers(2)
         for _ in range(int(self._rng.integers(3, LONGEST_BURST))):
             if self._episode.done:
@@ -184,7 +208,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._act(np.clip(noise, -1.0, 1.0))
 
 
-def _space_of(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+def _choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
     """Return the space in which the library makes these choices, see `spaces.Actions`."""
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])

@@ -1,1 +1,1 @@
-"""Policies for image patches: the same attention on what a camera sees."""
+"""Policies for image patches: the same attention, on camera images."""

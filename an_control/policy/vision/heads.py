@@ -1,21 +1,27 @@
-"""The heads of the vision policies, from the message (M, m) to the action: both of the paper."""
+"""The heads of the vision policies, from the message (M, m) to the action: the paper's two."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import halves
+from an_control.policy.packed_weights import gate_factors
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 from an_control.policy.vision.kernels import Kernels
 
 F32 = np.float32
 
 
-class TopPatches:
-    """CarRacing's head (section 4.4 of the paper; Tang, Nguyen & Ha 2020, Neuroevolution of
-    self-interpretable agents): a self-attention picks the most important rows of the message, and
-    an LSTM sees where they lie in the grid. How much of the last message stays is the head's.
+class TopPatchesHead:
+    """CarRacing's head: an LSTM gets the places of the message's most important rows.
+
+    A self-attention picks these rows (section 4.4 of the paper; Tang, Nguyen & Ha 2020,
+    "Neuroevolution of self-interpretable agents"). The head also decides how much of the last
+    message is kept.
+
+    Args:
+        model: a model of kind ``vision_top_patches``.
+        kernels: the loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -28,7 +34,7 @@ class TopPatches:
         self.reset()
 
     def reset(self) -> np.ndarray:
-        """Start an episode; returns what counts as the previous action (A,)."""
+        """Start an episode; return the action (A,) that counts as the previous one."""
         self._stays = F32(0.0)
         self._message = np.zeros((self._sizes.queries, self._sizes.message), F32)
         self._output = np.zeros(self._sizes.hidden, F32)
@@ -36,7 +42,7 @@ class TopPatches:
         return np.zeros(self._sizes.actions, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32 in [-1, 1]; the previous one went into the keys alone."""
+        """Return the action (A,) float32 in [-1, 1]; `previous` is not used."""
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
@@ -49,7 +55,7 @@ class TopPatches:
         return action
 
     def importance(self, message: np.ndarray) -> np.ndarray:
-        """Return how much attention (M,) each row of the message (M, m) gets from all rows."""
+        """Return the attention (M,) that each row of the message (M, m) gets from all rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
@@ -65,14 +71,18 @@ class TopPatches:
         self._output = _logistic(leave) * np.tanh(self._cell)
 
 
-class Convolution:
-    """PuzzlePong's head (section 4.3 of the paper): two convolutions, two layers, the best action.
+class ConvolutionHead:
+    """PuzzlePong's head: two convolutions and two layers, then the best action, one-hot.
 
-    The action is one-hot. Between the layers there may be a memory.
+    Section 4.3 of the paper. Between the layers there may be a memory.
+
+    Args:
+        model: a model of kind ``vision_convolution``.
+        kernels: the loops, plain or compiled.
     """
 
     WINDOWS = ((4, 2), (3, 1))
-    """Each convolution's window and step."""
+    """The window and the step of each convolution."""
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
@@ -86,16 +96,16 @@ class Convolution:
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
         if model.sizes.memory:
-            half = halves(model.sizes.memory).astype(F32)
+            half = gate_factors(model.sizes.memory).astype(F32)
             self._input = model.arrays["memory.input"] * half[:, None]
             self._staying = model.arrays["memory.hidden"] * half[:, None]
             self._bias = model.arrays["memory.bias"] * half
         self.scores = np.zeros(model.sizes.actions, F32)
-        """(A,) of the last tick: the action with the largest was chosen."""
+        """The scores (A,) of the last tick; the action with the largest was chosen."""
         self.reset()
 
     def reset(self) -> np.ndarray:
-        """Start an episode; returns what counts as the previous action (A,)."""
+        """Start an episode; return the action (A,) that counts as the previous one."""
         self._units = np.zeros(self._sizes.memory, F32)
         return np.array(self._sizes.start, F32)
 
@@ -144,7 +154,7 @@ def _gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> N
     """Advance GRU units (H,) by a tick, in place; `staying` is overwritten.
 
     `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
-    in the order reset, update, new and folded with `halves`.
+    in the order reset, update, new, and multiplied by `gate_factors`.
     """
     count = len(units)
     gates, new = staying[: 2 * count], staying[2 * count :]

@@ -1,7 +1,7 @@
-"""The loops of the vision policies, in plain numpy: what runs where numba is not installed.
+"""The loops of the vision policies in plain numpy, used if numba is not installed.
 
-`numba_kernels` has the same functions compiled. What depends on the patches' order is elementwise
-over them.
+`numba_kernels` has the same functions compiled. Whatever depends on the patches' order is
+elementwise over them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ BLOCK = 64
 """Rows of the self-attention that fit the processor's cache."""
 
 
-def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
-    """Turn scores (rows, N) into attention weights before normalising, rounded by the shifter
-    `grid`; also write them to `exponential`, float32."""
+def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
+    """Turn scores (rows, N) into attention weights before normalising, in place.
+
+    Args:
+        scores: overwritten by the weights, rounded by the shifter `grid`.
+        exponential: receives the same weights as float32.
+        grid: the shifter, see `exact_sums`.
+    """
     scores -= scores.max(axis=1, keepdims=True)
     exponential[...] = scores
     np.exp(exponential, out=exponential)
@@ -29,8 +34,8 @@ def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None
     scores[...] = exponential
 
 
-def norm(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
-    """Replace the message (M, m) by the layer norm of what is positive in it."""
+def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+    """Replace the message (M, m) by the layer norm of its positive part, in place."""
     np.maximum(message, 0.0, out=message)
     message -= message.mean(axis=1, keepdims=True)
     message /= np.sqrt(np.square(message).mean(axis=1, keepdims=True) + F32(NORM_EPSILON))
@@ -39,7 +44,10 @@ def norm(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
 
 
 def importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return the column sums (M,) of the softmax over rows of queries (M, a) times keys (M, a)."""
+    """Return the attention (M,) that each row of `keys` (M, a) gets from `queries` (M, a).
+
+    The softmax is over each query's scores.
+    """
     keys = np.ascontiguousarray(keys.T)
     total = np.zeros(len(queries), F32)
     for start in range(0, len(queries), BLOCK):
@@ -54,8 +62,15 @@ def importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
 def convolve(
     image: np.ndarray, weights: np.ndarray, bias: np.ndarray, size: int, step: int
 ) -> np.ndarray:
-    """Return the positive part of an image (rows, columns, planes) convolved with `size` x `size`
-    windows; weights (size * size * planes, out)."""
+    """Return the positive part of an image convolved with `size` x `size` windows.
+
+    Args:
+        image: (rows, columns, planes).
+        weights: (size * size * planes, out).
+        bias: (out,).
+        size: the windows' width and height.
+        step: the step from window to window.
+    """
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
     rows, columns = windows.shape[:2]
@@ -65,19 +80,19 @@ def convolve(
 
 
 def add_rows(out: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
-    """Add x (in,) times rows (in, out) to `out`."""
+    """Add the product of `x` (in,) and `rows` (in, out) to `out` (out,), in place."""
     out += x.dot(rows)
 
 
 class Kernels(NamedTuple):
-    """The functions above, or their compiled twins."""
+    """The functions of this module, or their compiled versions."""
 
     name: str
-    weigh: Callable[[np.ndarray, np.ndarray, np.float32], None]
-    norm: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    exponentiate: Callable[[np.ndarray, np.ndarray, np.float32], None]
+    normalise_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
     importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-PLAIN = Kernels("numpy", weigh, norm, importance, convolve, add_rows)
+PLAIN = Kernels("numpy", exponentiate, normalise_message, importance, convolve, add_rows)

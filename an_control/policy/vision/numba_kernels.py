@@ -1,7 +1,7 @@
 """The functions of `kernels`, compiled with numba.
 
-What depends on the patches' order is elementwise over them here too. Behind the message nothing
-does; there the compiler may reorder sums, which it does the same way every time.
+Here too, whatever depends on the patches' order is elementwise over them. Behind the message
+nothing depends on it, so the compiler may reorder sums there; it does so the same way every time.
 """
 
 # mypy: allow-untyped-defs
@@ -19,8 +19,8 @@ EPSILON = F32(NORM_EPSILON)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def weigh(scores, exponential, grid):
-    """See `kernels.weigh`."""
+def exponentiate(scores, exponential, grid):
+    """See `kernels.exponentiate`."""
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
         largest = _largest(scores[m])
@@ -32,8 +32,8 @@ def weigh(scores, exponential, grid):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def norm(message, weight, bias):
-    """See `kernels.norm`."""
+def normalise_message(message, weight, bias):
+    """See `kernels.normalise_message`."""
     width = message.shape[1]
     for m in range(len(message)):
         mean, variance = F32(0.0), F32(0.0)
@@ -57,11 +57,11 @@ def importance(queries, keys):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _importance(queries, keys):
-    """Do the same for queries (M, a) and keys (a, M) of width 4 or more."""
+    """Return `importance` of queries (M, a) and keys (a, M), of width a = 4 or more."""
     rows = len(queries)
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
-    for j in range(rows):  # row after row of the largest: to look along one is many times slower
+    for j in range(rows):  # all rows' maxima at a time: along one row it is many times slower
         _multiply(scores, turned, keys[:, j])
         for i in range(rows):
             largest[i] = scores[i] if scores[i] > largest[i] else largest[i]
@@ -78,7 +78,7 @@ def _importance(queries, keys):
 
 @njit(inline="always", error_model="numpy")
 def _multiply(out, rows, x):
-    """``out = x @ rows`` for four or more x."""
+    """Compute ``out = x @ rows`` for an x of length 4 or more."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     for j in range(len(out)):
         out[j] = x0 * rows[0, j] + x1 * rows[1, j] + x2 * rows[2, j] + x3 * rows[3, j]
@@ -128,7 +128,7 @@ def convolve(image, weights, bias, size, step):
 
 @njit(inline="always", error_model="numpy")
 def _add_rows_of_all(out, rows, x):
-    """``out += x @ rows``, four rows at a time."""
+    """Compute ``out += x @ rows``, four rows at a time."""
     count, width = len(x), len(out)
     whole = count - count % 4
     for k in range(0, whole, 4):
@@ -145,7 +145,7 @@ def _add_rows_of_all(out, rows, x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def add_rows(out, rows, x):
-    """See `kernels.add_rows`; the rows of x that are zero are not even read."""
+    """See `kernels.add_rows`; rows for which x is 0 are skipped."""
     for k in range(len(x)):
         number = x[k]
         if number != F32(0.0):
@@ -153,4 +153,4 @@ def add_rows(out, rows, x):
                 out[j] += rows[k, j] * number
 
 
-COMPILED = Kernels("numba", weigh, norm, importance, convolve, add_rows)
+COMPILED = Kernels("numba", exponentiate, normalise_message, importance, convolve, add_rows)

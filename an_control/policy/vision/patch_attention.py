@@ -1,15 +1,15 @@
 """The vision AttentionNeuron from patches to the message (section 3.3 of the paper).
 
-A patch's key and value are exact sums of whole numbers, a score is an exact sum, and so are the
-sums over patches (see `exact_sums`); all else is elementwise over patches, or sorts them first (see
-`set_transformer`). So the order of the patches cannot change a bit.
+A patch's key and value, the scores, and the sums over patches are exact sums (see `exact_sums`).
+All else is elementwise over patches, or sorts them first (see `set_transformer`). So the order of
+the patches cannot change a bit.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights, shifter
+from an_control.policy.exact_sums import ROUND_OUTPUT, round_weights, shifter
 from an_control.policy.model_file import Model
 from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, positional_table
 from an_control.policy.sizes import VisionSizes
@@ -24,16 +24,20 @@ BLOCK = 128
 def attention_bits(patches: int) -> int:
     """Return the bits of the grids of attention weights and values, all within [-1, 1].
 
-    The sum over so many patches of their products, on a grid of twice as many bits, then fits 53.
+    With that many bits, the sum of their products over `patches` patches fits 53 bits.
     """
     return (53 - max(patches - 1, 0).bit_length()) // 2
 
 
 class PatchAttention:
-    """Computes the message (M, m) float32 of patches (N, f, p, p) uint8 and the previous action.
+    """The attention over patches (N, f, p, p) uint8: computes the message (M, m) float32.
 
     Pixels are whole numbers, so their products with weights on a fine enough grid add up without
     rounding. Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
+
+    Args:
+        model: a model of a vision kind.
+        kernels: the loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -47,7 +51,7 @@ class PatchAttention:
         self._key_scale = _power_of_two(
             sum(np.abs(part).sum(1) for part in (key, action, key_bias[:, None]))
         )
-        self._key = _on_grid(key.T / self._key_scale / WHITE, key.shape[1] * WHITE)
+        self._key = _round_to_grid(key.T / self._key_scale / WHITE, key.shape[1] * WHITE)
         self._key_action, self._key_bias = (
             action / self._key_scale[:, None],
             key_bias / self._key_scale,
@@ -61,7 +65,7 @@ class PatchAttention:
         # A normed frame's pixels have at most the length sqrt(p): Cauchy and Schwarz.
         longest = np.sqrt(pixels) * np.sqrt((value**2).sum(1)).sum(0)
         self._value_scale = _power_of_two(longest + np.abs(value_bias))
-        self._value = _on_grid(value / self._value_scale, pixels * WHITE)
+        self._value = _round_to_grid(value / self._value_scale, pixels * WHITE)
         self._value_mean = self._value.sum(1, keepdims=True)
         self._value_bias = value_bias / self._value_scale
         # (M, m): from a key to its scores.
@@ -74,13 +78,13 @@ class PatchAttention:
         if sizes.compares:  # an encoder sees keys as they are, not within [-1, 1]
             unscaled = queries / self._key_scale
             self._set = SetTransformer(sizes, array, unscaled, np.zeros(len(queries)))
-        self._queries, _ = exact_weights(queries)
+        self._queries, _ = round_weights(queries)
         self._norm_weight = array.get("message_norm.weight", np.ones(message)).astype(F32)
         self._norm_bias = array.get("message_norm.bias", np.zeros(message)).astype(F32)
-        self._arrange(0)
+        self._allocate(0)
 
-    def _arrange(self, patches: int) -> None:
-        """Make room for so many patches."""
+    def _allocate(self, patches: int) -> None:
+        """Allocate the buffers for this number of patches."""
         queries, message = self._sizes.queries, self._sizes.message
         self._exponential = np.zeros((queries, patches), F32)
         self._sum = np.ones((queries, message + 1))
@@ -92,17 +96,17 @@ class PatchAttention:
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Compute one tick."""
+        """Return the message (M, m) for patches (N, f, p, p) and the previous action (A,)."""
         if len(patches) != self._exponential.shape[1]:
-            self._arrange(len(patches))
+            self._allocate(len(patches))
         pma = self._sizes.attention == "pma"
         if not len(patches):
             nothing = np.zeros((0 if pma else self._sizes.queries, self._sizes.message), F32)
-            return self._pool(nothing) if pma else self._normed(nothing)
+            return self._pool(nothing) if pma else self._normalise_message(nothing)
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
-        keys = self._keys_of(pixels, previous)
-        self._values[:, :-1] = self._values_of(pixels)
+        keys = self._compute_keys(pixels, previous)
+        self._values[:, :-1] = self._compute_values(pixels)
         if pma:
             return self._pool(keys)
         compared = None
@@ -116,14 +120,14 @@ class PatchAttention:
                 np.dot(self._queries[rows], keys, out=scores)
             else:
                 scores[...] = compared[rows]
-            self._kernels.weigh(scores, self._exponential[rows], self._to_attention)
+            self._kernels.exponentiate(scores, self._exponential[rows], self._to_attention)
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._value_scale
-        return self._normed(message.astype(F32))
+        return self._normalise_message(message.astype(F32))
 
     def _pool(self, keys: np.ndarray) -> np.ndarray:
-        """Return the message (M, m) that the seeds make of each patch's key (N, m) and value."""
+        """Return the message (M, m) of PMA for each patch's key (N, m) and value."""
         assert self._set is not None
         rows = self._values[:, :-1]
         rows *= self._value_scale
@@ -132,8 +136,8 @@ class PatchAttention:
         self._exponential[...] = attention
         return np.asarray(message, F32)
 
-    def _keys_of(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return keys (N, m) in [-1, 1] of the frames' differences and the previous action."""
+    def _compute_keys(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the keys (N, m) in [-1, 1], from frame differences and previous action."""
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
         common = self._key_bias + (self._key_action * previous).sum(1)
         keys = change.dot(self._key)
@@ -142,8 +146,8 @@ class PatchAttention:
         keys -= ROUND_OUTPUT
         return keys
 
-    def _values_of(self, pixels: np.ndarray) -> np.ndarray:
-        """Return values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
+    def _compute_values(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
         mean = pixels.mean(axis=2, keepdims=True)
         square = np.square(pixels).mean(axis=2, keepdims=True)
         deviation = np.sqrt(square - mean * mean + NORM_EPSILON * WHITE**2)
@@ -157,28 +161,28 @@ class PatchAttention:
         value -= self._to_values
         return value
 
-    def _normed(self, message: np.ndarray) -> np.ndarray:
-        self._kernels.norm(message, self._norm_weight, self._norm_bias)
+    def _normalise_message(self, message: np.ndarray) -> np.ndarray:
+        self._kernels.normalise_message(message, self._norm_weight, self._norm_bias)
         return message
 
     @property
     def attention(self) -> np.ndarray:
-        """(M, N) of the last tick, a copy; each query's weights of the patches sum to one."""
+        """The attention (M, N) of the last tick, a copy; each row sums to one."""
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
 
     @property
     def messages(self) -> np.ndarray:
-        """(N, m): what each patch of the last tick gives to the message, a copy."""
+        """The contributions (N, m) of the last tick's patches to the message, a copy."""
         return self._values[:, :-1].copy()
 
 
 def _power_of_two(bound: np.ndarray) -> np.ndarray:
-    """Return the least powers of two above `bound` and a little room for rounding."""
+    """Return the smallest powers of two above `bound`, with a little room for rounding."""
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
-def _on_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
-    """Return `weights` on a grid on which their sums of whole numbers are exact.
+def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
+    """Return `weights` rounded so that their sums of whole numbers are exact.
 
     `largest_sum` is the largest sum of those numbers' magnitudes.
     """

@@ -1,6 +1,6 @@
-"""The AttentionNeuron for camera patches: which patches a tick brings, and in which order.
+"""The AttentionNeuron policy for camera patches.
 
-A patch carries its own past (its last frames), so nothing is kept by channel: any subset of the
+A patch contains its own past (its last frames), so no state is kept by channel: any subset of the
 patches may come at every tick, in any order.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.protocol import Policy, PreviousAction, distinct
+from an_control.policy.protocol import Policy, PreviousAction, check_unique
 from an_control.policy.sizes import TopPatchesSizes, VisionSizes
-from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.heads import ConvolutionHead, TopPatchesHead
 from an_control.policy.vision.kernels import Kernels
 from an_control.policy.vision.patch_attention import PatchAttention
 from an_control.system.blas import one_blas_thread
@@ -23,7 +23,7 @@ class VisionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
 
     Args:
-        model: a model of one of the vision kinds.
+        model: a model of a vision kind.
         kernels: the loops, plain or compiled.
     """
 
@@ -31,35 +31,45 @@ class VisionNeuron(PreviousAction, Policy):
         assert isinstance(model.sizes, VisionSizes)
         self.model, self.engine = model, kernels.name
         self._sizes: VisionSizes = model.sizes
-        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self.nominal_ids: tuple[str, ...] = model.task.channels
         self.reading_shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
         self._attend = PatchAttention(model, kernels)
-        self._head: TopPatches | Convolution
+        self._head: TopPatchesHead | ConvolutionHead
         if isinstance(model.sizes, TopPatchesSizes):
-            self._head = TopPatches(model, kernels)
+            self._head = TopPatchesHead(model, kernels)
         else:
-            self._head = Convolution(model, kernels)
+            self._head = ConvolutionHead(model, kernels)
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: the previous action and the head's state go."""
+        """Start an episode: reset the previous action and the head's state."""
         self._previous = self._head.reset()
         self.message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
-        """The last step's message (M, m)."""
+        """The message (M, m) of the last step."""
         self._ids: tuple[str, ...] = ()
 
     def step(self, readings: Mapping[str, np.ndarray]) -> np.ndarray:
-        """One tick on ``{patch id: (stack, patch, patch) uint8}``; the action as `step_array`'s."""
+        """Compute one tick and return the action (A,), see `step_array`.
+
+        Args:
+            readings: patches (stack, patch, patch) uint8 by patch id.
+        """
         patches = list(readings.values())
         return self.step_array(np.array(patches) if patches else self.no_patches, tuple(readings))
 
     @one_blas_thread
     def step_array(self, patches: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `patches` (N, stack, patch, patch) uint8, oldest frame first, in any order.
+        """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
 
-        Returns the action (A,) float32 in [-1, 1], for a policy that chooses one of A actions 1 at
-        its place. ValueError where shapes differ or an id comes twice, TypeError where the pixels
-        are no uint8.
+        A policy that chooses one of A actions returns 1 for that action and 0 for the others.
+
+        Args:
+            patches: patches (N, stack, patch, patch) uint8, the oldest frame first.
+            ids: their channel ids (N,), in any order.
+
+        Raises:
+            ValueError: the shapes differ, or an id occurs twice.
+            TypeError: the pixels are not uint8.
         """
         patches = np.asarray(patches)
         if patches.dtype != np.uint8:
@@ -70,14 +80,14 @@ class VisionNeuron(PreviousAction, Policy):
                 " (ids, frames, rows, columns)"
             )
         if ids is not self._ids:
-            self._ids = distinct(ids)
+            self._ids = check_unique(ids)
         self.message = self._attend(patches, self._previous)
         self._previous = self._head(self.message, self._previous)
         return self._previous.copy()
 
     @property
     def no_patches(self) -> np.ndarray:
-        """(0, stack, patch, patch) uint8, for a tick that brings none."""
+        """An array (0, stack, patch, patch) uint8, for a tick without patches."""
         return np.zeros((0, *self.reading_shape), np.uint8)
 
     @property
@@ -87,10 +97,13 @@ class VisionNeuron(PreviousAction, Policy):
 
     @property
     def attention(self) -> np.ndarray:
-        """The last step's attention (M, N), columns in `channel_order`; rows sum to one."""
+        """The attention (M, N) of the last step, columns in `channel_order`; rows sum to one."""
         return self._attend.attention[:, : len(self._ids)]  # none after a reset
 
     @property
     def messages(self) -> np.ndarray:
-        """What each patch gives to the message (N, m) of the last step, in `channel_order`."""
+        """The contributions (N, m) of the last step's patches to the message.
+
+        Rows are in `channel_order`.
+        """
         return self._attend.messages[: len(self._ids)]

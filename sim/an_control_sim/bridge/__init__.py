@@ -1,1 +1,1 @@
-"""Serves any gymnasium environment over ROS 2 topics; the scrambler."""
+"""Serving any gymnasium environment over ROS 2 topics."""

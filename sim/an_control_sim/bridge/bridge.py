@@ -1,10 +1,10 @@
-"""Serves a simulated robot over ROS 2: lockstep (a request and its reply) or real time.
+"""Serve a simulated robot over ROS 2, in lockstep (request and reply) or in real time.
 
-Lockstep: all messages of step k carry stamp k, the environment steps when the command that answers
-step k has come (`Exchange`). After the timeout the safe command goes in.
-Stamps grow by the step over the whole run and start at the wall clock's second, so none comes
-twice, not even after a restart. Everything here runs on one thread, and every wait is on the
-steady clock: nothing ever waits on the ROS time that this node itself makes.
+In lockstep all messages of step k carry stamp k, and the environment steps as soon as the command
+that answers step k has arrived (`Exchange`). After a timeout the safe command is applied. Stamps
+grow by the step length over the whole run and start at the wall clock's second, so that no stamp
+occurs twice, even after a restart. Everything runs on one thread, and every wait uses the steady
+clock: nothing waits on the ROS time that this node itself publishes.
 """
 
 from __future__ import annotations
@@ -26,49 +26,53 @@ from an_control_sim.bridge.policy_link import (
     CALL_S,
     START_S,
     BridgeError,
-    Figures,
-    PolicyFigures,
+    DiagnosticsReader,
+    PolicyDiagnostics,
     PolicyLink,
     ProgressTopic,
-    others_publish,
+    describe_rival_publishers,
 )
-from an_control_sim.bridge.rehearsal import Tap
-from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.run_control import RunControl, Stopped
+from an_control_sim.bridge.rehearsal import MessageTap
+from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.run_control import RunControl, StopRequestedError
 from an_control_sim.bridge.step_outputs import StepOutputs
 from an_control_sim.process import RELIABLE, SLICE_S
 
-LOOK_S = 1.0
-"""How often it looks for others that publish what it publishes."""
-TOO_OLD = 5
-"""Steps after which a command is too old in real time."""
-LATE_NS = 100_000_000
-"""By how much stamps may be behind the clock in real time: time that a pause or a busy machine
-takes passes for the robot, too."""
+RIVAL_CHECK_S = 1.0
+"""Seconds between two checks for other nodes that publish the same topics."""
+MAX_COMMAND_STEPS = 5
+"""Number of steps after which a command is too old in real time."""
+MAX_STAMP_LAG_NS = 100_000_000
+"""Maximum time by which stamps may lag behind the clock in real time. When the process pauses or
+the machine is busy, that time passes for the robot too."""
 
 
 class Bridge:
-    """Serves one robot from a node that is the bridge's alone.
+    """Server of one robot on a node that belongs to the bridge alone.
 
-    policy            name of the policy node, whose `reset_state` is called before each episode;
-                      empty: nobody is called, whoever sends commands drives
-    realtime          step by the steady clock and hold the newest command, instead of lockstep
-    command_timeout_s lockstep: how long one step waits for its command, by default 1 s; real
-                      time: the age at which a command is too old, by default five steps. Then the
-                      safe command counts
-    start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
-    tap               also gets every message, inside this process
-    camera_hz         pictures per simulated second, while somebody subscribes (0 = off)
+    Topics without subscribers are not published.
 
-    What nobody subscribes to is not published.
+    Args:
+        node: The node.
+        robot: The simulated robot.
+        tap: Receiver of every message inside this process, such as the scrambler.
+        policy: Name of the policy node, whose `reset_state` is called before each episode; "" calls
+            no node, and any node may send commands.
+        realtime: Whether to step by the steady clock and hold the newest command, instead of
+            lockstep.
+        command_timeout_s: In lockstep, how long a step waits for its command (by default 1 s); in
+            real time, the age at which a command is too old (by default five steps). After that the
+            safe command is applied.
+        start_timeout_s: Seconds to wait for the policy, at the start and when it stops answering.
+        camera_hz: Pictures per simulated second; 0 for none.
     """
 
     def __init__(
         self,
         node: Node,
-        robot: Robot,
+        robot: SimulatedRobot,
         *,
-        tap: Tap | None = None,
+        tap: MessageTap | None = None,
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float | None = None,
@@ -78,21 +82,23 @@ class Bridge:
         self.node, self.robot, self.tap = node, robot, tap
         self._realtime = realtime
         if command_timeout_s is None:
-            command_timeout_s = TOO_OLD * robot.simulation.step_s if realtime else 1.0
+            command_timeout_s = MAX_COMMAND_STEPS * robot.simulation.step_s if realtime else 1.0
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._heard_s = -np.inf
         self._started = self._latched = False
         self._refusal = ""
         self.timeouts = 0
-        """Steps under the safe command since the start."""
+        """Number of steps with the safe command since the start."""
         self.latency_s: list[float] = []
-        """Lockstep: from the first publishing of a step to its command; cleared by the caller."""
+        """In lockstep, seconds from the first publishing of each step to its command; the caller
+        clears it."""
         self._rivals = ""
         self.run = RunControl(node)
-        self._open(policy, camera_hz)
+        self._create_topics(policy, camera_hz)
 
-    def _open(self, policy: str, camera_hz: float) -> None:
+    def _create_topics(self, policy: str, camera_hz: float) -> None:
+        """Create publishers, subscriptions and the link to the policy."""
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
@@ -108,97 +114,114 @@ class Bridge:
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._find_other_simulators, clock=steady)
         self._link = PolicyLink(
             node, policy, tuple(simulation.command.topics), self.run.spin, self._start_timeout_s
         )
-        self._figures = PolicyFigures(node, self._link.name) if policy else None
+        self._figures = DiagnosticsReader(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
 
-    # A run is one start, then a reset and steps per episode. All raise Stopped and BridgeError.
+    # A run is one start, then a reset and steps for each episode. All of these methods may raise
+    # StopRequestedError and BridgeError.
 
     def start(self) -> None:
-        """Wait until the policy is there, active and connected.
+        """Wait until the policy node is active and connected.
 
-        In real time nobody is waited for where the policy has no name. Another simulator on the
-        same topics is refused, once it was given ALONE_S to end: one that was killed stays in the
-        graph for a while. So is a policy that does not read what the tap publishes.
+        In real time without a policy's name this does not wait. Another simulator on the same
+        topics gets `ALONE_S` to end, since a killed one stays in the ROS graph for a while.
+
+        Raises:
+            BridgeError: The policy does not come, does not read the tap's topic, or another
+                simulator publishes the same topics.
         """
-        self._refuse_rivals()
-        if self._link.named or not self._realtime:
+        self._wait_for_rivals_to_end()
+        if self._link.is_named or not self._realtime:
             self._link.wait(set(self._outputs.topics), shadow=self._realtime)
-            self._refuse_rivals()
+            self._wait_for_rivals_to_end()
         if self.tap is not None:
             self._link.require_reader(self.tap.topic)
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: the environment, the tap and the policy's memory."""
+        """Start an episode: reset the environment, the tap and the policy's state.
+
+        Args:
+            seed: Seed of the environment.
+            episode: Number of the episode, for the tap's disturbance.
+        """
         self.run.end_episode()
         if not self._realtime:
             self.exchange.close()
-        if self._latched:  # the episode before was ended during a stop
-            self.estop(False)
+        if self._latched:  # the previous episode ended during a stop
+            self.set_estop(False)
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
-        self.robot.commands.forget()
+        self.robot.commands.clear()
         self._count = 0
-        self._progress.begin(episode)
+        self._progress.start_episode(episode)
         self._link.reset()
         self._next_s = self._heard_s = time.monotonic()
-        self.run.begin_episode()
+        self.run.start_episode()
 
     def step(self) -> None:
-        """Publish the readings, get the command and advance the robot by one step.
+        """Publish the readings, wait for the command and advance the robot by one step.
 
-        While paused this waits for the step service. Raises Restarted where a reset is asked for.
+        While paused, this waits for the step service.
+
+        Raises:
+            RestartRequestedError: The reset service was called.
+            BridgeError: The policy has stopped answering.
         """
-        if self.run.begin_step():
+        if self.run.start_step():
             self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
-            self._stamp_ns = max(self._stamp_ns, time.time_ns() - LATE_NS)
+            self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
         self._outputs.fill(self._count, self._stamp_ns)
-        commands = self._paced() if self._realtime else self._replied()
+        commands = self._wait_for_step_end() if self._realtime else self._wait_for_command()
         if commands is None:
             self.timeouts += 1
             commands = self.robot.commands.safe
         self.robot.step(commands)
         self._count += 1
-        self._progress.step(self._count, self.robot, self._stamp_ns)
+        self._progress.publish_step(self._count, self.robot, self._stamp_ns)
         self.run.end_step()
 
     def finish(self) -> None:
-        """End an episode: find commands that answer none of its steps (`exchange.unmatched`)."""
+        """End an episode; count commands that answer none of its steps (`exchange.unmatched`)."""
         self.run.end_episode()
-        with suppress(Stopped):  # the episode is complete without it
+        with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
                 self.exchange.finish()
 
-    def estop(self, latch: bool) -> None:
-        """Latch the policy's e-stop, or clear it; `prepare_stops` comes first."""
+    def set_estop(self, latch: bool) -> None:
+        """Latch or clear the policy's e-stop; call `wait_for_estop` first."""
         self._latched = latch
-        self._link.stop(latch, wait=not self._realtime)
+        self._link.set_estop(latch, wait=not self._realtime)
 
-    def prepare_stops(self) -> None:
-        """Find what `estop` needs. Raises BridgeError where the policy does not offer it."""
-        self._link.prepare_stops()
+    def wait_for_estop(self) -> None:
+        """Wait for the services that `set_estop` needs.
 
-    def figures(self) -> Figures | None:
-        """What the policy node says of itself after the last episode; None where it says nothing.
+        Raises:
+            BridgeError: The policy does not offer them.
+        """
+        self._link.wait_for_estop()
 
-        Nothing runs any more that a reset could start again, and a stop ends only the waiting.
+    def read_diagnostics(self) -> PolicyDiagnostics | None:
+        """Return the policy node's diagnostics after the last episode, or None if there are none.
+
+        Resets no longer start an episode here, and a stop ends only the waiting.
         """
         self.run.end_episode()
         try:
             return None if self._figures is None else self._figures.read(self.run.spin)
-        except Stopped:
+        except StopRequestedError:
             return None
 
     def close(self) -> None:
-        """Clear an e-stop, answer who waits for a service, let go of the node, end the robot."""
-        cleared = self._link.call_stop(False) if self._latched else None
+        """Clear the e-stop, answer pending service calls, release the node and close the robot."""
+        cleared = self._link.request_estop(False) if self._latched else None
         until_s = time.monotonic() + CALL_S
         while cleared is not None and not cleared.done() and time.monotonic() < until_s:
             self.run.executor.spin_once(timeout_sec=SLICE_S)
@@ -207,10 +230,15 @@ class Bridge:
 
     # Others
 
-    def _refuse_rivals(self) -> None:
+    def _wait_for_rivals_to_end(self) -> None:
+        """Wait for other simulators on the same topics to end.
+
+        Raises:
+            BridgeError: They have not ended in time.
+        """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
-        self._check_for_other_simulators()
+        self._find_other_simulators()
         if self._rivals:
             self.node.get_logger().warning(
                 f"waiting up to {patience_s:g} s for another simulator to end"
@@ -218,33 +246,33 @@ class Bridge:
         while self._rivals:
             if not self.run.spin(until_s):
                 raise BridgeError(self._rivals)
-            self._check_for_other_simulators()
+            self._find_other_simulators()
 
-    def _check_for_other_simulators(self) -> None:
-        """Find who else publishes what this publishes, and log it once where this has started."""
-        rivals = others_publish(self.node, self._outputs.own_topics)
+    def _find_other_simulators(self) -> None:
+        """Find other nodes that publish the same topics; log a change once the run has started."""
+        rivals = describe_rival_publishers(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals
 
     # Commands
 
-    def _replied(self) -> NDArray[np.float64] | None:
-        """Lockstep: the command that answers this step, or None after the timeout.
+    def _wait_for_command(self) -> NDArray[np.float64] | None:
+        """In lockstep, return the command that answers this step, or None after the timeout.
 
-        A step of which the tap's message is lost is answered by the last command; while the e-stop
-        is latched, by the safe one.
+        If the tap drops this step's message, the last command is applied again, or the safe command
+        while the e-stop is latched.
         """
         commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
             self._outputs.publish()
-            return commands.safe if self._latched else commands.answer
-        commands.forget()
-        took_s = self.exchange.ask(self._stamp_ns, lambda: commands.answer is not None)
+            return commands.safe if self._latched else commands.newest
+        commands.clear()
+        took_s = self.exchange.ask(self._stamp_ns, lambda: commands.newest is not None)
         if took_s is not None:
             self._heard_s = time.monotonic()
             self.latency_s.append(took_s)
-            return commands.answer
+            return commands.newest
         if time.monotonic() - self._heard_s > self._start_timeout_s:
             topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
@@ -253,23 +281,23 @@ class Bridge:
             )
         return None
 
-    def _paced(self) -> NDArray[np.float64] | None:
-        """Real time: the newest command at the end of this step, or None where it is too old."""
+    def _wait_for_step_end(self) -> NDArray[np.float64] | None:
+        """In real time, return the newest command at the end of this step, None if too old."""
         self._outputs.publish()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
         while self.run.spin(self._next_s):
             pass
         commands = self.robot.commands
-        age_s = time.monotonic() - commands.answered_s
-        return commands.answer if age_s <= self._command_timeout_s else None
+        age_s = time.monotonic() - commands.received_s
+        return commands.newest if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:
         stamp_ns = self.robot.commands.stamp_ns(message, number)
-        if not (self._realtime or self.exchange.answers(number, stamp_ns)):
+        if not (self._realtime or self.exchange.is_answer(number, stamp_ns)):
             return
         try:
-            self.robot.commands.take(message, time.monotonic(), number)
+            self.robot.commands.store(message, time.monotonic(), number)
             refusal = ""
         except ValueError as error:
             refusal = str(error)

@@ -1,7 +1,7 @@
-"""From command messages to an environment's action, by actuator name where there are names.
+"""Convert command messages to an environment's action, by actuator name if the message has names.
 
-A message is taken or refused as one: one actuator missing or one number that is not finite, and it
-counts as not come. Where several topics command, all of them together are a command.
+A message is accepted or refused as a whole: if an actuator is missing or a number is not finite, it
+is treated as not received. If several topics carry commands, one message of each makes a command.
 """
 
 from __future__ import annotations
@@ -17,14 +17,22 @@ from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
-from an_control_sim.gym.spaces import actions_of
+from an_control_sim.gym.spaces import convert_actions
 
 
-class Commands:
-    """Reads the command messages of one environment.
+class CommandReader:
+    """Reader of an environment's command messages.
 
-    `safe` (A,) float64 are the actuators' safe values in the unit of the action. `answer` (A,) is
-    the newest command in that unit, None before every topic has one.
+    Attributes:
+        safe: The actuators' safe values in the unit of the action (A,) float64.
+
+    Args:
+        simulation: The simulation; its file is named in errors.
+        space: The environment's action space.
+        resolve: Returns the class of a message type.
+
+    Raises:
+        WiringError: The simulation's command does not fit the message types or the action space.
     """
 
     def __init__(
@@ -49,63 +57,92 @@ class Commands:
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
         self._check(len(actuators), simulation)
-        self.forget()
+        self.clear()
 
     @property
     def topics(self) -> list[tuple[str, Any]]:
-        """Each topic that commands, and its message class."""
+        """Return the command topics with their message classes."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
     @property
     def stamped(self) -> list[bool]:
-        """Return of each topic whether its type has a stamp that names the step."""
+        """Return, for each topic, whether its messages have a stamp that identifies the step."""
         return [one.stamped for one in self._messages]
 
     def stamp_ns(self, message: Any, number: int = 0) -> int | None:
-        """The stamp of the readings that a message of a topic answers; None where it has none."""
+        """Return the stamp of the readings that a message answers, or None if it has no stamp.
+
+        Args:
+            message: The command message.
+            number: Number of its topic.
+        """
         return self._stamps[number](message)
 
     def read(self, message: Any, number: int = 0) -> NDArray[np.float64]:
-        """The commands (n,) of a topic's message in the unit of the action.
+        """Return the commands (n,) in a topic's message, in the unit of the action.
 
-        ValueError says why it cannot be taken.
+        Args:
+            message: The command message.
+            number: Number of its topic.
+
+        Raises:
+            ValueError: The message is refused; the text says why.
         """
         span = self._slices[number]
         values = self._messages[number].read(message)
         return (values - self._offsets[span]) / self._scales[span]
 
-    def take(self, message: Any, now_s: float, number: int = 0) -> None:
-        """Keep what a topic's message says; ValueError as of `read`."""
+    def store(self, message: Any, now_s: float, number: int = 0) -> None:
+        """Store the commands of a topic's message.
+
+        Args:
+            message: The command message.
+            now_s: The current time in seconds.
+            number: Number of its topic.
+
+        Raises:
+            ValueError: The message is refused; the text says why.
+        """
         self._parts[number] = self.read(message, number)
         self._taken_s[number] = now_s
 
-    def forget(self) -> None:
-        """What was taken answers another step."""
+    def clear(self) -> None:
+        """Discard the stored commands, which answered an earlier step."""
         self._parts: list[NDArray[np.float64] | None] = [None] * len(self._messages)
         self._taken_s = [-np.inf] * len(self._messages)
 
     @property
-    def answer(self) -> NDArray[np.float64] | None:
+    def newest(self) -> NDArray[np.float64] | None:
+        """Return the newest command (A,) in the unit of the action.
+
+        Returns None as long as a topic has sent none.
+        """
         parts = [part for part in self._parts if part is not None]
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
-    def answered_s(self) -> float:
-        """When the oldest part of `answer` was taken."""
+    def received_s(self) -> float:
+        """Return the time at which the oldest part of `newest` was received."""
         return min(self._taken_s)
 
     def action(self, commands: NDArray[np.float64]) -> Any:
-        """The environment's action, always inside its space; of a Discrete one also by its index.
+        """Return the environment's action for commands (A,), clipped to its space.
 
-        See `Actions.steering`.
+        A Discrete space also takes a single number, the index of the choice. See
+        `Actions.steering`.
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
-        return self._actions.steering(commands)
+        return self._actions.from_own_units(commands)
 
     def _check(self, count: int, simulation: Simulation) -> None:
+        """Check the number of actuators against the action space.
+
+        Raises:
+            WiringError: The number differs, or the space is not supported.
+        """
         try:
-            self._actions = actions_of(self._space)
+            self._actions = convert_actions(self._space)
         except ValueError as error:
             kind = type(self._space).__name__
             raise WiringError(simulation.file, "environment", kind, str(error)) from None

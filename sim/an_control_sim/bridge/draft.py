@@ -1,8 +1,8 @@
-"""Drafts the two YAML files by which an environment is served: the robot's wiring, the simulation.
+"""Draft the two YAML files that serve an environment: the robot's wiring and the simulation.
 
-The channels and actuators are those that a model of this environment names (`describe`). Joints,
-where the environment's ids name them (hip.position, hip.velocity), go out as joint states, and
-everything else by id on one topic. Both as JointState: messages with a stamp, as lockstep needs.
+Channels and actuators are those of a model of this environment (`describe_task`). If ids name
+joints (hip.position, hip.velocity), these go out as joint states, all else by id on one topic.
+Both are JointState messages, which have the stamp that lockstep needs.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.policy.task import Task
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
-from an_control.wiring.draft import Draft, Line, entries, number, quoted
+from an_control.wiring.draft import Draft, DraftLine, format_entries, format_number, quote_scalar
 from an_control_sim.gym.environments import (
     HasSensors,
-    describe,
+    describe_task,
     make_environment,
-    of_patches,
     open_environment,
+    shows_patches,
 )
-from an_control_sim.gym.probe import measured_units
-from an_control_sim.gym.spaces import bounds, shown
+from an_control_sim.gym.probe import measure_units
+from an_control_sim.gym.spaces import describe_space, find_bounds
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
 COMMANDS = "joint_commands"
 AGE_STEPS = 5
 PICTURE_DIMENSIONS = 3
-Actuator = tuple[ActuatorConfig, str]
-"""One actuator, and a comment on it."""
+CommentedActuator = tuple[ActuatorConfig, str]
+"""An actuator and a comment on it."""
 
 
 @dataclass(frozen=True)
-class Topic:
-    """What one message carries: names, and for each of its fields the places in the observation."""
+class DraftTopic:
+    """Published topic: the names in its message, and for each field the observation's indices."""
 
     topic: str
     names: tuple[str, ...]
@@ -48,7 +49,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """The texts of both files, and what they name."""
+    """Texts of both files, with the channels, actuators and step length that they name."""
 
     wiring: str
     simulation: str
@@ -58,33 +59,46 @@ class EnvironmentDraft:
 
 
 def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
-    """The draft for a gymnasium id or ``module:id``; ValueError for what cannot be served so."""
-    with closing(make_environment(environment, measured_units(environment))) as env:
-        if of_patches(env):
+    """Draft wiring and simulation of an environment.
+
+    Args:
+        robot: Name of the robot.
+        environment: A gymnasium id, or ``module:id``.
+
+    Raises:
+        ValueError: The environment cannot be made, or shows images, or its actions have no draft.
+    """
+    with closing(make_environment(environment, measure_units(environment))) as env:
+        if shows_patches(env):
             raise ValueError(
                 f"environment {environment!r}: shows image patches; see docs/camera.md"
             )
-        task = describe(env, robot, environment)
+        task = describe_task(env, robot, environment)
     with closing(open_environment(environment)) as env:
         space = env.observation_space
-        shape = space.shape or (len(task["channels"]),)
+        shape = space.shape or (len(task.channels),)
         if len(shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
             raise ValueError(f"environment {environment!r}: shows an image; see docs/camera.md")
-        topics = _topics(task["channels"], len(shape) == 1)
-        actuators = _actuators(env.action_space, task["actuators"])
+        topics = _assign_topics(task.channels, len(shape) == 1)
+        actuators = _draft_actuators(env.action_space, task.actuators)
         about = f"{robot}: {environment}, as an-control new has drafted it."
-        step_s = task["step_s"]
+        step_s = task.step_s
         return EnvironmentDraft(
-            wiring=_wiring(robot, about, task, topics, _ranges(space), actuators).text(),
-            simulation=_simulation(about, environment, env, step_s, topics, actuators),
-            channels=tuple(task["channels"]),
-            actuators=tuple(task["actuators"]),
+            wiring=_draft_wiring(
+                robot, about, task, topics, _format_ranges(space), actuators
+            ).text(),
+            simulation=_draft_simulation(about, environment, env, step_s, topics, actuators),
+            channels=task.channels,
+            actuators=task.actuators,
             step_s=step_s,
         )
 
 
-def _topics(channels: Sequence[str], flat: bool) -> list[Topic]:
-    """Which message carries which channel; `flat`: the observation has one dimension."""
+def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
+    """Return the topics that carry these channels.
+
+    Only an observation that is `flat` (of one dimension) gets joint states.
+    """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
     joints = [one for one in joints if f"{one}.velocity" in place] if flat else []
@@ -94,28 +108,31 @@ def _topics(channels: Sequence[str], flat: bool) -> list[Topic]:
     }
     topics = []
     if joints:
-        topics.append(Topic("joint_states", tuple(joints), fields, "joints by name"))
+        topics.append(DraftTopic("joint_states", tuple(joints), fields, "joints by name"))
     if place:
         rest = {"position": tuple(place.values())}
-        topics.append(Topic("readings", tuple(place), rest, "numbers by channel id"))
+        topics.append(DraftTopic("readings", tuple(place), rest, "numbers by channel id"))
     return topics
 
 
-def _actuators(
+def _draft_actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Actuators of the environment's own units; the safe command is what is nearest to nothing."""
+    """Return the actuators in the environment's own units.
+
+    The safe command is 0, or the middle of the bounds if 0 is outside.
+    """
     if not isinstance(space, gymnasium.spaces.Box):
         about = "-1 .. 1; of a choice's actuators the largest is taken"
         if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
             raise ValueError(
-                f"actions of the space {shown(space)} have no draft (allowed: Box, Discrete,"
-                " MultiDiscrete, MultiBinary); an environment may offer one of them by a"
+                f"actions of the space {describe_space(space)} have no draft (allowed: Box,"
+                " Discrete, MultiDiscrete, MultiBinary); an environment may offer one of them by a"
                 " gymnasium.ActionWrapper"
             )
         return [(ActuatorConfig(one, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0), about) for one in names]
     found = []
-    low, high = bounds(space)
+    low, high = find_bounds(space)
     stated = space.bounded_below.ravel() & space.bounded_above.ravel()
     for name, least, most, bounded in zip(
         names, low.tolist(), high.tolist(), stated.tolist(), strict=True
@@ -132,17 +149,18 @@ def _actuators(
     return found
 
 
-def _wiring(
+def _draft_wiring(
     robot: str,
     about: str,
-    task: Mapping[str, Any],
-    topics: Sequence[Topic],
+    task: Task,
+    topics: Sequence[DraftTopic],
     ranges: Mapping[int, str],
-    actuators: Sequence[Actuator],
+    actuators: Sequence[CommentedActuator],
 ) -> Draft:
-    step_s, units = task["step_s"], dict(enumerate(task.get("units", ())))
+    """Return the draft of the wiring."""
+    step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
-        (place, _channel(topic, name, field, *units.get(place, (1.0, 0.0))))
+        (place, _make_channel(topic, name, field, *units.get(place, (1.0, 0.0))))
         for topic in topics
         for field, places in topic.fields.items()
         for name, place in zip(topic.names, places, strict=True)
@@ -172,58 +190,61 @@ def _wiring(
     )
 
 
-def _id(topic: Topic, name: str, field: str) -> str:
-    """The channel's id."""
+def _channel_id(topic: DraftTopic, name: str, field: str) -> str:
+    """Return the id of the channel that reads `field` of `name`."""
     return name if topic.topic == "readings" else f"{name}.{field}"
 
 
-def _channel(topic: Topic, name: str, field: str, scale: float, offset: float) -> ChannelConfig:
-    """The channel that carries one number of a topic, in the units that a model learns in."""
+def _make_channel(
+    topic: DraftTopic, name: str, field: str, scale: float, offset: float
+) -> ChannelConfig:
+    """Return the channel that reads one number of a topic, in the units that a model learns in."""
     where = topic.topic, f"{field}[{name}]"
-    return ChannelConfig(_id(topic, name, field), *where, scale=scale, offset=offset)
+    return ChannelConfig(_channel_id(topic, name, field), *where, scale=scale, offset=offset)
 
 
-def _ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
-    """The bounds that the environment states, by place in the observation."""
+def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
+    """Return the finite bounds of the environment's readings as text, by index."""
     if not isinstance(space, gymnasium.spaces.Box):
         return {}
     pairs = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
     return {i: f"{a:g} .. {b:g}" for i, (a, b) in enumerate(pairs) if np.isfinite([a, b]).all()}
 
 
-def _simulation(
+def _draft_simulation(
     about: str,
     environment: str,
     env: gymnasium.Env[Any, Any],
     step_s: float,
-    topics: Sequence[Topic],
-    actuators: Sequence[Actuator],
+    topics: Sequence[DraftTopic],
+    actuators: Sequence[CommentedActuator],
 ) -> str:
+    """Return the text of the simulation YAML."""
     size = sum(len(places) for topic in topics for places in topic.fields.values())
-    sensors = _sensors(env)
+    sensors = _list_sensors(env)
     lines = [
         f"# The simulation of {about}",
         "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
         *([f"# And the same of sensors.NAME with NAME of {sensors}."] if sensors else []),
         "an_control_simulation: 1",
-        f"environment: {quoted(environment)}",
-        f"step_s: {number(step_s)}",
+        f"environment: {quote_scalar(environment)}",
+        f"step_s: {format_number(step_s)}",
         "",
         "publish:",
     ]
     for topic in topics:
-        names = ", ".join(map(quoted, topic.names))
+        names = ", ".join(map(quote_scalar, topic.names))
         lines += [f"  {topic.topic}:    # {topic.about}", f"    type: {JOINT_STATE}"]
         lines += ["    fields:", f"      name: [{names}]"]
         lines += [
-            f"      {field}: {quoted(expression(places, size))}"
+            f"      {field}: {quote_scalar(format_expression(places, size))}"
             for field, places in topic.fields.items()
         ]
     lines += ["", "command:", f"  topic: {COMMANDS}", f"  type: {JOINT_STATE}", "  field: effort"]
     lines += ["  actuators:    # in the order of the action: action = command / scale"]
-    lines += entries(
+    lines += format_entries(
         (
-            Line(one.name, f"{{scale: 1.0, safe: {number(float(one.safe))}}}")
+            DraftLine(one.name, f"{{scale: 1.0, safe: {format_number(float(one.safe))}}}")
             for one, _ in actuators
         ),
         indent=4,
@@ -233,8 +254,8 @@ def _simulation(
     return "\n".join(lines) + "\n"
 
 
-def _sensors(env: gymnasium.Env[Any, Any]) -> str:
-    """The names of its physical readings beside the observation, where it has any."""
+def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
+    """Return the names of the environment's physical readings beside the observation, or ""."""
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):
         return ""
@@ -242,8 +263,12 @@ def _sensors(env: gymnasium.Env[Any, Any]) -> str:
     return ", ".join(inner.sensors())
 
 
-def expression(places: Sequence[int], size: int) -> str:
-    """The text that names these places of an observation of `size` numbers."""
+def format_expression(places: Sequence[int], size: int) -> str:
+    """Return the expression for these indices of an observation of `size` numbers.
+
+    >>> format_expression((0, 2, 4), 6)
+    'observation[0:5:2]'
+    """
     if len(places) == 1:
         return f"observation[{places[0]}:{places[0] + 1}]"
     steps: NDArray[np.int64] = np.diff(places)

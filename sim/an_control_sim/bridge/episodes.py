@@ -1,4 +1,4 @@
-"""Episodes over ROS 2, one after the other, and what they gave."""
+"""Run episodes over ROS 2 one after the other and summarise them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
+from an_control.disturbance import DisturbanceSettings, Disturber, describe_walks, episode_seed
 from an_control.system.statistics import with_error
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.policy_link import BridgeError, Figures
-from an_control_sim.bridge.run_control import Restarted, Stopped
+from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
+from an_control_sim.bridge.run_control import RestartRequestedError, StopRequestedError
 
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """One finished episode. `return_` is the plain sum of rewards, in the order of the steps."""
+    """Result of one finished episode.
+
+    Attributes:
+        return_: Sum of the rewards in the order of the steps.
+        steps: Number of steps.
+        shuffles: How often signals were permuted.
+        distance_m: Distance covered in metres, if the environment reports one.
+        timeouts: Number of steps with the safe command.
+        unmatched: Number of commands that no step asked for, or that never came; see
+            `Exchange.unmatched`.
+        wall_s: Wall-clock time in seconds.
+        walked_m: Distance in metres in the seconds after a stop, see `Stop`; None without a stop.
+        latency_s: Seconds from publishing the readings to receiving the command, for each step;
+            empty in real time.
+    """
 
     return_: float
     steps: int
@@ -28,32 +42,36 @@ class EpisodeResult:
     distance_m: float | None
     timeouts: int
     unmatched: int
-    """Commands that no step had asked for, and those that never came, see `Exchange.unmatched`."""
     wall_s: float
     walked_m: float | None
-    """How far it came in the seconds after a stop, see `Stop`; None without one."""
     latency_s: NDArray[np.float64] = field(repr=False, compare=False)
-    """From the readings' publishing to the command's arrival; empty in real time."""
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a run stands: of `episodes` (0 = endless) the one with index `episode` is running."""
+class EpisodeProgress:
+    """Progress report of a run.
+
+    Attributes:
+        episode: Index of the running episode.
+        episodes: Number of episodes of the run; 0 for an endless one.
+        steps: Number of steps so far in this episode.
+        return_: Sum of the rewards so far in this episode.
+        finished: The result, in the one report that ends an episode; else None.
+    """
 
     episode: int
     episodes: int
     steps: int
     return_: float
     finished: EpisodeResult | None = None
-    """Set in the one call that ends an episode."""
 
 
-ProgressCallback = Callable[[Progress], None]
-PROGRESS_EVERY = 50
-"""Steps between two calls of the progress callback."""
-NOTHING = DisturbanceSettings()
-KEPT = 1000
-"""Results that an endless run keeps, the newest ones, so that its memory stays flat."""
+ProgressCallback = Callable[[EpisodeProgress], None]
+STEPS_PER_REPORT = 50
+"""Number of steps between two progress reports."""
+NO_DISTURBANCE = DisturbanceSettings()
+MAX_KEPT_RESULTS = 1000
+"""Number of results that an endless run keeps, so that its memory does not grow."""
 
 
 def run_episodes(
@@ -62,29 +80,39 @@ def run_episodes(
     episodes: int,
     seed: int,
     progress: ProgressCallback | None = None,
-    disturbance: DisturbanceSettings = NOTHING,
+    disturbance: DisturbanceSettings = NO_DISTURBANCE,
 ) -> list[EpisodeResult]:
-    """Run `episodes` (0 = until stopped); return those that ended, also after `bridge.run.stop()`.
+    """Run episodes on a bridge and return their results.
 
-    An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
-    The reset service starts the running episode again. Of `disturbance` the robot's settings count
-    here, and the stop, for which the policy's e-stop is latched. Raises BridgeError, with what has
-    finished, where the policy cannot be reached, ValueError where the environment does not offer
-    such a robot.
+    Episode e starts from `episode_seed(seed, e)`. The reset service restarts the running episode,
+    and `bridge.run.stop()` ends the run with the results so far. An endless run returns the last
+    `MAX_KEPT_RESULTS` results.
+
+    Args:
+        bridge: The bridge; it is not closed.
+        episodes: Number of episodes; 0 runs until stopped.
+        seed: Seed of the episodes.
+        progress: Called during and after each episode.
+        disturbance: Its settings of the robot apply here, and its stop, for which the policy's
+            e-stop is latched.
+
+    Raises:
+        BridgeError: The policy cannot be reached; `finished` has the results so far.
+        ValueError: The environment does not support such a robot.
     """
-    results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
+    results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
     drawn, episode = Disturber((), disturbance, seed), 0
     try:
         bridge.start()
         if disturbance.stop:
-            bridge.prepare_stops()
+            bridge.wait_for_estop()
         while not episodes or episode < episodes:
             try:
-                results.append(_run(bridge, episode, episodes, seed, progress, drawn))
+                results.append(_run_episode(bridge, episode, episodes, seed, progress, drawn))
                 episode += 1
-            except Restarted:
+            except RestartRequestedError:
                 continue
-    except Stopped:
+    except StopRequestedError:
         pass
     except BridgeError as error:
         error.finished = list(results)
@@ -92,7 +120,7 @@ def run_episodes(
     return list(results)
 
 
-def _run(
+def _run_episode(
     bridge: Bridge,
     episode: int,
     episodes: int,
@@ -100,26 +128,27 @@ def _run(
     progress: ProgressCallback | None,
     drawn: Disturber,
 ) -> EpisodeResult:
+    """Run one episode and return its result."""
     drawn.reset(episode)
     stop = drawn.stop(bridge.robot.simulation.step_s)
-    bridge.robot.vary(drawn.settings)
+    bridge.robot.vary_robot(drawn.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(episode_seed(seed, episode), episode)
     robot, tell = bridge.robot, progress or (lambda progress: None)
     bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0
     while not robot.over:
-        if steps % PROGRESS_EVERY == 0:
-            tell(Progress(episode, episodes, steps, return_))
+        if steps % STEPS_PER_REPORT == 0:
+            tell(EpisodeProgress(episode, episodes, steps, return_))
         if stop is not None and steps in (stop.begin, stop.end):
-            bridge.estop(steps == stop.begin)
+            bridge.set_estop(steps == stop.begin)
         bridge.step()
         return_ += robot.reward
         steps += 1
         if stop is not None:
-            stop.follow(steps, robot.distance_m)
-    if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell while stopped
-        bridge.estop(False)
+            stop.record_distance(steps, robot.distance_m)
+    if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell during the stop
+        bridge.set_estop(False)
     wall_s = time.monotonic() - begin_s
     bridge.finish()
     result = EpisodeResult(
@@ -133,60 +162,70 @@ def _run(
         walked_m=None if stop is None else stop.walked_m,
         latency_s=np.array(bridge.latency_s),
     )
-    tell(Progress(episode, episodes, steps, return_, result))
+    tell(EpisodeProgress(episode, episodes, steps, return_, result))
     return result
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a run gave; sd is the population's (ddof 0), figures are NaN without an episode."""
+class RunSummary:
+    """Summary of a run; figures are NaN without an episode, and `sd` is the population's (ddof 0).
+
+    Attributes:
+        episodes: The results.
+        policy: The policy node's diagnostics at the end of a run in real time.
+        walk_m: Distance in metres that counts as walking again after a stop.
+        failure: Why the run ended early; "" if it did not.
+    """
 
     episodes: tuple[EpisodeResult, ...]
-    policy: Figures | None = None
-    """What the policy node said of itself at the end, of a run in real time."""
+    policy: PolicyDiagnostics | None = None
     walk_m: float | None = None
-    """How far a robot must come after a stop for it to count as walking again."""
     failure: str = ""
-    """Why the run ended before its time; empty where nothing failed."""
 
     @property
     def returns(self) -> NDArray[np.float64]:
+        """Return the returns (E,)."""
         return np.array([one.return_ for one in self.episodes])
 
     @property
     def mean(self) -> float:
+        """Return the mean return."""
         return float(self.returns.mean()) if self.episodes else float("nan")
 
     @property
     def sd(self) -> float:
+        """Return the standard deviation of the returns."""
         return float(self.returns.std()) if self.episodes else float("nan")
 
     @property
     def steps_per_s(self) -> float:
+        """Return the number of steps per second of wall-clock time."""
         wall_s = sum(one.wall_s for one in self.episodes)
         return sum(one.steps for one in self.episodes) / wall_s if wall_s else float("nan")
 
     @property
     def timeouts(self) -> int:
+        """Return the number of steps with the safe command."""
         return sum(one.timeouts for one in self.episodes)
 
     @property
     def unmatched(self) -> int:
+        """Return the number of unmatched commands; see `Exchange.unmatched`."""
         return sum(one.unmatched for one in self.episodes)
 
     @property
     def walked_m(self) -> list[float]:
-        """How far it came after each stop that did not leave it fallen."""
+        """Return the distances in metres after each stop that the robot survived upright."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
     def latency_s(self, share: float) -> float:
-        """The quantile of all steps' time from readings to command; NaN in real time."""
+        """Return the quantile `share` of the seconds from readings to command; NaN in real time."""
         parts = [one.latency_s for one in self.episodes]
         latencies = np.concatenate(parts) if parts else np.empty(0)
         return float(np.quantile(latencies, share)) if len(latencies) else float("nan")
 
     def lines(self) -> list[str]:
-        """The summary as people read it."""
+        """Return the lines that describe the run in a terminal."""
         if not self.episodes:
             return ["no episode finished"]
         count = len(self.episodes)
@@ -202,7 +241,7 @@ class Summary:
         if self.policy is not None:
             lines += self.policy.lines()
         if walked := self.walked_m:
-            lines.append(f"stops     {after_stops(walked, self.walk_m)}")
+            lines.append(f"stops     {describe_walks(walked, self.walk_m)}")
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
         if self.unmatched:
@@ -213,7 +252,7 @@ class Summary:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """The `--json` form without task, model and seed, which the caller knows."""
+        """Return the run for `--json`, without task, model and seed, which the caller knows."""
         return {
             "episodes": [
                 {

@@ -1,8 +1,8 @@
-"""The requests and replies of a lockstep: which command answers which step. Knows no ROS.
+"""Match commands with the steps that they answer in lockstep; independent of ROS.
 
-A command with a stamp names its step, so a step can be published again and a reply that comes late
-is recognised. Without a stamp only the order counts: a step is published once, and the next one
-not before its command has come or was given up. Otherwise a late or repeated command would answer
+A command with a stamp identifies its step, so a step can be published again, and a late reply is
+recognised. Without a stamp only the order counts: each step is published once, and the next one not
+before its command has arrived or was given up. Otherwise a late or repeated command would answer
 the next step, and so on until the end of the episode.
 """
 
@@ -12,25 +12,26 @@ import time
 from collections.abc import Callable, Sequence
 
 ATTEMPTS = 3
-"""How often one step is published within the timeout, where commands have stamps."""
+"""How often a step is published within the timeout if commands have stamps."""
 PATIENCE = 10.0
-"""How many times as long as the slowest command of an episode `finish` listens for another one."""
+"""`finish` waits this many times as long as the episode's slowest command took."""
 MIN_LISTEN_S, GLANCE_S = 0.1, 1e-4
-"""How long `finish` listens at least, and how long for what has come already."""
+"""Minimum time that `finish` waits, and the time to take messages that have arrived already."""
 
 
 class Exchange:
-    """Publishes steps and recognises the commands that answer them.
+    """Publisher of steps that recognises the commands that answer them.
 
     Args:
-        topics: where the commands come; a command has a part on each of them.
-        stamped: of each topic, whether its messages have a stamp.
-        publish: publishes the current step.
-        spin: works until a time of `clock`, or a little less; returns False once that has passed.
-        timeout_s: how long a step waits for its command, and how long the next one waits for a
-            command without a stamp that is still missing.
-        report: called with a warning for people.
-        clock: the time in seconds.
+        topics: Command topics; a command has one message on each.
+        stamped: For each topic, whether its messages have a stamp.
+        publish: Publishes the current step.
+        spin: Processes messages until a time of `clock`, or a little less; returns False once that
+            time has passed.
+        timeout_s: How long a step waits for its command, and how long the next step waits for a
+            missing command without a stamp.
+        report: Called with warnings for the user.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -53,15 +54,20 @@ class Exchange:
         self._longest_s = 0.0
         self._reported = False
         self.unmatched = 0
-        """Commands without a stamp that no step had asked for, and those that never came: each may
-        have let a step take the command of another one. Counted since the start."""
+        """Number of commands without a stamp that no step asked for, or that never came, since the
+        start. After each of them, steps may have got the command of another step."""
 
     def ask(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
-        """Publish a step and wait until its command is `complete`.
+        """Publish a step and wait for its command.
 
-        Returns the seconds that it took, or None after the timeout.
+        Args:
+            stamp_ns: The step's stamp.
+            complete: Returns whether the command is complete.
+
+        Returns:
+            The seconds that it took, or None after the timeout.
         """
-        self._settle()
+        self._drain_messages()
         self._stamp_ns, self._open = stamp_ns, True
         self._awaited = [True] * len(self._topics)
         begin_s, attempts = self._clock(), ATTEMPTS if all(self._stamped) else 1
@@ -77,52 +83,56 @@ class Exchange:
         self._open, self._longest_s = False, self._timeout_s
         return None
 
-    def answers(self, topic: int, stamp_ns: int | None) -> bool:
-        """Return whether a message that came on a topic, by its number, answers the current step.
+    def is_answer(self, topic: int, stamp_ns: int | None) -> bool:
+        """Return whether a message answers the current step.
 
-        stamp_ns: the message's stamp; None where it has none.
+        Args:
+            topic: Number of the topic on which it came.
+            stamp_ns: Its stamp; None if it has none.
         """
         self._heard += 1
         if stamp_ns is not None:
             current = self._open and stamp_ns == self._stamp_ns
             self._awaited[topic] &= not current
             return current
-        self._stamped[topic] = False  # also of a type with a stamp that nobody fills
+        self._stamped[topic] = False  # the type may have a stamp that the sender leaves at 0
         if self._awaited[topic]:
             self._awaited[topic] = False
             return self._open
-        self._doubt(
+        self._count_unmatched(
             f"a command on {self._topics[topic]} came that no step had asked for, and has no stamp"
             " to say which step it answers"
         )
         return False
 
     def close(self) -> None:
-        """Wait for what is still missing of a step that is over, before the next episode."""
-        self._settle()
+        """Wait for commands that a finished step still misses, before the next episode."""
+        self._drain_messages()
         self._longest_s, self._reported = 0.0, False
 
     def finish(self) -> None:
-        """Listen at the end of an episode for commands that answer no step any more.
+        """Wait at the end of an episode for commands that answer no step.
 
         If all commands came one step late, the last one comes now. Stamped commands need no wait.
         """
-        self._settle()
+        self._drain_messages()
         if not all(self._stamped):
             listen_s = max(MIN_LISTEN_S, PATIENCE * self._longest_s)
             until_s = self._clock() + min(listen_s, self._timeout_s)
             while self._spin(until_s):
                 pass
 
-    def _settle(self) -> None:
-        """Hear what has come, and wait for late commands, which count for no step."""
+    def _drain_messages(self) -> None:
+        """Process what has arrived, and wait for late commands, which answer no step any more."""
         self._open = False
         until_s = self._clock() + self._timeout_s
-        while self._late() and self._spin(until_s):
+        while self._find_missing() and self._spin(until_s):
             pass
-        for topic in self._late():
+        for topic in self._find_missing():
             self._awaited[topic] = False
-            self._doubt(f"no command on {self._topics[topic]} came for a step, not even late")
+            self._count_unmatched(
+                f"no command on {self._topics[topic]} came for a step, not even late"
+            )
         if all(self._stamped):
             return
         heard = None
@@ -130,16 +140,16 @@ class Exchange:
             heard = self._heard
             self._spin(self._clock() + GLANCE_S)
 
-    def _late(self) -> list[int]:
-        """Return the topics on which a command without a stamp is still to come."""
+    def _find_missing(self) -> list[int]:
+        """Return the topics on which a command without a stamp is still missing."""
         return [
             topic
             for topic, awaited in enumerate(self._awaited)
             if awaited and not self._stamped[topic]
         ]
 
-    def _doubt(self, event: str) -> None:
-        """Count an event after which commands may answer other steps; report the first one."""
+    def _count_unmatched(self, event: str) -> None:
+        """Count an event after which commands may answer other steps; report an episode's first."""
         self.unmatched += 1
         if not self._reported:
             self._reported = True

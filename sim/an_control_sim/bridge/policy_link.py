@@ -1,7 +1,7 @@
-"""What the simulator and a policy node tell each other beside sensors and commands.
+"""Communicate with a policy node beside sensors and commands.
 
-Is the policy there, active, connected, freshly reset; what it says of itself on /diagnostics; and
-how the episode is doing, on `~/progress` while somebody subscribes.
+This covers waiting until the node is active and connected, resetting it, its e-stop, its
+/diagnostics, and the topic `~/progress` on the current episode.
 """
 
 from __future__ import annotations
@@ -18,36 +18,45 @@ from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from an_control.ros.graph import UNKNOWN, owner
+from an_control.ros.graph import UNKNOWN, owner_name
 from an_control.ros.outputs import set_stamp
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.process import RELIABLE
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
-"""How long one call may take, the pause before the next, and when the graph counts as settled."""
+"""Maximum duration of a service call, the pause before the next one, and how long the ROS graph
+must be unchanged to count as complete."""
 DISCOVERY_S, ALONE_S, LOOK_S = 1.0, 30.0, 0.05
-"""By when another simulator is seen, how long it may take to end, and the pause between looks."""
+"""Time within which another simulator is discovered, the time it is given to end, and the pause
+between two checks."""
 START_S = 120.0
-"""So long the policy node may take to start: where nothing is compiled yet, a minute if busy."""
+"""Time for the policy node to start; compiling its code for the first time takes a minute on a busy
+machine."""
 COMMAND_S, SOURCES_S = 10.0, 5.0
-"""Lockstep waits this long for a command, and for all sources, where both nodes are started as a
-pair: on a busy machine too an episode depends on its seed alone."""
+"""In lockstep, how long to wait for a command and for all sources if both nodes are started as a
+pair. They are long so that an episode depends only on its seed, even on a busy machine."""
 
 Spin = Callable[[float], bool]
-"""Works until a time of the steady clock (s), or a little less long; False once that has passed."""
+"""Function that processes messages until a time of the steady clock in seconds, or a little less;
+it returns False once that time has passed."""
 
 
 class BridgeError(RuntimeError):
-    """The policy cannot be reached; the text says what was waited for."""
+    """Error for a policy that cannot be reached; the text says what was waited for."""
 
     finished: Sequence[Any] = ()
-    """The results of the episodes that had ended by then."""
+    """Results of the episodes that had ended before."""
 
 
 class PolicyLink:
-    """Waits for the policy, on the caller's `spin`, never longer than `timeout_s` at a time.
+    """Connection to the policy node.
 
-    An empty policy is nobody in particular: whoever publishes commands.
+    Args:
+        node: The simulator's node.
+        policy: Name of the policy node; "" for any node that publishes commands.
+        command_topics: Topics of the commands.
+        spin: Processes messages while this waits.
+        timeout_s: Maximum duration of each wait.
     """
 
     def __init__(
@@ -69,19 +78,24 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
-    def named(self) -> bool:
-        """Whether it is a certain node."""
+    def is_named(self) -> bool:
+        """Return whether the policy is a certain node."""
         return self._client is not None
 
     @property
     def name(self) -> str:
-        """The policy's full name, for people."""
+        """Return the policy's full name for messages."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
     def wait(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
-        """Wait until the policy is active and connected. Raises BridgeError.
+        """Wait until the policy is active and connected.
 
-        With `shadow` one that only proposes is enough, which has no publishers of commands.
+        Args:
+            sensor_topics: Topics of the readings; it must subscribe to one of them.
+            shadow: Whether a node in shadow mode is enough, which publishes no commands.
+
+        Raises:
+            BridgeError: It did not connect in time.
         """
         until_s = time.monotonic() + self._timeout_s
         self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
@@ -95,11 +109,12 @@ class PolicyLink:
                 )
 
     def require_reader(self, topic: str) -> None:
-        """Raise BridgeError unless the policy subscribes to this topic.
+        """Check that the policy subscribes to a topic; without a name, any node may.
 
-        Where it is nobody in particular somebody must, within the timeout.
+        Raises:
+            BridgeError: There is no subscription.
         """
-        if self.named:
+        if self.is_named:
             read, who = topic in self._subscribed(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
@@ -107,14 +122,18 @@ class PolicyLink:
                 pass
             read = self._node.count_subscribers(topic) > 0
         if not read:
-            does = "does not read" if self.named else "reads"
+            does = "does not read" if self.is_named else "reads"
             raise BridgeError(
                 f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
                 f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
             )
 
     def reset(self) -> None:
-        """Call the policy's reset_state until it succeeds, which it does only when active."""
+        """Call the policy's reset_state until it succeeds, which it does once the node is active.
+
+        Raises:
+            BridgeError: It did not succeed in time.
+        """
         until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"
         while self._client is not None:
             if self._client.service_is_ready():
@@ -130,28 +149,40 @@ class PolicyLink:
                     f"{self._service}: {answer}"
                 )
 
-    def prepare_stops(self) -> None:
-        """Wait for the services of `stop` before they are needed. Raises BridgeError."""
+    def wait_for_estop(self) -> None:
+        """Wait for the services that `set_estop` needs.
+
+        Raises:
+            BridgeError: The policy does not offer them.
+        """
         until_s = time.monotonic() + self._timeout_s
         while not (self._estops and all(one.service_is_ready() for one in self._estops.values())):
             if not self._spin(until_s):
                 raise BridgeError(f"waited {self._timeout_s:g} s in vain for {self.name}'s e-stop")
 
-    def stop(self, latch: bool, *, wait: bool) -> None:
-        """Latch the policy's e-stop or clear it, and `wait` for the answer. Raises BridgeError."""
-        future = self.call_stop(latch)
+    def set_estop(self, latch: bool, *, wait: bool) -> None:
+        """Latch or clear the policy's e-stop.
+
+        Args:
+            latch: Whether to latch it.
+            wait: Whether to wait for the answer.
+
+        Raises:
+            BridgeError: The answer did not come in time.
+        """
+        future = self.request_estop(latch)
         until_s = time.monotonic() + self._timeout_s
         while wait and not future.done():
             if not self._spin(until_s):
                 raise BridgeError(f"{self.name} does not answer the e-stop")
 
-    def call_stop(self, latch: bool) -> Future[Any]:
-        """Ask to latch the policy's e-stop or to clear it; the answer."""
+    def request_estop(self, latch: bool) -> Future[Any]:
+        """Ask the policy to latch or clear its e-stop and return the future of the answer."""
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
 
     def _call(self, until_s: float) -> str:
-        """One call; empty for success, else why not."""
+        """Call reset_state once and return "" for success, else the reason of the failure."""
         future = self._client.call_async(Trigger.Request())
         patience_s = min(until_s, time.monotonic() + CALL_S)
         while not future.done() and self._spin(patience_s):
@@ -163,11 +194,11 @@ class PolicyLink:
         return "" if response.success else f"it says {response.message!r}"
 
     def _connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
-        """True once all that the policy subscribes to here has been matched for a while.
+        """Return whether the policy's subscriptions have all been matched for a while.
 
-        Another node may stand between the sensors and the policy. The graph tells of a node's
-        subscriptions one by one: a first lull is no proof. In shadow the policy listens to who
-        commands in its place.
+        Another node may stand between the sensors and the policy. The ROS graph learns of a node's
+        subscriptions one by one, so a first complete view is no proof. In shadow mode the policy
+        subscribes to the command topic instead of publishing it.
         """
         topics = self._subscribed()
         ready = all(
@@ -185,7 +216,7 @@ class PolicyLink:
         return time.monotonic() >= self._settled_s
 
     def _subscribed(self) -> set[str]:
-        """The topics that the policy subscribes to, as far as the graph knows."""
+        """Return the topics that the policy subscribes to, as far as the ROS graph knows."""
         if self._client is None:
             return set()
         namespace, _, name = self.name.rpartition("/")
@@ -196,15 +227,15 @@ class PolicyLink:
         return {topic for topic, _ in known}
 
 
-def others_publish(node: Node, topics: Collection[str]) -> str:
-    """In words, who publishes on `topics` beside `node`, which does so once or not; or nothing.
+def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
+    """Return a message that names the other nodes that publish on `topics`, or "" without any.
 
-    One of the same name counts too: what is more than the node's own. One whose name is not known
-    yet is left for the next look.
+    Another node of the same name counts too. A publisher whose name is not known yet is ignored,
+    and found by a later call.
     """
     own, rivals = node.get_fully_qualified_name(), []
     for topic in topics:
-        names = [owner(one) for one in node.get_publishers_info_by_topic(topic)]
+        names = [owner_name(one) for one in node.get_publishers_info_by_topic(topic)]
         if own in names and any(one.topic_name == topic for one in node.publishers):
             names.remove(own)
         others = sorted({*names} - {UNKNOWN})
@@ -219,15 +250,21 @@ def others_publish(node: Node, topics: Collection[str]) -> str:
 
 
 def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
-    """Wait until no other simulator publishes /clock, or until `stopped`.
+    """Wait until no other simulator publishes /clock.
 
-    For a node that publishes nothing yet, before it starts a policy node that the other's sensors
-    would reach. One that was killed stays in the graph for up to 20 s. Raises BridgeError where it
-    is there after ALONE_S.
+    A node calls this before it starts a policy node that the other simulator's readings would
+    reach. A killed simulator stays in the ROS graph for up to 20 s.
+
+    Args:
+        node: A node that publishes nothing yet.
+        stopped: Returns whether to stop waiting.
+
+    Raises:
+        BridgeError: The other simulator is still there after `ALONE_S`.
     """
     begin_s, said = time.monotonic(), False
     while not stopped():
-        rivals, waited_s = others_publish(node, ["/clock"]), time.monotonic() - begin_s
+        rivals, waited_s = describe_rival_publishers(node, ["/clock"]), time.monotonic() - begin_s
         if rivals and waited_s > ALONE_S:
             raise BridgeError(rivals)
         if not rivals and waited_s > DISCOVERY_S:
@@ -238,13 +275,13 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
         time.sleep(LOOK_S)
 
 
-FIRST_S = 2.5
+FIRST_DIAGNOSTICS_S = 2.5
 """How long to wait for the first diagnostics; the node sends them every second."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The policy node's counts since it was activated, and the age of readings it acted on."""
+class PolicyDiagnostics:
+    """Counts of the policy node since its activation, and the age of the readings that it used."""
 
     ticks: int
     missed: int
@@ -255,7 +292,7 @@ class Figures:
     age_p99_ms: float
 
     def lines(self) -> list[str]:
-        """As people read it."""
+        """Return the lines that describe the figures in a terminal."""
         return [
             f"readings  p50 {self.age_p50_ms:.1f} ms, p99 {self.age_p99_ms:.1f} ms old when the"
             " command went out",
@@ -266,12 +303,17 @@ class Figures:
         ]
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the figures for JSON."""
         return asdict(self)
 
 
-class PolicyFigures:
-    """Listens to the diagnostics of one policy node, by its full name."""
+class DiagnosticsReader:
+    """Subscriber to the diagnostics of one policy node.
+
+    Args:
+        node: The node that subscribes.
+        policy: The policy node's full name.
+    """
 
     def __init__(self, node: Node, policy: str) -> None:
         self._name = policy
@@ -284,18 +326,20 @@ class PolicyFigures:
             if name == self._name:
                 self._parts[part] = {pair.key: pair.value for pair in status.values}
 
-    def read(self, spin: Callable[[float], bool]) -> Figures | None:
-        """The newest figures, at most a second old; None where the node says nothing.
+    def read(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
+        """Return the newest figures, at most a second old, or None if the node publishes none.
 
-        `spin` works until a time of the steady clock, or a little less; False once it has passed.
+        Args:
+            spin: Processes messages until a time of the steady clock, or a little less; returns
+                False once that time has passed.
         """
-        until_s = time.monotonic() + FIRST_S
+        until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):
             pass
         policy, watchdog = (self._parts.get(part) for part in ("policy", "watchdog"))
         if policy is None or watchdog is None:
             return None
-        return Figures(
+        return PolicyDiagnostics(
             ticks=int(policy["ticks"]),
             missed=int(policy["missed deadlines"]),
             repeats=int(policy["ticks without a new reading"]),
@@ -306,31 +350,28 @@ class PolicyFigures:
         )
 
 
-NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
-"""The figures of a message, as names beside their values as positions; distance in m.
-
-Those that are not known are NaN: the distance of a robot that does not travel, and of the first
-episode the return of the one before it.
-"""
+PROGRESS_NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
+"""Names in a progress message, with the values as positions; the distance is in m. Unknown values
+are NaN: the distance of a robot that does not travel, and the last return in the first episode."""
 
 
 class ProgressTopic:
-    """Sums the rewards of each episode and publishes NAMES after each step."""
+    """Publisher of `PROGRESS_NAMES` after each step, on `~/progress`."""
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(JointState, "~/progress", 10)
-        self._message = JointState(name=list(NAMES))
+        self._message = JointState(name=list(PROGRESS_NAMES))
         self._episode, self._return, self._last_return = -1, 0.0, float("nan")
         self._steps = 0
 
-    def begin(self, episode: int) -> None:
-        """An episode begins."""
+    def start_episode(self, episode: int) -> None:
+        """Start an episode."""
         if self._steps:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
-    def step(self, count: int, robot: Robot, stamp_ns: int) -> None:
-        """The robot has taken its step number `count`."""
+    def publish_step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
+        """Publish the figures after the episode's step number `count`."""
         self._steps = count
         self._return += robot.reward
         if self._publisher.get_subscription_count():

@@ -1,8 +1,8 @@
-"""From an environment's numbers to ROS messages, by writers compiled once.
+"""Write an environment's numbers into ROS messages, with writers that are made once.
 
-The message objects are made once and refilled for every step, so whoever gets one must be done
-with it (publish it, read it) before the next step. Every value is cast to exactly its field's
-type: rclpy does not check, and a wrong type corrupts the number on its way out.
+The message objects are made once and refilled at every step, so a receiver must have published or
+read them before the next step. Every value is cast to exactly its field's type: rclpy does not
+check it, and a wrong type corrupts the number.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ import numpy as np
 
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_types
-from an_control_sim.bridge.simulation_file import Expression, TopicConfig
+from an_control_sim.bridge.simulation_file import Expression, SimulatedTopicConfig
 
 JOINTS = "sensor_msgs/msg/JointState"
 Writer = Callable[[Any], None]
-"""Writes one value into one field; raises ValueError or TypeError where it does not fit."""
+"""Function that writes one value into one field; raises ValueError or TypeError if it does not
+fit."""
 
 
 class Outlet:
-    """One published topic: `fill` writes a step's values into its one message.
+    """Published topic with its one message.
 
-    Raises WiringError where the message type lacks a field or a literal does not fit it.
+    Args:
+        config: The topic's entry in the simulation YAML.
+        message_class: Class of its message type.
+        file: The YAML file, for errors.
+
+    Raises:
+        WiringError: The message type lacks a field, or a literal does not fit its field.
     """
 
-    def __init__(self, config: TopicConfig, message_class: Any, file: str) -> None:
+    def __init__(self, config: SimulatedTopicConfig, message_class: Any, file: str) -> None:
         self.topic = config.topic
         self.message = message_class()
         self._config, self._where = config, (file, f"publish.{config.topic}.fields")
@@ -42,7 +49,15 @@ class Outlet:
             self._compile(path, value)
 
     def fill(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
-        """The message with this step's values and stamp (the same object every time)."""
+        """Write a step's values and stamp into the message and return it.
+
+        It is the same object at every step.
+
+        Args:
+            observation: The environment's observation.
+            sensors: Its physical readings by name.
+            stamp_ns: The stamp.
+        """
         if self._stamp is not None:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
         for get, write in self._writers:
@@ -50,7 +65,15 @@ class Outlet:
         return self.message
 
     def check(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Write real values once; the WiringError names the expression that cannot work."""
+        """Write real values once, to find expressions that cannot work.
+
+        Args:
+            observation: The environment's observation.
+            sensors: Its physical readings by name.
+
+        Raises:
+            WiringError: An expression does not fit; the message names it.
+        """
         shape = np.shape(observation)
         for (path, expression), (get, write) in zip(self._expressions, self._writers, strict=True):
             try:
@@ -65,7 +88,7 @@ class Outlet:
         self._check_names()
 
     def _check_names(self) -> None:
-        """WiringError where a JointState names more or fewer joints than it has values for."""
+        """Raise WiringError if a JointState has another number of names than of values."""
         if self._config.type != JOINTS:
             return
         names = len(self.message.name)
@@ -76,29 +99,34 @@ class Outlet:
                 raise self._error(path, self._config.fields[path], allowed)
 
     def _compile(self, path: str, value: Any) -> None:
+        """Add the writer of a field, or write its literal; raise WiringError if it does not fit."""
         parent, name, kind = self._field(path, value)
         expression = isinstance(value, Expression)
         if self._picture and path == "data" and expression:
             write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
         else:
-            write = _writer(parent, name, kind)
+            write = _make_writer(parent, name, kind)
         if write is None:
             raise self._error(path, value, f"a field of numbers or text, not of {kind.base}")
         if expression and kind.base == "string":
-            raise self._error(path, value, f"a value of type {_text(kind)}")
+            raise self._error(path, value, f"a value of type {_format_type(kind)}")
         if expression:
             self._expressions.append((path, value))
             self._writers.append((value.getter(), write))
             return
-        if not _fits(value, parent, name, kind):
-            raise self._error(path, value, f"an expression, or a value of type {_text(kind)}")
+        if not _literal_fits(value, parent, name, kind):
+            raise self._error(
+                path, value, f"an expression, or a value of type {_format_type(kind)}"
+            )
         try:
             write(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._error(path, value, f"a value of type {_text(kind)} ({error})") from None
+            raise self._error(
+                path, value, f"a value of type {_format_type(kind)} ({error})"
+            ) from None
 
     def _field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
-        """The message object that holds the field, the field's name and its type."""
+        """Return the message object that holds a field, the field's name and its type."""
         parent = self.message
         *outer, last = path.split(".")
         for name in [*outer, last]:
@@ -111,15 +139,16 @@ class Outlet:
         return parent, last, types[last]
 
     def _error(self, path: str, value: Any, allowed: str) -> WiringError:
+        """Return the error for a field's value."""
         file, key = self._where
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
 
 
-def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """The writer for a field, None where no number or text can be written there."""
+def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
+    """Return the writer for a field, or None if it takes neither numbers nor text."""
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
-        return _numbers_writer(
+        return _make_numbers_writer(
             parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None
         )
     if kind.array and cast is not None:
@@ -127,10 +156,11 @@ def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
     if cast is not None:
         return lambda value: setattr(parent, name, cast(value))
     vector = None if kind.array else _vector_fields(parent, name)
-    return _vector_writer(getattr(parent, name), vector) if vector else None
+    return _make_vector_writer(getattr(parent, name), vector) if vector else None
 
 
-def _numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
+def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
+    """Return the writer for an array of numbers, of a fixed length if one is given."""
     dtype = np.dtype(code)
 
     def write(value: Any) -> None:
@@ -146,15 +176,15 @@ def _numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Wr
 
 
 def _vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
-    """The fields of a message of doubles only (Vector3, Point, Quaternion), else None."""
+    """Return the field names of a message of doubles only (Vector3, Point), else None."""
     inner = getattr(parent, name)
     types = field_types(inner) if hasattr(inner, "get_fields_and_field_types") else {}
     plain = all(kind == FieldType("double") for kind in types.values())
     return tuple(types) if types and plain else None
 
 
-def _vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
-    """A message of doubles only takes a vector, in the order of its fields."""
+def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
+    """Return a writer that puts a vector into such a message, in the order of its fields."""
 
     def write(value: Any) -> None:
         values = np.asarray(value, np.float64).tolist()
@@ -164,8 +194,8 @@ def _vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     return write
 
 
-def _fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Whether a literal has the form of the field: one or several, number or text."""
+def _literal_fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+    """Return whether a literal has the form of the field: one or several, number or text."""
     several = kind.array or _vector_fields(parent, name) is not None
     if isinstance(value, list) != several:
         return False
@@ -178,14 +208,20 @@ def _fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
     )
 
 
-def _text(kind: FieldType) -> str:
+def _format_type(kind: FieldType) -> str:
+    """Return a field's type as text, such as "double[36]"."""
     return f"{kind.base}[{kind.size or ''}]" if kind.array else kind.base
 
 
 def fill_image(message: Any, pixels: Any) -> None:
-    """Write uint8 pixels (H, W) as mono8 or (H, W, 3) as rgb8 into a sensor_msgs/Image.
+    """Write pixels into a sensor_msgs/Image, as mono8 or rgb8.
 
-    Raises ValueError for anything else.
+    Args:
+        message: The image message.
+        pixels: Pixels (H, W) or (H, W, 3) uint8.
+
+    Raises:
+        ValueError: The pixels have another shape or type.
     """
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
         raise ValueError("a picture is an array of uint8")

@@ -1,4 +1,4 @@
-"""What the camera saw, as a video (.mp4) or as a sheet of pictures over time (.png)."""
+"""Record camera pictures as a video (.mp4) or as a sheet of pictures over time (.png)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from an_control.system.files import replacing, write_whole
 from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
-"""Pictures per simulated second that a recording wants."""
+"""Pictures per simulated second for a recording."""
 ROWS, COLUMNS = 2, 3
-ENOUGH = 2**16
-KEPT = 100
-"""Pictures of a topic that wait for those of the others."""
-SHEET = 240
-"""Pictures that a sheet is chosen from: where there would be more, every second one goes."""
+PROBE_BYTES = 2**16
+MAX_WAITING = 100
+"""Maximum number of a topic's pictures that wait for those of the other topics."""
+MAX_SHEET_PICTURES = 240
+"""Maximum number of pictures from which a sheet is made; beyond it, every second one is dropped."""
 
 
 class Recorder:
-    """Records pictures while it is entered; OSError where the file cannot be written.
+    """Recorder of camera pictures; a context manager that writes the file at its exit.
 
     Args:
-        node: subscribes to the topics, in its namespace.
-        path: what is written.
-        topics: of Image; those that come with one stamp are shown side by side, in one height.
-        rate_hz: pictures a second of a video.
+        node: The node that subscribes.
+        path: The file to write.
+        topics: Image topics; pictures with the same stamp are shown side by side, at one height.
+        rate_hz: Pictures per second of the video.
+
+    Raises:
+        OSError: While recording or at the exit, if the file cannot be written.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Recorder:
         self._stride = 1
         self._start_s = float("inf")
         self.pictures = 0
-        """How many were recorded."""
+        """Number of recorded pictures."""
         for waiting, topic in zip(self._waiting, topics, strict=True):
             node.create_subscription(Image, topic, partial(self._take, waiting), RELIABLE)
 
@@ -73,15 +76,15 @@ class Recorder:
             write_whole(self._path, picture.tobytes())
 
     def _keep(self, picture: np.ndarray, now_s: float) -> None:
-        """Keep every so many pictures, fewer the longer it lasts, so that memory stays flat."""
+        """Keep every n-th picture for the sheet, with n growing, so that memory stays bounded."""
         if self.pictures % self._stride == 0:
             self._sheet.append(self._captioned(picture, now_s))
-        if len(self._sheet) == SHEET:
+        if len(self._sheet) == MAX_SHEET_PICTURES:
             del self._sheet[1::2]
             self._stride *= 2
 
     def _captioned(self, picture: np.ndarray, now_s: float) -> np.ndarray:
-        """A copy with the seconds since the first picture."""
+        """Return a copy of the picture with the seconds since the first one written on it."""
         self._start_s = min(self._start_s, now_s)
         captioned = picture.copy()
         text = f"{now_s - self._start_s:.1f} s"
@@ -91,21 +94,24 @@ class Recorder:
         return captioned
 
     def _take(self, waiting: dict[int, np.ndarray], message: Image) -> None:
-        """Keep a picture until those of all topics are there for its stamp."""
+        """Store a picture until all topics have one with its stamp, then write them."""
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         channels = 1 if message.encoding == "mono8" else 3
         shape = (message.height, message.width, channels)
         pixels = np.frombuffer(message.data, np.uint8).reshape(shape)
         waiting[stamp_ns] = np.broadcast_to(pixels, (*shape[:2], 3))[..., ::-1]
-        while len(waiting) > KEPT:
+        while len(waiting) > MAX_WAITING:
             del waiting[min(waiting)]
         if all(stamp_ns in one for one in self._waiting):
             pictures = [one.pop(stamp_ns) for one in self._waiting]
             height = max(len(picture) for picture in pictures)
-            self._write(np.hstack([_of_height(one, height) for one in pictures]), stamp_ns / 1e9)
+            self._write(
+                np.hstack([_scale_to_height(one, height) for one in pictures]), stamp_ns / 1e9
+            )
             self.pictures += 1
 
     def _write(self, picture: np.ndarray, now_s: float) -> None:
+        """Add a picture to the sheet or the video."""
         if self._path.suffix == ".png":
             self._keep(picture, now_s)
             return
@@ -120,7 +126,11 @@ class Recorder:
 
 
 def _check_video(path: Path, pictures: int) -> None:
-    """OSError unless the video holds all pictures: the encoder is silent where the disk refuses."""
+    """Check that the video has all pictures, since the encoder does not report write errors.
+
+    Raises:
+        OSError: Pictures are missing.
+    """
     video = cv2.VideoCapture(str(path))
     written = 0
     while video.grab():
@@ -128,13 +138,13 @@ def _check_video(path: Path, pictures: int) -> None:
     video.release()
     if written == pictures > 0:
         return
-    with path.open("ab") as file:  # where the disk still refuses this says why
-        file.write(bytes(ENOUGH))
+    with path.open("ab") as file:  # if the disk is full, this raises the system's error
+        file.write(bytes(PROBE_BYTES))
     raise OSError(errno.EIO, f"only {written} of {pictures} pictures were written")
 
 
-def _of_height(picture: np.ndarray, height: int) -> np.ndarray:
-    """The picture enlarged, pixels staying square."""
+def _scale_to_height(picture: np.ndarray, height: int) -> np.ndarray:
+    """Return the picture scaled to this height, with square pixels."""
     width = picture.shape[1] * height // picture.shape[0]
     return np.asarray(
         cv2.resize(picture, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8

@@ -1,4 +1,4 @@
-"""One gymnasium environment as a robot shows it: messages out, commands in. No node, no clock."""
+"""Convert one gymnasium environment to messages and commands; uses no node and no clock."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from numpy.typing import NDArray
 from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, message_class
-from an_control_sim.bridge.commands import Commands
+from an_control_sim.bridge.commands import CommandReader
 from an_control_sim.bridge.publishers import Outlet
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
-from an_control_sim.gym.spaces import readings_of
-from an_control_sim.gym.varied_robot import check_robot, varied
+from an_control_sim.gym.spaces import convert_readings
+from an_control_sim.gym.varied_robot import check_robot, vary_robot
 
 
-class Robot:
-    """Owns the environment; `camera` makes it able to render pictures. Reset it first.
+class SimulatedRobot:
+    """Simulated robot: an environment with the messages that it sends and receives.
 
-    Raises WiringError where the YAML does not fit the environment or the message types, ValueError
-    where `disturbance` asks for a robot that the environment does not offer. That is
-    tried on another environment: physics engines keep more than a reset clears, and every episode
-    shall be the one that evaluation plays in an environment of its own.
+    Call `reset` before the first step. The checks below use a separate environment: physics engines
+    keep state over a reset, and each episode must be the one that evaluation plays in an
+    environment of its own.
+
+    Args:
+        simulation: The simulation.
+        camera: Whether to make the environment able to render pictures.
+        disturbance: A disturbance to check the environment against.
+        resolve: Returns the class of a message type.
+
+    Raises:
+        WiringError: The simulation YAML does not fit the environment or the message types.
+        ValueError: The environment does not support what `disturbance` asks of the robot.
     """
 
     def __init__(
@@ -38,14 +47,16 @@ class Robot:
         resolve: Resolver = message_class,
     ) -> None:
         self.simulation = simulation
-        self._open(camera)
+        self._make_environment(camera)
         file = simulation.file
         try:
             self.outlets = [
-                Outlet(topic, _resolve(resolve, topic.type, file, f"publish.{topic.topic}"), file)
+                Outlet(
+                    topic, _resolve_type(resolve, topic.type, file, f"publish.{topic.topic}"), file
+                )
                 for topic in simulation.publish
             ]
-            self.commands = Commands(simulation, self._environment.action_space, resolve)
+            self.commands = CommandReader(simulation, self._environment.action_space, resolve)
             if disturbance is not None:
                 check_robot(self._environment, disturbance)
             self.reset(0)
@@ -53,24 +64,29 @@ class Robot:
                 outlet.check(self._observation, self._sensors())
         finally:
             self.close()
-        self._open(camera)
+        self._make_environment(camera)
 
-    def _open(self, camera: bool) -> None:
-        self._environment = _make(self.simulation, camera)
+    def _make_environment(self, camera: bool) -> None:
+        """Make the environment."""
+        self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
         if not isinstance(space, gymnasium.spaces.Box):
-            self._read = readings_of(space).flatten
+            self._read = convert_readings(space).flatten
         self._sensors: Callable[[], Mapping[str, Any]] = (
             inner.sensors if isinstance(inner, HasSensors) else dict
         )
 
-    def vary(self, settings: DisturbanceSettings) -> None:
-        """The robot of these settings from the next reset on; ValueError as of `check_robot`."""
-        varied(self._environment, settings)
+    def vary_robot(self, settings: DisturbanceSettings) -> None:
+        """Change the robot's gain, mass and so on from the next reset on.
+
+        Raises:
+            ValueError: The environment does not support it; see `check_robot`.
+        """
+        vary_robot(self._environment, settings)
 
     def reset(self, seed: int) -> None:
-        """Start an episode, determined by the seed alone."""
+        """Start an episode that depends only on the seed."""
         observation, self._info = self._environment.reset(seed=seed)
         self._observation = self._read(observation)
         self.reward, self.over = 0.0, False
@@ -80,33 +96,36 @@ class Robot:
         action = self.commands.action(commands)
         result = self._environment.step(action)
         observation, reward, terminated, truncated, self._info = result
+        """The reward of the last step."""
         self._observation = self._read(observation)
         self.reward = float(reward)
         """The reward of the last step."""
         self.over = bool(terminated or truncated)
-        """True once the episode has ended."""
+        """Whether the episode has ended."""
 
     @property
     def distance_m(self) -> float | None:
-        """How far the robot has come since the reset, where the environment says so."""
+        """Return the distance covered since the reset, or None if the environment reports none."""
         distance = self._info.get("distance_m")
         return None if distance is None else float(distance)
 
     def fill(self, stamp_ns: int) -> None:
-        """Write the present readings into the outlets' messages."""
+        """Write the current readings into the outlets' messages."""
         sensors = self._sensors()
         for outlet in self.outlets:
             outlet.fill(self._observation, sensors, stamp_ns)
 
     def picture(self) -> Any:
-        """The rendered view: uint8 (H, W, 3)."""
+        """Return the rendered view (H, W, 3) uint8."""
         return self._environment.render()
 
     def close(self) -> None:
+        """Close the environment."""
         self._environment.close()
 
 
-def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
+def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
+    """Make the simulation's environment; raise WiringError if that fails."""
     options = dict(simulation.options)
     if camera:
         options["render_mode"] = "rgb_array"
@@ -117,7 +136,8 @@ def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _resolve(resolve: Resolver, name: str, file: str, key: str) -> Any:
+def _resolve_type(resolve: Resolver, name: str, file: str, key: str) -> Any:
+    """Return the class of a message type; raise WiringError if it is not known."""
     try:
         return resolve(name)
     except LookupError as error:

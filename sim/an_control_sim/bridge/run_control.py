@@ -1,4 +1,4 @@
-"""Stops, pauses and restarts a run, while it waits: the services ~/pause, ~/step and ~/reset."""
+"""Stop, pause and restart a run while it waits, with the services ~/pause, ~/step and ~/reset."""
 
 from __future__ import annotations
 
@@ -10,65 +10,76 @@ from rclpy.node import Node
 from rclpy.task import Future
 from std_srvs.srv import SetBool, Trigger
 
-from an_control.ros.distributions import create_patient_service
-from an_control_sim.process import SLICE_S, new_executor
+from an_control.ros.distributions import create_deferred_service
+from an_control_sim.process import SLICE_S, make_events_executor
 
 
-class Stopped(Exception):
-    """`RunControl.stop` was called."""
+class StopRequestedError(Exception):
+    """Exception that ends a run after `RunControl.stop`."""
 
 
-class Restarted(Exception):
-    """The reset service was called: the episode starts again."""
+class RestartRequestedError(Exception):
+    """Exception that restarts the episode after a call of the reset service."""
 
 
 class RunControl:
-    """Runs a node while its run waits, and ends the wait where somebody asks for that.
+    """Control of a run: processes the node's messages while the run waits, and interrupts the wait.
 
-    All is on the run's thread but `stop`.
+    All methods except `stop` must be called on the run's thread.
+
+    Args:
+        node: The node; its services are created here.
     """
 
     def __init__(self, node: Node) -> None:
-        self.executor = new_executor(node.context)
-        """Runs the node; whatever else shall run meanwhile can be added."""
+        self.executor = make_events_executor(node.context)
+        """Executor of the node; other nodes may be added."""
         self.executor.add_node(node)
         self._node = node
         self._paused = self._stepping = self._running = self._stopping = False
         self._pauses: list[Future[str]] = []
         self._steps: list[Future[str]] = []
         self._resets: list[Future[str]] = []
-        create_patient_service(node, SetBool, "~/pause", self._on_pause)
-        create_patient_service(node, Trigger, "~/step", self._on_step)
-        create_patient_service(node, Trigger, "~/reset", self._on_reset)
+        create_deferred_service(node, SetBool, "~/pause", self._on_pause)
+        create_deferred_service(node, Trigger, "~/step", self._on_step)
+        create_deferred_service(node, Trigger, "~/reset", self._on_reset)
 
     def spin(self, until_s: float) -> bool:
-        """Work on what has arrived, or wait for it; return False once `until_s` has passed.
+        """Process messages that have arrived, or wait for some.
 
-        Raises Stopped, and within an episode Restarted.
+        Args:
+            until_s: Time of the steady clock in seconds at which to stop waiting.
+
+        Returns:
+            False once `until_s` has passed, else True.
+
+        Raises:
+            StopRequestedError: `stop` was called.
+            RestartRequestedError: The reset service was called during an episode.
         """
         left_s = until_s - time.monotonic()
         if left_s <= 0.0:
             return False
         self.executor.spin_once(timeout_sec=min(left_s, SLICE_S))
         if self._stopping:
-            raise Stopped
+            raise StopRequestedError
         if self._resets and self._running:
-            raise Restarted
+            raise RestartRequestedError
         return True
 
-    def begin_episode(self) -> None:
-        """Let resets start the episode again from here on; whoever asked for this one is told."""
+    def start_episode(self) -> None:
+        """Start an episode and answer the resets that asked for it; later ones restart it."""
         self._running = True
         while self._resets:
             self._resets.pop().set_result("")
 
     def end_episode(self) -> None:
-        """Let resets wait for the next episode."""
+        """End the episode; later resets wait for the next one."""
         self._running = False
         self._end_pauses()
 
-    def begin_step(self) -> bool:
-        """Wait while paused, until a step is asked for; return whether this has waited."""
+    def start_step(self) -> bool:
+        """Wait while paused until a step is requested; return whether this has waited."""
         waited = False
         while self._paused and not self._steps:
             waited = True
@@ -77,17 +88,17 @@ class RunControl:
         return waited
 
     def end_step(self) -> None:
-        """Nothing moves until the next step: answer who has asked for it, or for a pause."""
+        """Answer pending requests for this step or for a pause."""
         self._end_pauses()
         if self._steps:
             self._steps.pop(0).set_result("")
 
     def stop(self) -> None:
-        """Let every wait end with Stopped; safe to call from a signal handler."""
+        """End every wait with StopRequestedError; safe to call from a signal handler."""
         self._stopping = True
 
     def close(self) -> None:
-        """Answer who waits for a service, and let go of the node."""
+        """Answer pending service calls and release the node."""
         waiting = self._steps + self._resets + self._pauses
         for future in waiting:
             future.set_result("the simulator is stopping")
@@ -102,10 +113,10 @@ class RunControl:
             self._pauses.pop().set_result("")
 
     def _on_pause(self, request: Any, response: Any) -> Any:
-        """Pause or continue; the reply to a pause comes once the step that runs is over."""
+        """Pause or resume; a pause is answered after the current step."""
         self._paused = bool(request.data)
         if self._paused and self._stepping:
-            return _when_done(self._pauses, response)
+            return _reply_when_done(self._pauses, response)
         response.success = True
         return response
 
@@ -113,14 +124,17 @@ class RunControl:
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
-        return _when_done(self._steps, response)
+        return _reply_when_done(self._steps, response)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        return _when_done(self._resets, response)
+        return _reply_when_done(self._resets, response)
 
 
-def _when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
-    """Reply once the run has done what was asked; its result is the reason why not."""
+def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
+    """Return the future of a service's response, which is sent once the request is done.
+
+    The future in `queue` is resolved with "" for success, or with the reason of a failure.
+    """
     done: Future[str] = Future()
     reply: Future[Any] = Future()
     queue.append(done)

@@ -1,14 +1,14 @@
-"""The simulation YAML: which environment is served, on which topics, under which command.
+"""Read the simulation YAML: which environment is served, on which topics, under which command.
 
-Strict, as the wiring is: whatever is wrong is a WiringError that names file, key, value and what
-was allowed. An environment is an id registered with gymnasium, or MODULE:ID, where importing the
-module registers it. Values are literals or expressions of one fixed form, never evaluated:
+As in the wiring YAML, any mistake is a WiringError that names file, key, value and what is allowed.
+An environment is an id registered with gymnasium, or MODULE:ID, where importing the module
+registers it. Values are literals or expressions of one fixed form, never evaluated as code:
 
     observation     observation[i]     observation[a:b]    observation[a:b:c]    observation[i,j,k]
     sensors.NAME    and sensors.NAME with the same brackets
 
-`observation` is what the environment returned, `sensors` the dict of physical readings that
-`env.unwrapped.sensors()` gives where an environment has it (`HasSensors`).
+`observation` is the environment's observation, `sensors` the dict of physical readings that
+`env.unwrapped.sensors()` returns, if an environment has that method (`HasSensors`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from typing import Any
 import numpy as np
 
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
-from an_control.wiring.command import Messages, message_entries, own_field, shared_field
+from an_control.wiring.command import (
+    CommandMessageList,
+    message_entries,
+    read_own_field,
+    read_shared_field,
+)
 from an_control.wiring.messages import MESSAGE_TYPE
 
 Getter = Callable[[Any, Mapping[str, Any]], Any]
@@ -41,19 +46,28 @@ _FORM = re.compile(
 
 
 class ExpressionError(ValueError):
-    """A text that reads like an expression but has none of the forms."""
+    """Error for a text that starts like an expression but has none of the allowed forms."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """`sensor` None means the observation; `part` None means all of it, a tuple these places."""
+    """Reference to values of the observation or a sensor.
+
+    Attributes:
+        text: The expression as written.
+        sensor: Name of the sensor; None for the observation.
+        part: Index, slice or indices; None for the whole array.
+    """
 
     text: str
     sensor: str | None
     part: int | slice | tuple[int, ...] | None
 
     def getter(self) -> Getter:
-        """A function of (observation, sensors) that gives the value; may raise Key/IndexError."""
+        """Return a function of (observation, sensors) that returns the value.
+
+        The function raises KeyError or IndexError if there is no such value.
+        """
         sensor, part = self.sensor, self.part
         if isinstance(part, tuple):
             places = list(part)
@@ -69,7 +83,11 @@ class Expression:
         return lambda observation, sensors: sensors[sensor][part]
 
     def check_slice(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """IndexError where a slice asks for more than there is, which Python would let pass."""
+        """Check that a slice lies within the array, which Python itself does not.
+
+        Raises:
+            IndexError: The slice asks for more values than there are.
+        """
         if isinstance(self.part, slice):
             whole = observation if self.sensor is None else sensors[self.sensor]
             start, stop = self.part.start or 0, self.part.stop
@@ -79,9 +97,13 @@ class Expression:
 
 
 def parse_expression(text: str) -> Expression | None:
-    """The expression that `text` is, or None where it is a plain string.
+    """Return the expression in `text`, or None for a plain string.
 
-    Raises ExpressionError where it starts like an expression and is none.
+    >>> parse_expression("observation[0:4]").part
+    slice(0, 4, None)
+
+    Raises:
+        ExpressionError: The text starts like an expression but has none of the allowed forms.
     """
     if not _LOOKS_LIKE_ONE.match(text):
         return None
@@ -107,8 +129,8 @@ _TEXT = re.compile(r"[ -~]{0,200}")
 
 
 @dataclass(frozen=True)
-class TopicConfig:
-    """A published topic: its message type and, by field path, a literal or an Expression."""
+class SimulatedTopicConfig:
+    """Published topic: its message type and, by field path, a literal or an Expression."""
 
     topic: str
     type: str
@@ -116,8 +138,11 @@ class TopicConfig:
 
 
 @dataclass(frozen=True)
-class ActuatorConfig:
-    """action = (command - offset) / scale; `safe` is the command for when none came in time."""
+class SimulatedActuatorConfig:
+    """Actuator of the environment: action = (command - offset) / scale.
+
+    `safe` is the command that is applied if none came in time.
+    """
 
     name: str
     scale: float
@@ -127,47 +152,52 @@ class ActuatorConfig:
 
 
 @dataclass(frozen=True)
-class MessageConfig:
-    """A topic that drives the environment; `field` as in the wiring."""
+class SimulatedMessageConfig:
+    """Command topic that drives the environment; `field` means the same as in the wiring."""
 
     topic: str
     type: str
     field: str | None
-    actuators: tuple[ActuatorConfig, ...]
+    actuators: tuple[SimulatedActuatorConfig, ...]
     constants: Mapping[str, Any] = dataclass_field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """Where the rendered picture goes, while somebody subscribes."""
+    """Topic and frame id of the rendered picture."""
 
     topic: str
     frame_id: str
 
 
-TAKEN = {"environment", "id", "disable_env_checker"}
-"""What the simulator gives `gymnasium.make` itself."""
+RESERVED_OPTIONS = {"environment", "id", "disable_env_checker"}
+"""Arguments of `gymnasium.make` that the simulator sets itself."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """A checked simulation YAML. `step_s` is the simulated time of one environment step."""
+    """Checked content of a simulation YAML; `step_s` is the simulated time of a step in seconds."""
 
     file: str
     environment: str
     options: Mapping[str, Any]
     step_s: float
-    publish: tuple[TopicConfig, ...]
-    command: Messages[MessageConfig]
+    publish: tuple[SimulatedTopicConfig, ...]
+    command: CommandMessageList[SimulatedMessageConfig]
     camera: CameraConfig | None
 
     @property
     def step_ns(self) -> int:
+        """Return the simulated time of a step in nanoseconds."""
         return round(self.step_s * 1e9)
 
 
 def load_simulation(path: str | Path) -> Simulation:
-    """Read and check a simulation YAML. Raises WiringError."""
+    """Read and check a simulation YAML.
+
+    Raises:
+        WiringError: The file is not valid.
+    """
     top = read_yaml(path).fields(
         ("an_control_simulation", "environment", "step_s", "publish", "command"),
         ("options", "camera"),
@@ -175,15 +205,17 @@ def load_simulation(path: str | Path) -> Simulation:
     version = top["an_control_simulation"]
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
-    command = Messages(tuple(_message(one) for one in message_entries(top["command"])))
-    command.check_once(str(path))
-    publish = tuple(_topic(*item) for item in top["publish"].items("at least one topic"))
+    command = CommandMessageList(
+        tuple(_parse_message(one) for one in message_entries(top["command"]))
+    )
+    command.check_unique(str(path))
+    publish = tuple(_parse_topic(*item) for item in top["publish"].items("at least one topic"))
     for topic, key in command.topics.items():
         if topic in {one.topic for one in publish}:
             allowed = "a topic that is not under publish: the robot would command itself"
             raise WiringError(path, key, topic, allowed)
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
-    for name in TAKEN & options.keys():
+    for name in RESERVED_OPTIONS & options.keys():
         raise options[name].error(f"no {name} here: it is set already")
     return Simulation(
         file=str(path),
@@ -192,21 +224,22 @@ def load_simulation(path: str | Path) -> Simulation:
         step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
         publish=publish,
         command=command,
-        camera=_camera(top["camera"]) if "camera" in top else None,
+        camera=_parse_camera(top["camera"]) if "camera" in top else None,
     )
 
 
-def _topic(topic: str, entry: Entry) -> TopicConfig:
+def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
+    """Return the published topic of an entry."""
     if not _TOPIC.fullmatch(topic):
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
     parts = entry.fields(("type", "fields"))
     fields = parts["fields"].items("at least one field path and its value")
-    values = {path: _value(path, value) for path, value in fields}
-    return TopicConfig(topic, _type(parts["type"]), values)
+    values = {path: _parse_value(path, value) for path, value in fields}
+    return SimulatedTopicConfig(topic, _parse_type(parts["type"]), values)
 
 
-def _value(path: str, entry: Entry) -> Any:
-    """A literal, or the Expression that a text is."""
+def _parse_value(path: str, entry: Entry) -> Any:
+    """Return the literal of an entry, or the Expression if it is one."""
     if not _FIELD.fullmatch(path):
         raise WiringError(entry.file, entry.key, path, "a field path such as header.frame_id")
     value = entry.value
@@ -221,30 +254,33 @@ def _value(path: str, entry: Entry) -> Any:
     return value
 
 
-def _message(entry: Entry) -> MessageConfig:
+def _parse_message(entry: Entry) -> SimulatedMessageConfig:
+    """Return the command topic of an entry."""
     parts = entry.fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].items("at least one actuator, in the action's order")
-    shared = shared_field(parts["field"]) if "field" in parts else None
-    return MessageConfig(
+    shared = read_shared_field(parts["field"]) if "field" in parts else None
+    return SimulatedMessageConfig(
         topic=parts["topic"].text("a topic name", _TOPIC),
-        type=_type(parts["type"]),
+        type=_parse_type(parts["type"]),
         field=shared,
-        actuators=tuple(_actuator(*item, shared) for item in actuators),
+        actuators=tuple(_parse_actuator(*item, shared) for item in actuators),
     )
 
 
-def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
+def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedActuatorConfig:
+    """Return the actuator of an entry."""
     parts = entry.fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].number("a finite number other than 0")
     if scale == 0.0:
         raise parts["scale"].error("a finite number other than 0")
     offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].number("a finite number")
-    field = own_field(entry, parts.get("field"), shared)
-    return ActuatorConfig(name, scale, offset, safe, field)
+    field = read_own_field(entry, parts.get("field"), shared)
+    return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 
-def _camera(entry: Entry) -> CameraConfig:
+def _parse_camera(entry: Entry) -> CameraConfig:
+    """Return the camera of an entry."""
     parts = entry.fields(("topic", "frame_id"))
     return CameraConfig(
         topic=parts["topic"].text("a topic name", _TOPIC),
@@ -252,5 +288,6 @@ def _camera(entry: Entry) -> CameraConfig:
     )
 
 
-def _type(entry: Entry) -> str:
+def _parse_type(entry: Entry) -> str:
+    """Return the message type of an entry."""
     return entry.text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)

@@ -1,6 +1,6 @@
-"""The executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
+"""Run the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
-`check_pair` says before either is run whether a simulation YAML and a wiring fit each other.
+`check_pair` checks, before either is run, whether a simulation YAML and a wiring fit together.
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ from rclpy.node import Node
 
 from an_control.disturbance import Change, DisturbanceSettings
 from an_control.ros.graph import QuietNode
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import SourceConfig, Wiring, WiringError, load_wiring
-from an_control.wiring.checked_yaml import Shown
+from an_control.wiring.checked_yaml import Description
 from an_control.wiring.command import MessageFields
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, run_episodes
+from an_control_sim.bridge.episodes import (
+    EpisodeProgress,
+    ProgressCallback,
+    RunSummary,
+    run_episodes,
+)
 from an_control_sim.bridge.policy_link import START_S, BridgeError
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 from an_control_sim.parameters import (
-    declare,
     declare_disturbance,
+    declare_parameter,
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.process import new_node, ros, signals
+from an_control_sim.process import catch_signals, make_node, ros_context
 from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
@@ -41,7 +46,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class SimulatorSettings:
-    """One run. The parameters of `read_settings` of the same names say what each one means."""
+    """Settings of a run; `read_simulator_settings` describes the parameters of these names."""
 
     simulation: str
     wiring: str = ""
@@ -58,26 +63,32 @@ class SimulatorSettings:
 
     @property
     def uses_scrambler(self) -> bool:
-        """Whether the policy is to read the scrambler's topic."""
+        """Return whether the policy reads the scrambler's topic."""
         return self.scrambler or self.disturbance.active_on("readings") or bool(self.schedule)
 
 
-def read_settings(node: Node) -> SimulatorSettings:
-    """Declare the parameters and read what was set. Raises ValueError naming a bad one."""
+def read_simulator_settings(node: Node) -> SimulatorSettings:
+    """Declare the node's parameters and return their values.
+
+    Raises:
+        ValueError: A value is not valid; the message names the parameter.
+    """
     return SimulatorSettings(
-        simulation=declare(node, "simulation", "", "path of the simulation YAML"),
-        wiring=declare(
+        simulation=declare_parameter(node, "simulation", "", "path of the simulation YAML"),
+        wiring=declare_parameter(
             node, "wiring", "", "path of the robot's wiring YAML; needed to disturb its readings"
         ),
-        episodes=declare(node, "episodes", 0, "episodes to run, 0 = until stopped", (0, 10**9)),
-        seed=declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
-        realtime=declare(
+        episodes=declare_parameter(
+            node, "episodes", 0, "episodes to run, 0 = until stopped", (0, 10**9)
+        ),
+        seed=declare_parameter(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        realtime=declare_parameter(
             node, "realtime", False, "step by the clock instead of waiting for each command"
         ),
-        policy=declare(
+        policy=declare_parameter(
             node, "policy", "policy", "name of the policy node; empty: do not call its reset_state"
         ),
-        command_timeout_s=declare(
+        command_timeout_s=declare_parameter(
             node,
             "command_timeout_s",
             0.0,
@@ -85,17 +96,17 @@ def read_settings(node: Node) -> SimulatorSettings:
             " five steps in real time",
             (0.0, 3600.0),
         ),
-        start_timeout_s=declare(
+        start_timeout_s=declare_parameter(
             node, "start_timeout_s", START_S, "seconds to wait for the policy", (0.001, 3600.0)
         ),
-        camera_hz=declare(
+        camera_hz=declare_parameter(
             node,
             "camera_hz",
             0.0,
             "pictures per simulated second while subscribed, 0 = off",
             (0, 1000),
         ),
-        scrambler=declare(
+        scrambler=declare_parameter(
             node, "scrambler", False, "read by way of the scrambler even while it changes nothing"
         ),
         disturbance=declare_disturbance(node),
@@ -105,27 +116,36 @@ def read_settings(node: Node) -> SimulatorSettings:
 
 def simulate(
     node: Node, settings: SimulatorSettings, progress: ProgressCallback | None = None
-) -> Summary:
-    """Run the episodes on `node`; what ends the run early leaves what has finished.
+) -> RunSummary:
+    """Run the episodes of a simulation.
 
-    That is SIGINT and SIGTERM, or a policy that cannot be reached, which is the summary's failure.
-    For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError for
-    bad files.
+    SIGINT and SIGTERM end the run early with the episodes so far, and so does a policy that cannot
+    be reached, which is reported as the summary's `failure`. Call it on the main thread of a
+    process that initialised rclpy with `process.ros`.
+
+    Args:
+        node: The simulator's node.
+        settings: Settings of the run.
+        progress: Called during and after each episode.
+
+    Raises:
+        WiringError: A YAML file is not valid.
+        ValueError: A setting is missing.
     """
-    if not node.has_parameter("wiring"):  # beside it the live page finds the robot's drawing
-        declare(node, "wiring", settings.wiring, "path of the robot's wiring YAML")
+    if not node.has_parameter("wiring"):  # the live page looks for the robot's drawing beside it
+        declare_parameter(node, "wiring", settings.wiring, "path of the robot's wiring YAML")
     running: list[Bridge] = []
 
     def stop() -> None:
         for one in running:
             one.run.stop()
 
-    with signals(stop) as stopped:
-        bridge = _bridge(node, settings)
+    with catch_signals(stop) as stopped:
+        bridge = _make_bridge(node, settings)
         running.append(bridge)
         try:
             if stopped():
-                return Summary(())
+                return RunSummary(())
             results = run_episodes(
                 bridge,
                 episodes=settings.episodes,
@@ -133,15 +153,16 @@ def simulate(
                 progress=progress,
                 disturbance=settings.disturbance,
             )
-            figures = bridge.figures() if settings.realtime and not stopped() else None
-            return Summary(tuple(results), figures)
+            figures = bridge.read_diagnostics() if settings.realtime and not stopped() else None
+            return RunSummary(tuple(results), figures)
         except BridgeError as error:
-            return Summary(tuple(error.finished), failure=str(error))
+            return RunSummary(tuple(error.finished), failure=str(error))
         finally:
             bridge.close()
 
 
-def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
+def _make_bridge(node: Node, settings: SimulatorSettings) -> Bridge:
+    """Return the bridge for these settings."""
     if settings.uses_scrambler and not settings.wiring:
         raise ValueError(
             "parameter wiring: is not set (allowed: a wiring YAML, to disturb its readings)"
@@ -159,7 +180,7 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
         follow_disturbance(node, None)
     return Bridge(
         node,
-        Robot(simulation, camera=settings.camera_hz > 0, disturbance=settings.disturbance),
+        SimulatedRobot(simulation, camera=settings.camera_hz > 0, disturbance=settings.disturbance),
         tap=tap,
         policy=settings.policy,
         realtime=settings.realtime,
@@ -170,14 +191,17 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
-    if answers_help("simulator", ABOUT, read_settings, args):
+    """Run the executable and return its exit status.
+
+    0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
+    """
+    if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
     try:
-        with signals(), ros(args):
-            node = new_node(lambda: QuietNode("simulator"))
+        with catch_signals(), ros_context(args):
+            node = make_node(lambda: QuietNode("simulator"))
             try:
-                summary = simulate(node, read_settings(node), partial(_log, node))
+                summary = simulate(node, read_simulator_settings(node), partial(_log_episode, node))
             finally:
                 node.destroy_node()
     except (ValueError, NameValidationException) as error:
@@ -190,7 +214,8 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _log(node: Node, progress: Progress) -> None:
+def _log_episode(node: Node, progress: EpisodeProgress) -> None:
+    """Log a finished episode."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
         node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
@@ -202,18 +227,23 @@ if __name__ == "__main__":
 
 RATE_TOLERANCE = 0.1
 BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
-"""Messages with a name beside each value."""
+"""Message types that have a name beside each value."""
 IMAGE = "sensor_msgs/msg/Image"
 
 
 def check_pair(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
-    """WiringError where the wiring commands what the simulation does not take, or at another rate.
+    """Check that a wiring and a simulation fit together.
 
-    And where it reads a topic as another type than the simulation publishes, or in lockstep, which
-    waits for every source, what the simulation does not publish. Topics are those of one namespace.
-    `camera_hz` is how often the rendered view is published.
+    Args:
+        simulation: The simulation.
+        wiring: The robot's wiring; its topics are in the simulation's namespace.
+        lockstep: Whether every source must be published, since lockstep waits for all of them.
+        camera_hz: Pictures per second; 0 for none.
+
+    Raises:
+        WiringError: Commands, rates, message types or topics differ.
     """
     file, takes = wiring.file, {one.topic: one for one in simulation.command.messages}
     for number, sends in enumerate(wiring.command.messages):
@@ -221,15 +251,15 @@ def check_pair(
         if taken is None or taken.type != sends.type:
             known = ", ".join(f"{one.topic} of {one.type}" for one in simulation.command.messages)
             allowed = f"what {simulation.file} takes: {known}"
-            raise WiringError(file, key, Shown(f"{sends.topic} of {sends.type}"), allowed)
+            raise WiringError(file, key, Description(f"{sends.topic} of {sends.type}"), allowed)
         _check_fields(sends, taken, f"{key}.actuators", file, simulation.file)
     if takes:
         allowed = f"messages on {', '.join(takes)} too, which {simulation.file} takes"
-        raise WiringError(file, "command", Shown(", ".join(wiring.command.topics)), allowed)
+        raise WiringError(file, "command", Description(", ".join(wiring.command.topics)), allowed)
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
-    types = _published(simulation, camera_hz)
+    types = _published_types(simulation, camera_hz)
     for source in wiring.sources:
         key, type_ = f"sources.{source.name}", types.get(source.topic, source.type)
         if type_ != source.type:
@@ -243,27 +273,27 @@ def check_pair(
 def _check_fields(
     sends: MessageFields, takes: MessageFields, key: str, file: str, simulation: str
 ) -> None:
-    """WiringError where two messages hold other actuators, or hold them in other places."""
-    places, wanted = _places(sends), _places(takes)
+    """Raise WiringError if two command messages have different actuators or fields."""
+    places, wanted = _actuator_fields(sends), _actuator_fields(takes)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
-        raise WiringError(file, key, Shown(text[0]), f"as in {simulation}: {text[1]}")
+        raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")
 
 
-def _places(message: MessageFields) -> list[tuple[str, str | None]]:
-    """Each actuator and its field; in the message's order where neither says which it is."""
+def _actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
+    """Return each actuator with its field; sorted, unless order alone identifies the actuators."""
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)
     return places if ordered and "*" not in (message.field or "") else sorted(places)
 
 
-def not_published(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
-    """The sources of the wiring that the simulation does not publish, without its camera."""
-    return [one for one in wiring.sources if one.topic not in _published(simulation, 0.0)]
+def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
+    """Return the wiring's sources that the simulation does not publish, camera excluded."""
+    return [one for one in wiring.sources if one.topic not in _published_types(simulation, 0.0)]
 
 
-def _published(simulation: Simulation, camera_hz: float) -> dict[str, str]:
-    """The simulation's topics and their types."""
+def _published_types(simulation: Simulation, camera_hz: float) -> dict[str, str]:
+    """Return the message types of the topics that the simulation publishes."""
     types = {one.topic: one.type for one in simulation.publish}
     if simulation.camera is not None and camera_hz > 0.0:
         types[simulation.camera.topic] = IMAGE

@@ -1,4 +1,4 @@
-"""What a simulator publishes at each step: the robot's messages, /clock and a camera's picture."""
+"""Publish a simulator's messages at each step: the robot's, /clock and a camera's picture."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
 from an_control_sim.bridge.publishers import fill_image
-from an_control_sim.bridge.rehearsal import Tap
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.rehearsal import MessageTap
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import CameraConfig
 from an_control_sim.process import RELIABLE
 
 
 class StepOutputs:
-    """Fills and publishes a step's messages; the same again where a step is published again.
+    """Publisher of a step's messages; publishing a step again sends the same messages.
+
+    Topics without subscribers are not published.
 
     Args:
-        node: owns the publishers.
-        robot: what is published.
-        tap: also gets every message, inside this process.
-        camera_hz: pictures per simulated second, while somebody subscribes (0 = off).
-
-    What nobody subscribes to is not published.
+        node: The node that owns the publishers.
+        robot: The robot whose messages are published.
+        tap: Receiver of every message inside this process.
+        camera_hz: Pictures per simulated second; 0 for none.
     """
 
-    def __init__(self, node: Node, robot: Robot, tap: Tap | None, camera_hz: float) -> None:
+    def __init__(
+        self, node: Node, robot: SimulatedRobot, tap: MessageTap | None, camera_hz: float
+    ) -> None:
         self._robot, self._tap = robot, tap
         self._clock = Clock()
         self._clock_publisher = node.create_publisher(Clock, "/clock", RELIABLE)
@@ -42,17 +44,22 @@ class StepOutputs:
 
     @property
     def topics(self) -> list[str]:
-        """The full names of the topics that a policy may read."""
+        """Return the full names of the topics that a policy may read."""
         tapped = [] if self._tap is None else [self._tap.topic]
         return [publisher.topic_name for _, _, publisher in self._outlets] + tapped
 
     @property
     def own_topics(self) -> list[str]:
-        """The full names of the topics that only one simulator may publish on."""
+        """Return the full names of the topics that only one simulator may publish."""
         return [self._clock_publisher.topic_name, *self.topics]
 
     def fill(self, step: int, stamp_ns: int) -> None:
-        """Write the readings of this step of the episode into the messages."""
+        """Write the readings of this step into the messages.
+
+        Args:
+            step: Number of the step in the episode.
+            stamp_ns: Its stamp.
+        """
         self._robot.fill(stamp_ns)
         clock = self._clock.clock
         clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
@@ -64,7 +71,7 @@ class StepOutputs:
             self._camera.show(step, stamp_ns)
 
     def publish(self) -> None:
-        """Publish what was filled."""
+        """Publish the messages of the step."""
         if self._clock_publisher.get_subscription_count():
             self._clock_publisher.publish(self._clock)
         for _, message, publisher in self._outlets:
@@ -74,23 +81,25 @@ class StepOutputs:
             self._tap.send()
 
 
-def steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """The steps from one picture to the next that come nearest to this rate."""
+def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
+    """Return the number of steps from one picture to the next that comes nearest to `rate_hz`."""
     return max(1, round(1.0 / (rate_hz * step_s)))
 
 
 class CameraTopic:
-    """Publishes every so many steps a picture of the robot, while somebody subscribes."""
+    """Publisher of a picture of the robot every n steps."""
 
-    def __init__(self, node: Node, robot: Robot, camera: CameraConfig, rate_hz: float) -> None:
+    def __init__(
+        self, node: Node, robot: SimulatedRobot, camera: CameraConfig, rate_hz: float
+    ) -> None:
         self._robot = robot
-        self._every = steps_per_picture(rate_hz, robot.simulation.step_s)
+        self._every = compute_steps_per_picture(rate_hz, robot.simulation.step_s)
         self._message = Image()
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
 
     def show(self, step: int, stamp_ns: int) -> None:
-        """Publish the picture of this step of the episode where one is due."""
+        """Publish the picture of this step if one is due and somebody subscribes."""
         if step % self._every or not self._publisher.get_subscription_count():
             return
         fill_image(self._message, self._robot.picture())

@@ -1,13 +1,14 @@
-"""The Ant: AntBulletEnv's task as readings of sensors, so that a robot's wiring can repeat it.
+"""The Ant: AntBulletEnv's task as readings of sensors, so that a robot's wiring can reproduce it.
 
-The environment first makes physical readings, then `clip(reading * scale + offset, -5, 5)` in
-float64, then float32: the arithmetic of the wiring, and so a policy over ROS 2 gets the same bits
-as one in this process. Physics, observation, reward and termination are those of AntBulletEnv-v0
-(pybullet-envs-gymnasium; Schulman et al.'s roboschool ant), foot contacts one step old as there.
+The environment first computes physical readings, then `clip(reading * scale + offset, -5, 5)` in
+float64, then float32. That is the arithmetic of the wiring, so a policy over ROS 2 gets the same
+bits as one in this process. Physics, observation, reward and termination are those of
+AntBulletEnv-v0 (pybullet-envs-gymnasium; Schulman et al.'s roboschool ant), with foot contacts one
+step old as there.
 
-The physics is PyBullet's ant.xml on the stadium floor, in as few calls as it takes. One world is
-one PyBullet client of its own. It is rebuilt from the files for every episode (5 ms), so that an
-episode cannot depend on what the world has been through before.
+The physics is PyBullet's ant.xml on the stadium floor, in as few calls as possible. A world is one
+PyBullet client. It is rebuilt from the files for every episode (5 ms), so that an episode cannot
+depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FLOOR_FRICTION = 0.8
 
 @dataclass(slots=True)
 class AntState:
-    """What one look at the world gives; world frame, SI units."""
+    """State of the world at one time, in the world frame and SI units."""
 
     joint_position: list[float]  # rad
     joint_velocity: list[float]  # rad/s
@@ -48,17 +49,17 @@ class AntState:
 
 
 class AntWorld:
-    """A PyBullet world with one ant."""
+    """PyBullet world with one ant."""
 
     def __init__(self) -> None:
         self.mass = self.friction = 1.0
-        """Factors of the ant's mass and the floor's friction, from the next `rebuild` on."""
+        """Factors of the ant's mass and the floor's friction, applied by the next `rebuild`."""
         self._client = pybullet.connect(pybullet.DIRECT)
         self._floor = self._ant = -1
         self.rebuild(np.zeros(len(JOINTS)))
 
     def rebuild(self, joint_position: np.ndarray) -> None:
-        """Start from the files again, the joints (8,) at `joint_position` (rad) and at rest."""
+        """Load the world from its files, with the joints (8,) at rest at these positions (rad)."""
         client = self._client
         pybullet.resetSimulation(physicsClientId=client)
         pybullet.setGravity(0.0, 0.0, -9.8, physicsClientId=client)
@@ -91,12 +92,12 @@ class AntWorld:
         )
         self._find_parts()
         if self.mass != 1.0:
-            self._weigh()
+            self._scale_mass()
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
-    def _weigh(self) -> None:
-        """Give all parts their share of another mass."""
+    def _scale_mass(self) -> None:
+        """Scale the mass and inertia of all parts."""
         for link in (-1, *self._links):
             info = pybullet.getDynamicsInfo(self._ant, link, physicsClientId=self._client)
             pybullet.changeDynamics(
@@ -108,7 +109,7 @@ class AntWorld:
             )
 
     def _find_parts(self) -> None:
-        """Look joints and feet up by name and switch the default motors off."""
+        """Look up joints and feet by name and switch off the default motors."""
         client, ant = self._client, self._ant
         number = pybullet.getNumJoints(ant, physicsClientId=client)
         infos = [pybullet.getJointInfo(ant, i, physicsClientId=client) for i in range(number)]
@@ -131,7 +132,7 @@ class AntWorld:
             )
 
     def advance(self, torques: list[float]) -> None:
-        """One control step under these torques (8,), N m."""
+        """Simulate one control step with these torques (8,) in N m."""
         pybullet.setJointMotorControlArray(
             self._ant,
             self._joints,
@@ -142,7 +143,7 @@ class AntWorld:
         pybullet.stepSimulation(physicsClientId=self._client)
 
     def state(self) -> AntState:
-        """Joints, torso and the parts' centre as they are now."""
+        """Return the current state of joints and torso, and the centre of the parts."""
         client, ant = self._client, self._ant
         joints = pybullet.getJointStates(ant, self._joints, physicsClientId=client)
         position, orientation = pybullet.getBasePositionAndOrientation(ant, physicsClientId=client)
@@ -164,7 +165,7 @@ class AntWorld:
         )
 
     def foot_contact(self) -> list[float]:
-        """1.0 for each foot (4,) that touches the floor, else 0.0."""
+        """Return 1.0 for each foot (4,) that touches the floor, else 0.0."""
         touching = [0.0] * len(FEET)
         for contact in pybullet.getContactPoints(
             self._ant, self._floor, physicsClientId=self._client
@@ -175,7 +176,7 @@ class AntWorld:
         return touching
 
     def picture(self, target: tuple[float, float, float], width: int, height: int) -> np.ndarray:
-        """What a camera 3 m from `target` sees, (height, width, 3) uint8."""
+        """Return the picture (height, width, 3) uint8 of a camera 3 m from `target`."""
         client = self._client
         view = pybullet.computeViewMatrixFromYawPitchRoll(
             target,
@@ -202,14 +203,14 @@ class AntWorld:
         return np.ascontiguousarray(rgba[:, :, :3])
 
     def close(self) -> None:
-        """Give the client back; the world is of no use after that."""
+        """Disconnect from PyBullet; the world cannot be used afterwards."""
         if self._client >= 0:
             pybullet.disconnect(physicsClientId=self._client)
             self._client = -1
 
 
-ANT_ACTUATORS = tuple(ANT_TASK["actuators"])
-ANT_CHANNELS = tuple(ANT_TASK["channels"])
+ANT_ACTUATORS = ANT_TASK.actuators
+ANT_CHANNELS = ANT_TASK.channels
 """Ids of the 28 channels, in the order of the observation."""
 
 JOINT_LIMITS_DEG = {
@@ -224,7 +225,7 @@ JOINT_LIMITS_DEG = {
 }
 
 
-def _scaling() -> dict[str, tuple[float, float]]:
+def _compute_scaling() -> dict[str, tuple[float, float]]:
     scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
     for axis in "xyz":
         scaling[f"velocity.{axis}"] = (0.3, 0.0)
@@ -236,7 +237,7 @@ def _scaling() -> dict[str, tuple[float, float]]:
     return scaling
 
 
-ANT_SCALING = _scaling()
+ANT_SCALING = _compute_scaling()
 """Channel id -> (scale, offset) from its physical reading to the observation."""
 
 TORQUE_NM = 250.0
@@ -245,24 +246,25 @@ FALLEN_BELOW_M = 0.26
 TARGET_X_M = 1000.0
 START_ANGLE_RAD = 0.1
 REST_S = 2.0
-"""How long the Ant lies limp before an episode that starts at rest."""
+"""Seconds that the Ant lies limp before an episode that starts at rest."""
 ELECTRICITY_COST = -2.0
 STALL_TORQUE_COST = -0.1
 JOINT_AT_LIMIT_COST = -0.1
 
 
 class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Walk towards a target 1 km away; 8 torques of -1..1 times 250 N m, 60.6 steps a second.
+    """Ant that walks towards a target 1 km away, at 60.6 steps per second.
 
-    Observation (28,) float32 in the order of `ANT_CHANNELS`. Reward = 1 (-1 where fallen)
-    + progress - 2 mean|a * joint speed| - 0.1 mean a^2 - 0.1 * joints at their limit.
-    `info["distance_m"]` is how far the torso has come towards the target since the reset. An Ant
-    that starts at rest counts as fallen only once it has been up.
+    The action is 8 torques in [-1, 1], times 250 N m. The observation is (28,) float32 in the order
+    of `ANT_CHANNELS`. The reward is 1 (-1 when fallen) + progress - 2 mean|a * joint speed| - 0.1
+    mean a^2 - 0.1 * number of joints at their limits. `info["distance_m"]` is how much closer the
+    torso has come to the target since the reset. An Ant that starts at rest counts as fallen only
+    after it has been upright.
 
     Args:
-        render_mode: None or "rgb_array", a picture that follows the torso.
-        width: of the picture, pixels.
-        height: of the picture, pixels.
+        render_mode: None, or "rgb_array" for pictures that follow the torso.
+        width: Width of the pictures in pixels.
+        height: Height of the pictures in pixels.
     """
 
     channels = ANT_CHANNELS
@@ -287,10 +289,12 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new episode, joints within 0.1 rad of straight; the seed alone decides it.
+        """Start an episode with the joints within 0.1 rad of straight; only the seed decides it.
 
-        `options["start"]` may be "rest" (limp for 2 s, so on the ground) or "posture" (joints
-        anywhere within their limits).
+        Args:
+            seed: Seed of the joint positions.
+            options: "start" may be "rest" (limp for 2 s, so lying on the ground) or "posture"
+                (joints anywhere within their limits).
         """
         super().reset(seed=seed)
         start = (options or {}).get("start", "usual")
@@ -312,7 +316,11 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return observation, {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One control step of 0.0165 s; ValueError where the action is not finite or not (8,)."""
+        """Make one control step of 0.0165 s.
+
+        Raises:
+            ValueError: The action is not (8,) or not finite.
+        """
         action = np.asarray(action)
         if action.shape != (len(JOINTS),) or not np.isfinite(action).all():
             raise ValueError(f"action {action!r} is not {len(JOINTS)} finite numbers")
@@ -325,16 +333,16 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return observation, reward, fallen, False, {"distance_m": self._distance(state)}
 
     def set_physics(self, mass: float, friction: float) -> None:
-        """Factors of the Ant's mass and the floor's friction, from the next reset on."""
+        """Set factors of the Ant's mass and the floor's friction, from the next reset on."""
         self._world.mass, self._world.friction = mass, friction
 
     def sensors(self) -> dict[str, float | np.ndarray]:
-        """The physical readings behind the last observation, SI units.
+        """Return the physical readings behind the last observation, in SI units.
 
-        height (m over the start), goal (2,) the unit direction to the target in the heading
-        frame, velocity (3,) in the heading frame, orientation (4,) x y z w, angular_velocity (3,)
-        in the torso's frame, position (3,) from the start, joint_position (8,),
-        joint_velocity (8,), foot_contact (4,) 0 or 1.
+        height (m above the start), goal (2,) the unit direction to the target in the heading frame,
+        velocity (3,) in the heading frame, orientation (4,) x y z w, angular_velocity (3,) in the
+        torso's frame, position (3,) from the start, joint_position (8,), joint_velocity (8,),
+        foot_contact (4,) 0 or 1.
         """
         state = self._state
         return {
@@ -342,7 +350,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal": np.array([self._readings[2], self._readings[1]]),
             "velocity": np.array(self._readings[3:6]),
             "orientation": np.array(state.orientation),
-            "angular_velocity": _in_frame(state.orientation, state.angular_velocity),
+            "angular_velocity": _rotate_into_frame(state.orientation, state.angular_velocity),
             "position": np.subtract(state.position, self._start),
             "joint_position": np.array(state.joint_position),
             "joint_velocity": np.array(state.joint_velocity),
@@ -350,17 +358,17 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         }
 
     def render(self) -> np.ndarray | None:
-        """The picture (height, width, 3) uint8, or None without a render mode."""
+        """Return the picture (height, width, 3) uint8, or None without a render mode."""
         if self.render_mode is None:
             return None
         return self._world.picture(self._state.position, *self._size)
 
     def close(self) -> None:
-        """End the physics."""
+        """Close the physics."""
         self._world.close()
 
     def _observe(self, state: AntState) -> np.ndarray:
-        """Readings in the order of ANT_CHANNELS, kept for `sensors`, and what comes of them."""
+        """Return the observation; keep the readings in the order of `ANT_CHANNELS`."""
         heading = yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading
         cos, sin = math.cos(heading), math.sin(heading)
@@ -383,6 +391,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return np.minimum(np.maximum(scaled, -CLIP), CLIP).astype(np.float32)
 
     def _reward(self, state: AntState, action: np.ndarray) -> tuple[float, bool]:
+        """Return the reward, and whether the Ant has fallen."""
         scaled, effort = self._scaled, np.abs(action)
         upright = state.position[2] > FALLEN_BELOW_M and math.isfinite(scaled.dot(scaled))
         before, self._potential = self._potential, self._potential_of(state)
@@ -398,18 +407,19 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return reward, not (upright or self._down)
 
     def _potential_of(self, state: AntState) -> float:
+        """Return the negative distance to the target, divided by the step length."""
         return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S
 
     def _distance(self, state: AntState) -> float:
-        """How much nearer the torso is to the target than at the start, m."""
+        """Return how much closer to the target the torso is than at the start, in m."""
         before = math.hypot(TARGET_X_M - self._start[0], self._start[1])
         return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
 
 
-def _in_frame(
+def _rotate_into_frame(
     orientation: tuple[float, float, float, float], vector: tuple[float, float, float]
 ) -> np.ndarray:
-    """A world vector (3,) seen from a frame of this orientation (quaternion x, y, z, w)."""
+    """Rotate a world vector (3,) into a frame with this orientation (quaternion x, y, z, w)."""
     axis, w = -np.array(orientation[:3]), orientation[3]
     across = 2.0 * np.cross(axis, vector)
     return np.asarray(vector) + w * across + np.cross(axis, across)

@@ -1,4 +1,4 @@
-"""How fast the Ant steps beside the package's AntBulletEnv, both in one process and in turn."""
+"""Measure how fast the Ant steps beside the package's AntBulletEnv, in turn in one process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ ROUNDS = 5
 STEPS = 400
 
 
-def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
-    """Steps a second of both environments on one core, and their ratio.
+def measure_ant(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+    """Measure steps per second of both environments on one core, and their ratio.
 
-    Each round gives both the same start and the same small actions, which keep it mostly on its
-    feet; the medians over the rounds count, so that a busy machine harms both alike. Needs the
-    package pybullet-envs-gymnasium.
+    Each round gives both the same start and the same small actions, which keep the ant mostly on
+    its feet. The medians over the rounds are returned, so that other load affects both alike. Needs
+    the package pybullet-envs-gymnasium.
+
+    Args:
+        rounds: Number of rounds.
+        steps: Number of steps per round.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -29,9 +33,9 @@ def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
         ours, theirs = AntEnv(), AntBulletEnv()
         own, packaged = [], []
         for seed in range(rounds):
-            actions = _gait(seed, steps)
-            packaged.append(_steps_per_s(theirs, seed, actions))
-            own.append(_steps_per_s(ours, seed, actions))
+            actions = _make_actions(seed, steps)
+            packaged.append(_measure_steps_per_s(theirs, seed, actions))
+            own.append(_measure_steps_per_s(ours, seed, actions))
         ours.close()
         theirs.close()
     return {
@@ -41,13 +45,14 @@ def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     }
 
 
-def _gait(seed: int, steps: int) -> np.ndarray:
-    """A shuffling of the legs (steps, 8), different for each seed."""
+def _make_actions(seed: int, steps: int) -> np.ndarray:
+    """Return small periodic actions (steps, 8), different for each seed."""
     phase = np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi, 8)
     return (0.4 * np.sin(0.3 * np.arange(steps)[:, None] + phase)).astype(np.float32)
 
 
-def _steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
+def _measure_steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
+    """Return the steps per second of an environment with these actions."""
     env.reset(seed=seed)
     begin = time.perf_counter()
     for action in actions:

@@ -1,4 +1,4 @@
-"""CarRacing seen through image patches: the task of Tang & Ha 2021 (section 4.4)."""
+"""CarRacing seen as image patches: the task of Tang & Ha 2021 (section 4.4)."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import cv2
 import gymnasium
 import numpy as np
 
-from an_control_sim.envs.camera import STACK, FrameStack, cut
+from an_control_sim.envs.camera import STACK, FrameStack, cut_patches
 from an_control_sim.envs.car_racing_game import (
     GRASS,
     PANEL_ROWS,
     SIDE,
     QuickCarRacing,
-    background,
+    draw_background,
     game,
 )
 from an_control_sim.envs.tasks import CAR_RACING_TASK
 from an_control_sim.envs.teachers.car_racing import CarRacingTeacher
 
 DARK_GRASS, LIGHT_GRASS = (100, 202, 100), (100, 228, 100)
-"""(102, 204, 102) and (102, 230, 102) as gymnasium's scaling leaves them."""
+"""Colours of the grass, (102, 204, 102) and (102, 230, 102), after gymnasium's scaling."""
 
 
 class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Drive a lap; the observation is the view from above, cut into 256 patches.
+    """Car that drives a lap, seen from above as 256 image patches.
 
-    Observation (256, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest last, in
-    the order of `channels`; the 12 rows of instruments are black. Action (3,) in [-1, 1]: steering
-    to the right, gas, brake, of which gas and brake are brought to [0, 1]. Reward: -0.1 a step,
-    1000 / tiles for each tile of the track; -100 outside the field. An episode ends with the lap
-    or after 1000 steps.
+    The observation is (256, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest
+    last, in the order of `channels`; the 12 rows of instruments are black. The action is (3,) in
+    [-1, 1]: steering to the right, gas, brake, with gas and brake mapped to [0, 1]. The reward is
+    -0.1 per step, 1000 / tiles for each tile of the track, and -100 outside the field. An episode
+    ends after the lap or 1000 steps.
 
     Args:
-        background: the picture instead of the grass, of `backgrounds.BACKGROUNDS`.
         render_mode: "rgb_array" or None.
+        background: Name of the picture instead of the grass, one of `BACKGROUNDS`.
     """
 
-    channels = tuple(CAR_RACING_TASK["channels"])
-    actuators = tuple(CAR_RACING_TASK["actuators"])
-    step_s = CAR_RACING_TASK["step_s"]
+    channels = CAR_RACING_TASK.channels
+    actuators = CAR_RACING_TASK.actuators
+    step_s = CAR_RACING_TASK.step_s
     plain = GRASS
     metadata = {"render_modes": ["rgb_array"], "render_fps": game.FPS}  # noqa: RUF012
 
@@ -56,51 +56,60 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._frame = np.zeros((SIDE, SIDE, 3), np.uint8)
 
     def show(self, name: str) -> None:
-        """Take this background from the next frame on; ValueError where there is no such one."""
-        self._background = background(name)
+        """Show this background from the next frame on.
+
+        Raises:
+            ValueError: There is no background of that name.
+        """
+        self._background = draw_background(name)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new track; the seed alone decides it."""
+        """Start an episode on a new track; only the seed decides it."""
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
-        self._stack.start(self._see(frame))
-        return cut(self._stack.frames), info
+        self._stack.start(self._make_gray_frame(frame))
+        return cut_patches(self._stack.frames), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One step of 0.02 s; ValueError where the action is not three finite numbers."""
+        """Make one step of 0.02 s.
+
+        Raises:
+            ValueError: The action is not three finite numbers.
+        """
         action = np.asarray(action, np.float64)
         if action.shape != (3,) or not np.isfinite(action).all():
             raise ValueError(f"action {action!r} is not three finite numbers")
         steer, gas, brake = np.clip(action, -1.0, 1.0)
         controls = np.array([steer, 0.5 * (gas + 1.0), 0.5 * (brake + 1.0)])
         frame, reward, terminated, truncated, info = self.game.step(controls)
-        self._stack.add(self._see(frame))
-        return cut(self._stack.frames), float(reward), terminated, truncated, info
+        self._stack.add(self._make_gray_frame(frame))
+        return cut_patches(self._stack.frames), float(reward), terminated, truncated, info
 
     def sensors(self) -> dict[str, np.ndarray]:
-        """What the camera shows (96, 96, 3), rgb."""
+        """Return the camera's picture (96, 96, 3) in RGB."""
         return {"camera": self._frame}
 
     def teacher(self) -> CarRacingTeacher:
-        """A driver who knows the track, for pupils who only see."""
+        """Return a driver that knows the track, as a teacher for students that only see."""
         return CarRacingTeacher(self.game)
 
     @property
     def frames(self) -> np.ndarray:
-        """The stack of gray frames (4, 96, 96), newest last."""
+        """Return the stack of gray frames (4, 96, 96), newest last."""
         return self._stack.frames
 
     def render(self) -> np.ndarray | None:
-        """The game as gymnasium shows it (400, 600, 3), without the background."""
+        """Return the game as gymnasium shows it (400, 600, 3), without the background."""
         return self.game.render() if self.render_mode else None
 
     def close(self) -> None:
+        """Close the game."""
         self.game.close()
 
-    def _see(self, frame: np.ndarray) -> np.ndarray:
-        """The gray frame (96, 96) of what the game shows (96, 96, 3)."""
+    def _make_gray_frame(self, frame: np.ndarray) -> np.ndarray:
+        """Return the gray frame (96, 96) of the game's frame (96, 96, 3), with the background."""
         if self._background is not None:
             there = cv2.inRange(frame, DARK_GRASS, LIGHT_GRASS)  # the two, and their mixes
             there[-PANEL_ROWS:] = 0

@@ -1,10 +1,9 @@
-"""gymnasium's CarRacing with a quicker painter, and with other backgrounds.
+"""Gymnasium's CarRacing with faster drawing, and with other backgrounds.
 
-gymnasium paints all polygons of the track at 1000x800 and then scales down; here those that cannot
-be seen are left out before, which changes no pixel. A background is a picture that stands still
-behind the road, instead of the grass. The paper put four photographs and paintings there (Tang & Ha
-2021, section 4.4). These are drawn from fixed seeds, so that they need no file and are everybody's
-own.
+Gymnasium draws all polygons of the track at 1000x800 and then scales the picture down; here those
+outside the picture are skipped, which changes no pixel. A background is a still picture behind the
+road, instead of the grass. The paper used four photographs and paintings (Tang & Ha 2021, section
+4.4). The pictures here are drawn from fixed seeds, so that they need no files and no licence.
 """
 
 from __future__ import annotations
@@ -27,19 +26,20 @@ with warnings.catch_warnings():
 
 SIDE = 96
 PANEL_ROWS = 12
-"""The instruments at the bottom, which nobody may see."""
+"""Rows of the instruments at the bottom, which are hidden."""
 
 
 class QuickCarRacing(game.CarRacing):
-    """gymnasium's CarRacing; a frame of its observation costs about a third of the time.
+    """Gymnasium's CarRacing whose observations cost about a third of the time.
 
-    The pixels are gymnasium's own, but for the panel of instruments, which is black.
+    The pixels are gymnasium's own, except for the instrument panel, which is black.
     """
 
     car: Any
     surf: Any
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode on a new track."""
         self._corners: np.ndarray | None = None
         return super().reset(**arguments)
 
@@ -65,7 +65,7 @@ class QuickCarRacing(game.CarRacing):
         return picture
 
     def _paint(self, zoom: float, translation: tuple[float, float], angle: float) -> None:
-        """Grass and road, in gymnasium's order, as far as the window shows them."""
+        """Draw grass and road in gymnasium's order, as far as they are inside the picture."""
         if self._corners is None:
             self._corners = np.concatenate([_PATCHES, [corners for corners, _ in self.road_poly]])
             self._colours = [self.grass_color] * len(_PATCHES)
@@ -88,7 +88,7 @@ class QuickCarRacing(game.CarRacing):
 
 
 def _grass_patches() -> np.ndarray:
-    """Corners (400, 4, 2) of the lighter squares, in metres."""
+    """Return the corners (400, 4, 2) of the lighter squares, in metres."""
     side = game.GRASS_DIM
     corners = np.array([(side, 0), (0, 0), (0, side), (side, side)])
     places = [(side * x, side * y) for x in range(-20, 20, 2) for y in range(-20, 20, 2)]
@@ -107,11 +107,15 @@ _PANEL_TOP = game.WINDOW_H * PANEL_ROWS // SIDE
 
 SIZE = 96
 GRASS = "grass"
-"""The look that the game has by itself, and that training sees."""
+"""Name of the game's own background, which training uses."""
 
 
-def background(name: str) -> np.ndarray | None:
-    """The picture (96, 96, 3) uint8 of a name, None for the grass; ValueError for no such name."""
+def draw_background(name: str) -> np.ndarray | None:
+    """Return the picture (96, 96, 3) uint8 of this name; None for the grass.
+
+    Raises:
+        ValueError: There is no background of that name.
+    """
     if name == GRASS:
         return None
     if name not in _PICTURES:
@@ -119,8 +123,8 @@ def background(name: str) -> np.ndarray | None:
     return np.clip(_PICTURES[name](), 0, 255).astype(np.uint8)
 
 
-def _smooth(rng: np.random.Generator, cells: int) -> np.ndarray:
-    """Noise (96, 96) in 0..1 that changes over a `cells`-th of the picture."""
+def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
+    """Return noise (96, 96) in [0, 1] that varies over a `cells`-th of the picture."""
     coarse = rng.random((cells + 1, cells + 1))
     place = np.linspace(0.0, cells, SIZE, endpoint=False)
     low = place.astype(int)
@@ -130,37 +134,40 @@ def _smooth(rng: np.random.Generator, cells: int) -> np.ndarray:
     return rows[:, low] * (1.0 - part) + rows[:, low + 1] * part
 
 
-def _blend(share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]) -> np.ndarray:
+def _blend_colours(
+    share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
+) -> np.ndarray:
+    """Return the mix of two colours by `share` (H, W) of the second one."""
     return share[..., None] * np.array(second) + (1.0 - share[..., None]) * np.array(first)
 
 
-def _mountain() -> np.ndarray:
-    """A peak with snow before an evening sky."""
+def _draw_mountain() -> np.ndarray:
+    """Return a picture of a peak with snow before an evening sky."""
     rng = np.random.default_rng(1)
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
-    picture = _blend(down, (70, 90, 170), (250, 180, 120))
-    ridge = 0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_smooth(rng, 24)[:1] - 0.5)
+    picture = _blend_colours(down, (70, 90, 170), (250, 180, 120))
+    ridge = 0.25 + 1.1 * np.abs(across - 0.55) + 0.06 * (_make_smooth_noise(rng, 24)[:1] - 0.5)
     picture[down > ridge] = (80, 85, 110)
     picture[(down > ridge) & (down < 0.45)] = (235, 235, 245)
     return picture
 
 
-def _marble() -> np.ndarray:
-    """Veins of light and dark stone."""
+def _draw_marble() -> np.ndarray:
+    """Return a picture of veins of light and dark stone."""
     rng = np.random.default_rng(2)
-    veins = sum(_smooth(rng, 3 * 2**octave) / 2**octave for octave in range(4))
-    return _blend(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
+    veins = sum(_make_smooth_noise(rng, 3 * 2**octave) / 2**octave for octave in range(4))
+    return _blend_colours(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
 
 
-def _waves() -> np.ndarray:
-    """Rows of waves, as in a woodcut."""
+def _draw_waves() -> np.ndarray:
+    """Return a picture of rows of waves, as in a woodcut."""
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     crest = np.sin(2 * np.pi * (7.0 * down + 0.35 * np.sin(2 * np.pi * 3.0 * across)))
-    return _blend(0.5 + 0.5 * np.tanh(3.0 * crest), (30, 70, 130), (225, 235, 225))
+    return _blend_colours(0.5 + 0.5 * np.tanh(3.0 * crest), (30, 70, 130), (225, 235, 225))
 
 
-def _city() -> np.ndarray:
-    """Blocks of flats by night, some windows lit."""
+def _draw_city() -> np.ndarray:
+    """Return a picture of blocks of flats by night, some windows lit."""
     rng = np.random.default_rng(4)
     picture = np.kron(rng.integers(40, 130, (8, 8, 1)), np.ones((12, 12, 1))).repeat(3, axis=2)
     windows = np.kron(rng.random((24, 24)) < 0.35, [[0, 0, 0, 0], *[[0, 1, 1, 0]] * 2, [0] * 4])
@@ -169,9 +176,9 @@ def _city() -> np.ndarray:
 
 
 _PICTURES: dict[str, Callable[[], np.ndarray]] = {
-    "mountain": _mountain,
-    "marble": _marble,
-    "waves": _waves,
-    "city": _city,
+    "mountain": _draw_mountain,
+    "marble": _draw_marble,
+    "waves": _draw_waves,
+    "city": _draw_city,
 }
 BACKGROUNDS = (GRASS, *_PICTURES)

@@ -1,8 +1,8 @@
-"""CartPoleSwingUpHarder: swing a pole up and balance it, from starts that spin and slide wildly.
+"""CartPoleSwingUpHarder: swing a pole up and balance it, from starts with high speeds.
 
-The task of Tang & Ha 2021 (section 4.1). The physics is compiled for a batch of episodes side by
-side. The environment and the fused rollouts run the same functions, so an episode has the same
-bits in both.
+The task is that of Tang & Ha 2021 (section 4.1). The physics is compiled for a batch of episodes.
+The environment and the compiled rollouts run the same functions, so an episode has the same bits in
+both.
 """
 
 # mypy: allow-untyped-defs
@@ -24,22 +24,22 @@ POLE_KG = 0.5
 POLE_M = 0.6
 FRICTION = 0.1
 FORCE_N = 10.0
-STEP_S = CARTPOLE_TASK["step_s"]
+STEP_S = CARTPOLE_TASK.step_s
 LIMIT_M = 2.4
 TOTAL_KG = CART_KG + POLE_KG
 POLE_KG_M = POLE_KG * POLE_M
 PICTURE = (240, 480)
-"""Rows and columns of what `render` gives."""
+"""Rows and columns of the rendered picture."""
 
-CARTPOLE_CHANNELS = tuple(CARTPOLE_TASK["channels"])
-CARTPOLE_ACTUATORS = tuple(CARTPOLE_TASK["actuators"])
+CARTPOLE_CHANNELS = CARTPOLE_TASK.channels
+CARTPOLE_ACTUATORS = CARTPOLE_TASK.actuators
 START_MIDDLE = np.array([0.0, 0.0, np.pi, 0.0])
 START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 
 
 @njit(inline="always", error_model="numpy")
-def _accelerations(velocity, spin, sin, cos, force):
-    """Of the cart (m/s^2) and of the pole (rad/s^2)."""
+def _compute_accelerations(velocity, spin, sin, cos, force):
+    """Return the accelerations of the cart (m/s^2) and of the pole (rad/s^2)."""
     drag = FRICTION * velocity
     cart = (
         -2.0 * POLE_KG_M * (spin * spin) * sin
@@ -57,9 +57,10 @@ def _accelerations(velocity, spin, sin, cos, force):
 
 @njit(inline="always", error_model="numpy")
 def _sin_cos(x):
-    """Sine and cosine to the last bit or two, without branches, so that a batch vectorises.
+    """Return sine and cosine, exact to one or two last bits.
 
-    Reduction by pi/2 in two parts, then the polynomials of fdlibm's k_sin.c and k_cos.c.
+    There are no branches, so that the compiler vectorises it. Reduction by pi/2 in two parts, then
+    the polynomials of fdlibm's k_sin.c and k_cos.c.
     """
     turns = np.floor(x * 0.6366197723675814 + 0.5)
     r = (x - turns * 1.57079632673412561417) - turns * 6.07710050650619224932e-11
@@ -85,7 +86,10 @@ def _sin_cos(x):
 
 @njit("void(float64[:,::1], float32[:,::1])", cache=True, error_model="numpy", nogil=True)
 def observe(state, observation):
-    """The observation (5, B) of a state (6, B): position, velocity, angle, spin, its sin, cos."""
+    """Write the observation (5, B) of a state (6, B).
+
+    The state is position, velocity, angle and spin, and the angle's sine and cosine.
+    """
     for b in range(state.shape[1]):
         observation[0, b] = np.float32(state[0, b])
         observation[1, b] = np.float32(state[1, b])
@@ -101,12 +105,12 @@ def observe(state, observation):
     nogil=True,
 )
 def advance(state, action, reward, ended):
-    """One step of 0.01 s, in place: positions move by the old velocities (explicit Euler)."""
+    """Advance the state by 0.01 s in place; positions use the old velocities (explicit Euler)."""
     for b in range(state.shape[1]):
         velocity, spin = state[1, b], state[3, b]
         push = np.float64(action[0, b])
         force = FORCE_N * min(max(push, -1.0), 1.0)
-        cart, pole = _accelerations(velocity, spin, state[4, b], state[5, b], force)
+        cart, pole = _compute_accelerations(velocity, spin, state[4, b], state[5, b], force)
         position = state[0, b] + velocity * STEP_S
         angle = state[2, b] + spin * STEP_S
         sin, cos = _sin_cos(angle)
@@ -121,40 +125,44 @@ def advance(state, action, reward, ended):
         ended[b] = (position < -LIMIT_M) | (position > LIMIT_M)
 
 
-def start(seed: int) -> np.ndarray:
-    """The state (6,) from which `reset(seed=seed)` starts."""
-    return _start(seeding.np_random(seed)[0])
+def draw_start_state(seed: int) -> np.ndarray:
+    """Return the state (6,) from which `reset(seed=seed)` starts."""
+    return _draw_start_state(seeding.np_random(seed)[0])
 
 
-def _start(rng: np.random.Generator) -> np.ndarray:
+def _draw_start_state(rng: np.random.Generator) -> np.ndarray:
+    """Draw a start state (6,)."""
     state = START_MIDDLE + START_SPREAD * rng.uniform(-1.0, 1.0, 4)
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
 
 
-class Batch(NamedTuple):
-    """Compiled functions on (., B) arrays, and starts by seed; see `learning.environments`."""
+class CartPoleBatch(NamedTuple):
+    """Compiled physics of the task; see `an_control_sim.gym.environments.Batch`."""
 
     start: Any
     observe: Any
     advance: Any
     states: int
     steps: int
-    """An episode's steps at most."""
+    """Maximum number of steps of an episode."""
 
 
 class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Push the cart by up to 10 N so that the pole stands and the cart stays near the middle.
+    """Cart that swings up a pole and balances it near the middle, pushed with up to 10 N.
 
-    Observation (5,) float32 in the order of `CARTPOLE_CHANNELS` (m, m/s, 1, 1, rad/s); reward
-    (cos + 1) / 2 * cos(pi/2 * position / 2.4 m) of the new state; ends where the cart leaves
-    +-2.4 m. About one start in three has not been saved by any policy.
+    The observation is (5,) float32 in the order of `CARTPOLE_CHANNELS` (m, m/s, 1, 1, rad/s). The
+    reward is (cos + 1) / 2 * cos(pi/2 * position / 2.4 m) of the new state. An episode ends when
+    the cart leaves +-2.4 m. About one start in three has not been solved by any policy.
+
+    Args:
+        render_mode: "rgb_array" or None.
     """
 
     channels = CARTPOLE_CHANNELS
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    batch = Batch(start, observe, advance, states=6, steps=1000)
+    batch = CartPoleBatch(draw_start_state, observe, advance, states=6, steps=1000)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -168,13 +176,17 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new episode; the seed alone decides it."""
+        """Start an episode; only the seed decides it."""
         super().reset(seed=seed)
-        self._state[:, 0] = _start(self.np_random)
+        self._state[:, 0] = _draw_start_state(self.np_random)
         return self._observe(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One step of 0.01 s; ValueError where the action is not finite or not (1,)."""
+        """Make one step of 0.01 s.
+
+        Raises:
+            ValueError: The action is not one finite number.
+        """
         action = np.asarray(action, np.float32)
         if action.shape != (1,) or not np.isfinite(action[0]):
             raise ValueError(f"action {action!r} is not one finite number")
@@ -182,12 +194,12 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._observe(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
     def sensors(self) -> dict[str, list[float]]:
-        """The joints behind the last observation, cart and pole: m and rad, m/s and rad/s."""
+        """Return positions (m, rad) and velocities (m/s, rad/s) of cart and pole."""
         position, velocity, angle, spin = self._state[:4, 0].tolist()
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}
 
     def render(self) -> np.ndarray | None:
-        """The track, the cart and the pole from the side: uint8 (240, 480, 3) RGB."""
+        """Return a side view of track, cart and pole: uint8 (240, 480, 3) RGB."""
         if self.render_mode is None:
             return None
         position, sin, cos = self._state[[0, 4, 5], 0]
@@ -204,5 +216,6 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         return picture
 
     def _observe(self) -> np.ndarray:
+        """Return the observation (5,) of the current state."""
         observe(self._state, self._observation)
         return self._observation[:, 0].copy()

@@ -1,9 +1,9 @@
-"""A wheeled base among walls and pillars that drives to a goal by its laser scanner.
+"""Wheeled base among walls and pillars that drives to a goal by its laser scanner.
 
-What the robot's sensors measure comes first, then the observation by the arithmetic of the wiring
-(config/mobile_base.yaml): beams without an echo read as the scanner's range, lost ones are
-missing, each sector reads as its nearest beam. So a policy over ROS 2 gets the same bits as one
-in this process.
+The environment first computes the sensors' readings, then the observation by the arithmetic of the
+wiring (config/mobile_base.yaml): beams without an echo read the scanner's range, lost beams are
+missing, and each sector reads its nearest beam. So a policy over ROS 2 gets the same bits as one in
+this process.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from an_control.wiring.readers import pool
 
 STEP_S = 0.05
 ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)
-"""Half the width of the room, how many pillars at most, and their radii."""
+"""Half the width of the room, the maximum number of pillars, and the bounds of their radii."""
 ROBOT_M, GOAL_M, FAR_M = 0.2, 0.3, 4.0
-"""Radius of the robot, how near it must come to the goal, and how far off that is at least."""
+"""Radius of the robot, the distance at which it has reached the goal, and the goal's minimum
+distance from the start."""
 FORWARD_MPS, TURN_RADPS = 0.8, 2.0
 ACCELERATION = np.array([2.0, 8.0])
-"""m/s^2 and rad/s^2."""
+"""Maximum accelerations in m/s^2 and rad/s^2."""
 BEAMS, SECTOR, RANGE_M, RANGE_SD_M = 60, 5, 3.0, 0.01
 ANGLES = (np.arange(BEAMS) + 0.5) * (2.0 * np.pi / BEAMS) - np.pi
-"""Of the beams, from the robot's nose to the left (rad)."""
+"""Angles of the beams, from the robot's nose to the left (rad)."""
 GYRO_SD_RADPS, ACCELERATION_SD_MPS2 = 0.02, 0.1
 SECTORS = BEAMS // SECTOR
 MOBILE_BASE_CHANNELS = (
@@ -41,24 +42,26 @@ MOBILE_BASE_CHANNELS = (
     "gyro",
     "acceleration",
 )
-"""Ids of the channels, in the order of the observation; sectors from behind, over the right, the
-nose and the left, to behind."""
+"""Ids of the channels in the order of the observation; the sectors run from behind over the right,
+the nose and the left to behind."""
 SIDE = np.repeat([1.0, -1.0], SECTORS // 2)
-"""The nearer an obstacle, the more negative reads the right side, the more positive the left."""
+"""Sign of each sector's reading: the nearer an obstacle, the more negative on the right and the
+more positive on the left."""
 DISTANCE_SCALE, ACCELERATION_SCALE = 0.3, 0.5
 ARRIVED, CRASHED = 10.0, -10.0
 Values = NDArray[np.float64]
 
 
 class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Drive to the goal without touching anything; forward and turning speed, 20 steps a second.
+    """Wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
-    Observation (19,) float32 in the order of `MOBILE_BASE_CHANNELS`, NaN where all beams of a
-    sector are lost. Action (2,): FORWARD_MPS and TURN_RADPS times -1..1. Reward = metres towards
-    the goal, + 10 there, - 10 for a crash; both end the episode.
+    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`, NaN if all beams of a
+    sector are lost. The action is (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward
+    is the distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the
+    episode.
 
     Args:
-        lost_beams: share of the beams that give no reading, others in each episode.
+        lost_beams: Share of the beams that give no reading, drawn anew for each episode.
     """
 
     channels = MOBILE_BASE_CHANNELS
@@ -76,9 +79,10 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode with another room, start and goal; only the seed decides it."""
         super().reset(seed=seed)
         rng = self.np_random
-        self._place, self._goal = self._two_places()
+        self._place, self._goal = self._draw_start_and_goal()
         count = int(rng.integers(4, PILLARS + 1))
         self._pillars = rng.uniform(-ARENA_M, ARENA_M, (count, 2))
         room = np.minimum(*(np.hypot(*(self._pillars - p).T) for p in (self._place, self._goal)))
@@ -89,10 +93,11 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._speed = np.zeros(2)
         self._acceleration = 0.0
         self._lost = rng.permutation(BEAMS)[: self._lost_count]
-        self._measure()
+        self._draw_readings()
         return self._observe(), {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Make one step of 0.05 s; actions are clipped to [-1, 1]."""
         wanted = np.clip(np.asarray(action, np.float64), -1.0, 1.0) * (FORWARD_MPS, TURN_RADPS)
         before, left_m = self._speed, self._left_m
         change = ACCELERATION * STEP_S
@@ -101,14 +106,14 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._heading += float(self._speed[1]) * STEP_S
         ahead = np.array([math.cos(self._heading), math.sin(self._heading)])
         self._place = self._place + self._speed[0] * STEP_S * ahead
-        self._measure()
+        self._draw_readings()
         arrived = self._left_m < GOAL_M
         crashed = bool(self._clearance_m() < ROBOT_M)
         reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
         return self._observe(), reward, arrived or crashed, False, {}
 
     def sensors(self) -> dict[str, Any]:
-        """What the robot measures, in SI units; the goal in the robot's frame."""
+        """Return the robot's sensor readings in SI units; the goal is in the robot's frame."""
         half = self._heading / 2.0
         return {
             "ranges": self._ranges,
@@ -121,10 +126,10 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal_distance": self._distance,
         }
 
-    def _measure(self) -> None:
-        """Read all sensors, as after each step."""
+    def _draw_readings(self) -> None:
+        """Draw the readings of all sensors."""
         rng = self.np_random
-        ranges = self._cast() + RANGE_SD_M * rng.standard_normal(BEAMS)
+        ranges = self._cast_beams() + RANGE_SD_M * rng.standard_normal(BEAMS)
         ranges[ranges > RANGE_M] = np.inf
         ranges[self._lost] = np.nan
         self._ranges = ranges.astype(np.float32)
@@ -138,6 +143,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._direction = np.array([math.cos(angle), math.sin(angle)])
 
     def _observe(self) -> np.ndarray:
+        """Return the observation (19,) of the current readings."""
         ranges = self._ranges.astype(np.float64)
         ranges[np.isposinf(ranges)] = RANGE_M
         nearest = pool(ranges, SECTOR, "min")
@@ -153,16 +159,16 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             np.float32,
         )
 
-    def _two_places(self) -> tuple[Values, Values]:
-        """A start and a goal that are FAR_M apart, clear of the walls."""
+    def _draw_start_and_goal(self) -> tuple[Values, Values]:
+        """Draw a start and a goal that are `FAR_M` apart and clear of the walls."""
         while True:
             inside = ARENA_M - 3.0 * ROBOT_M
             start, goal = self.np_random.uniform(-inside, inside, (2, 2))
             if np.hypot(*(goal - start)) >= FAR_M:
                 return start, goal
 
-    def _cast(self) -> Values:
-        """Metres along each beam to the first wall or pillar."""
+    def _cast_beams(self) -> Values:
+        """Return the distance along each beam to the first wall or pillar, in m."""
         angles = self._heading + ANGLES
         along = np.stack([np.cos(angles), np.sin(angles)], 1)
         with np.errstate(divide="ignore"):
@@ -177,7 +183,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return np.minimum(walls, hit.min(axis=1))
 
     def _clearance_m(self) -> float:
-        """From the robot's middle to the nearest wall or pillar."""
+        """Return the distance from the robot's centre to the nearest wall or pillar."""
         pillars = np.hypot(*(self._pillars - self._place).T) - self._radii
         return float(min(ARENA_M - np.abs(self._place).max(), pillars.min(initial=np.inf)))
 
@@ -187,18 +193,20 @@ MIDDLES = ANGLES.reshape(SECTORS, SECTOR).mean(axis=1)
 
 
 def teacher(observation: np.ndarray) -> np.ndarray:
-    """The action (2,) in [-1, 1] that drives to the goal past what the sectors (12,) show.
+    """Return the action (2,) in [-1, 1] of a scripted driver.
 
-    It turns to the heading that is nearest to the goal's and free, and is slow beside obstacles;
-    what is missing counts as free.
+    It turns towards the free heading nearest to the goal's, and slows down beside obstacles.
+
+    Args:
+        observation: Observation (19,); missing sectors count as free.
     """
     free_m = np.nan_to_num(RANGE_M - np.abs(observation[:SECTORS]), nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
     left_m = observation[SECTORS + 2] / DISTANCE_SCALE
-    apart = np.abs(_wrapped(HEADINGS[:, None] - MIDDLES))
+    apart = np.abs(_wrap_angle(HEADINGS[:, None] - MIDDLES))
     needed_m = min(1.2, left_m)
     blocked = np.clip((needed_m - free_m) / 0.8, 0.0, 1.0) * np.clip(1.6 - apart / 0.5, 0.0, 1.0)
-    cost = np.abs(_wrapped(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
+    cost = np.abs(_wrap_angle(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
     weight = np.exp(-8.0 * (cost - cost.min()))
     heading = math.atan2(weight @ np.sin(HEADINGS), weight @ np.cos(HEADINGS))
     front = np.abs(MIDDLES) < 0.6
@@ -208,6 +216,6 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     return np.clip([forward, 1.5 * heading], -1.0, 1.0).astype(np.float32)
 
 
-def _wrapped(angle: Any) -> Any:
-    """The same angle within +-pi."""
+def _wrap_angle(angle: Any) -> Any:
+    """Return the equal angle within +-pi."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi

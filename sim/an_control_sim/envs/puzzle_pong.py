@@ -1,8 +1,8 @@
-"""Puzzle Pong: Atari Pong seen through image patches, of which some may be shuffled or hidden.
+"""Puzzle Pong: Atari Pong seen as image patches, of which some may be shuffled or hidden.
 
-The task of Tang & Ha 2021 (section 4.3). The console is ale-py's, whose package brings the
-cartridge; preprocessing is the usual one of Mnih et al. 2015: up to 30 idle frames at the start,
-each action for four frames, the larger of the last two, gray, 84x84.
+The task is that of Tang & Ha 2021 (section 4.3). The console is ale-py's, whose package includes
+the game. Preprocessing is the usual one (Mnih et al. 2015): up to 30 idle frames at the start, each
+action for four frames, the maximum of the last two, gray, 84x84.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
-from an_control_sim.envs.camera import STACK, FrameStack, cut
+from an_control_sim.envs.camera import STACK, FrameStack, cut_patches
 from an_control_sim.envs.tasks import PONG_TASK
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIDE = 84
 SCORE_ROWS = 10
-"""At the top, which nobody may see."""
+"""Rows of the score at the top, which are hidden."""
 MAX_IDLE_FRAMES = 30
 SKIP = 4
 ACTIONS = (
@@ -33,24 +33,24 @@ ACTIONS = (
     Action.RIGHTFIRE,
     Action.LEFTFIRE,
 )
-"""In the order of the task's actuators; to the right is up."""
+"""Buttons in the order of the task's actuators; RIGHT moves up."""
 
 
 class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Play Pong to 21 points on the right side; the observation is the screen in 196 patches.
+    """Pong to 21 points, played on the right side and seen as 196 image patches.
 
-    Observation (196, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest last, in
-    the order of `channels`; the 10 rows of the score are black. Action (6,): the largest number's
-    place is the button. Reward: +1 and -1 for a point. Nothing is random but the idle frames of
-    the start.
+    The observation is (196, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest
+    last, in the order of `channels`; the 10 rows of the score are black. The action is (6,); the
+    index of the largest number is the button. The reward is +1 or -1 for each point. Only the
+    number of idle frames at the start is random.
 
     Args:
         render_mode: "rgb_array" or None.
     """
 
-    channels = tuple(PONG_TASK["channels"])
-    actuators = tuple(PONG_TASK["actuators"])
-    step_s = PONG_TASK["step_s"]
+    channels = PONG_TASK.channels
+    actuators = PONG_TASK.actuators
+    step_s = PONG_TASK.step_s
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:
@@ -74,18 +74,22 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new game after 1 to 30 idle frames, which the seed decides."""
+        """Start a game after 1 to 30 idle frames, which the seed decides."""
         super().reset(seed=seed)
         self.console.reset_game()
         self.button = Action.NOOP
         for _ in range(int(self.np_random.integers(1, MAX_IDLE_FRAMES + 1))):
             self.console.act(Action.NOOP)
         self.console.getScreenGrayscale(self._screens[0])
-        self._stack.start(_seen(self._screens[0]))
-        return cut(self._stack.frames), {}
+        self._stack.start(_make_frame(self._screens[0]))
+        return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Four frames, 1/15 s; ValueError where the action is not six finite numbers."""
+        """Play four frames, 1/15 s.
+
+        Raises:
+            ValueError: The action is not six finite numbers.
+        """
         action = np.asarray(action, np.float64)
         if action.shape != (len(ACTIONS),) or not np.isfinite(action).all():
             raise ValueError(f"action {action!r} is not {len(ACTIONS)} finite numbers")
@@ -95,32 +99,32 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             reward += self.console.act(button)
             if frame >= SKIP - 2:
                 self.console.getScreenGrayscale(self._screens[frame - SKIP + 2])
-        self._stack.add(_seen(self._screens.max(axis=0)))
+        self._stack.add(_make_frame(self._screens.max(axis=0)))
         over = self.console.game_over(with_truncation=False)
-        return cut(self._stack.frames), reward, over, False, {}
+        return cut_patches(self._stack.frames), reward, over, False, {}
 
     def sensors(self) -> dict[str, np.ndarray]:
-        """What the camera shows (84, 84), gray."""
+        """Return the camera's picture (84, 84) in gray."""
         return {"camera": self._stack.frames[-1]}
 
     @property
     def frames(self) -> np.ndarray:
-        """The stack of gray frames (4, 84, 84), newest last."""
+        """Return the stack of gray frames (4, 84, 84), newest last."""
         return self._stack.frames
 
     def teacher(self) -> PongTeacher:
-        """A player who knows the console's memory, for pupils who only see."""
+        """Return a player that reads the console's memory, as a teacher for students."""
         from an_control_sim.envs.teachers.pong import PongTeacher
 
         return PongTeacher(self)
 
     def render(self) -> np.ndarray | None:
-        """The screen (210, 160, 3), rgb."""
+        """Return the screen (210, 160, 3) in RGB, or None without a render mode."""
         return self.console.getScreenRGB() if self.render_mode else None
 
 
-def _seen(screen: np.ndarray) -> np.ndarray:
-    """The frame (84, 84) of a screen (210, 160): scaled, without the score."""
+def _make_frame(screen: np.ndarray) -> np.ndarray:
+    """Return the frame (84, 84) of a screen (210, 160): scaled, without the score."""
     frame = np.asarray(cv2.resize(screen, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
     frame[:SCORE_ROWS] = 0
     return frame

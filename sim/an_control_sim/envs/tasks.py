@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from an_control.policy.sizes import paper_sizes
+from an_control.policy.task import Task
 
 PATCH = 6
-"""Pixels along an edge of an image patch."""
+"""Edge length of an image patch in pixels."""
 
 
-def patch_ids(height: int, width: int, patch: int = PATCH) -> list[str]:
-    """``camera.ROW.COLUMN`` of each patch of a frame, row by row; whole patches only."""
-    return [f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch)]
+def make_patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
+    """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
+
+    >>> patch_ids(12, 6)
+    ('camera.0.0', 'camera.1.0')
+    """
+    return tuple(f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch))
 
 
-CARTPOLE_CHANNELS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
-JOINTS = [f"{joint}_{leg}" for leg in (1, 2, 3, 4) for joint in ("hip", "ankle")]
-ANT_CHANNELS = [
+CARTPOLE_CHANNELS = ("cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity")
+JOINTS = tuple(f"{joint}_{leg}" for leg in (1, 2, 3, 4) for joint in ("hip", "ankle"))
+ANT_CHANNELS = (
     "height",
     "goal.sin",
     "goal.cos",
@@ -28,38 +31,39 @@ ANT_CHANNELS = [
     "pitch",
     *(f"{joint}.{quantity}" for joint in JOINTS for quantity in ("position", "velocity")),
     *(f"foot_{leg}.contact" for leg in (1, 2, 3, 4)),
-]
-ANT_TASK: dict[str, Any] = {
-    "name": "ant",
-    "environment": "an_control/Ant-v0",
-    "channels": ANT_CHANNELS,
-    "actuators": JOINTS,
-    "step_s": 0.0165,
-}
+)
+ANT_TASK = Task(
+    name="ant",
+    environment="an_control/Ant-v0",
+    channels=ANT_CHANNELS,
+    actuators=JOINTS,
+    step_s=0.0165,
+)
 ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
-"""The sizes of the AttentionNeuron authors' Ant policy."""
-CARTPOLE_TASK: dict[str, Any] = {
-    "name": "cartpole",
-    "environment": "an_control/CartPoleSwingUpHarder-v0",
-    "channels": CARTPOLE_CHANNELS,
-    "actuators": ["cart"],
-    "step_s": 0.01,
-}
-CAR_RACING_TASK: dict[str, Any] = {
-    "name": "car_racing",
-    "environment": "an_control/CarRacing-v0",
-    "channels": patch_ids(96, 96),
-    "actuators": ["steer", "gas", "brake"],
-    "step_s": 0.02,
-}
-PONG_TASK: dict[str, Any] = {
-    "name": "pong",
-    "environment": "an_control/PuzzlePong-v0",
-    "channels": patch_ids(84, 84),
-    "actuators": ["noop", "fire", "right", "left", "right_fire", "left_fire"],
-    "step_s": 4 / 60,
-}
+"""Sizes of the AttentionNeuron authors' Ant policy."""
+CARTPOLE_TASK = Task(
+    name="cartpole",
+    environment="an_control/CartPoleSwingUpHarder-v0",
+    channels=CARTPOLE_CHANNELS,
+    actuators=("cart",),
+    step_s=0.01,
+)
+CAR_RACING_TASK = Task(
+    name="car_racing",
+    environment="an_control/CarRacing-v0",
+    channels=make_patch_ids(96, 96),
+    actuators=("steer", "gas", "brake"),
+    step_s=0.02,
+)
+PONG_TASK = Task(
+    name="pong",
+    environment="an_control/PuzzlePong-v0",
+    channels=make_patch_ids(84, 84),
+    actuators=("noop", "fire", "right", "left", "right_fire", "left_fire"),
+    step_s=4 / 60,
+)
 SUCCESS = {"ant": 2000.0, "cartpole": 400.0, "car_racing": 800.0, "pong": 0.0}
-"""The return that counts as a success, by task."""
+"""Return above which an episode is a success, by task."""
 WALK_M = {"ant": 12.0}
-"""How far a robot that walks again comes in the 8 s after a stop; the Ant else comes 19 m."""
+"""Distance in metres within 8 s after a stop that counts as walking again, by task; an Ant that was
+not stopped covers 19 m."""

@@ -1,15 +1,13 @@
-"""Environments: gymnasium's, what they may offer beyond it, and what a model file says of them.
+"""Make gymnasium environments, adapt them to policies, and describe them for model files.
 
-Any environment of gymnasium's registry trains whose readings and actions are numbers, choices and
-bits (see `spaces`). It may offer more; what, is said by the protocols below, one for each offer.
-All code asks `isinstance(env.unwrapped, PROTOCOL)`, so that a user's environment gets what ours
-get (`offers` has the words for `--help`):
+Any environment in gymnasium's registry can be used if its readings and actions are numbers, choices
+and bits (see `spaces`). It may offer more, by having the attributes of one of the protocols below:
 
-    offer           what it is                                        who uses it
+    protocol        what it offers                                    who uses it
     HasChannels     ids of the readings                               model files, everything
     HasActuators    names of the actuators                            model files
-    HasStepLength   seconds a step                                    model files
-    Batched         compiled physics of many episodes side by side    the compiled engine
+    HasStepLength   seconds per step                                  model files
+    Batched         compiled physics of many episodes at once         the compiled engine
     HasTeacher      a teacher that reads the simulator's state        `distill` from patches
     HasFrames       the camera's pictures behind the patches          `distill` from patches
     HasBackgrounds  other pictures behind what the camera shows       `evaluate --table`
@@ -17,14 +15,14 @@ get (`offers` has the words for `--help`):
     HasPhysics      other masses, other friction                      `mass=`, `friction=`
     HasStarts       other ways to start                               `start=`
 
-`mass=` and `friction=` are words of a disturbance (`evaluate --table`); environments of MuJoCo
-(gymnasium's) and PyBullet (pybullet_envs_gymnasium's) have them without HasPhysics.
+All code asks `isinstance(env.unwrapped, PROTOCOL)`, so a user's environment can do the same as
+ours. `mass=` and `friction=` are words of a disturbance (`evaluate --table`); environments of
+MuJoCo (gymnasium's) and PyBullet (pybullet_envs_gymnasium's) support them without HasPhysics. The
+`info` of a step may have "distance_m", the distance covered, which evaluation reports.
 
-The `info` of a step may hold "distance_m", how far the robot has come; evaluation reports it.
-
-`make_environment` is the one place that adapts an environment to policies. Readings come as float32
-numbers (N,), copied, in ordinary units, NaN where there is none; actions are numbers (A,) in
-[-1, 1]. What the environment prints is kept, what it raises becomes an `EnvironmentFailure`.
+`make_environment` is the only place that adapts an environment to policies. Readings become float32
+arrays (N,), copied, in ordinary units, NaN where missing; actions are numbers (A,) in [-1, 1].
+Output of the environment is captured, and its exceptions become an `EnvironmentFailure`.
 """
 
 from __future__ import annotations
@@ -43,165 +41,191 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, no_native_output
-from an_control_sim.gym.failure import EnvironmentFailure, failure_of
-from an_control_sim.gym.spaces import READINGS, Readings, actions_of, readings_of
-from an_control_sim.gym.units import AS_THEY_ARE, Units
-from an_control_sim.gym.varied_robot import VariedRobot, physics_of, print_mujoco_warnings
+from an_control_sim.gym.failure import EnvironmentFailure, make_failure
+from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
+from an_control_sim.gym.units import UNSCALED, Units
+from an_control_sim.gym.varied_robot import VariedRobot, find_physics, print_mujoco_warnings
 
-MAX_STEPS = 1000
-"""Of an episode, in an environment that is registered without a time limit."""
+DEFAULT_MAX_STEPS = 1000
+"""Maximum length of an episode if the environment is registered without a time limit."""
 OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "_max_steps")
-"""Attributes by which environments limit themselves, and up to which number that is believed."""
 MAX_OWN_LIMIT = 100_000
+"""Attributes in which environments keep a limit of their own, and the largest number that is taken
+seriously."""
 
 
 @runtime_checkable
 class HasChannels(Protocol):
-    """Names its readings; without it they are observation.0, observation.1 and so on."""
+    """Environment that names its readings, by default observation.0, observation.1 and so on."""
 
     channels: Sequence[str]
-    """(N,) ids in the observation's order."""
+    """Ids (N,) in the observation's order."""
 
 
 @runtime_checkable
 class HasActuators(Protocol):
-    """Names its actuators; without it they are action.0, action.1 and so on."""
+    """Environment that names its actuators; the default is action.0, action.1 and so on."""
 
     actuators: Sequence[str]
-    """(A,) names in the action's order."""
+    """Names (A,) in the action's order."""
 
 
 @runtime_checkable
 class HasStepLength(Protocol):
-    """Says how long a step is; see `step_length`."""
+    """Environment that defines the length of its steps; see `step_length`."""
 
     step_s: float
-    """Seconds."""
+    """Length of a step in seconds."""
 
 
-class Batch(Protocol):
-    """Compiled physics of B episodes, one a column; S numbers are an episode's state.
+class EnvironmentBatch(Protocol):
+    """Compiled physics of B episodes, one per column, with S numbers of state per episode.
 
-    `observe` and `advance` are numba functions that were compiled for exactly these arrays, all of
-    them contiguous. A single environment must run the same functions, with B = 1.
+    `observe` and `advance` are numba functions that are compiled for exactly these contiguous
+    arrays. A single environment must run the same functions with B = 1.
+
+    Attributes:
+        steps: Maximum number of steps of an episode.
+        states: S.
+        start: Returns the state (S,) float64 from which `reset(seed=...)` starts.
+        observe: Reads the state (S, B) float64 and writes the observation (N, B) float32.
+        advance: Advances the state (S, B) float64 in place by the action (A, B) float32, and writes
+            the reward (B,) float64 and ended (B,) bool.
     """
 
     steps: int
-    """An episode's steps at most."""
     states: int
-    """S"""
     start: Callable[[int], np.ndarray]
-    """The state (S,) float64 from which `reset(seed=...)` starts."""
     observe: Callable[[np.ndarray, np.ndarray], None]
-    """Reads state (S, B) float64, writes observation (N, B) float32."""
     advance: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
-    """One step of state (S, B) float64, in place, by action (A, B) float32; writes reward (B,)
-    float64 and ended (B,) bool."""
 
 
 @runtime_checkable
-class Batched(Protocol):
-    """Plays many episodes side by side."""
+class HasBatch(Protocol):
+    """Environment with compiled physics for many episodes at once."""
 
-    batch: Batch
+    batch: EnvironmentBatch
 
 
 class StateTeacher(Protocol):
-    """Knows what the student cannot see."""
+    """Teacher that reads the simulator's state, which the student cannot see."""
 
     @property
     def helps(self) -> bool:
-        """Whether the teacher acts itself, because the student is lost."""
+        """Return whether the teacher should act itself because the student is lost."""
 
     @property
     def hopeless(self) -> bool:
-        """Whether the episode should end, because help takes too long."""
+        """Return whether the episode should end because help takes too long."""
 
     def start(self) -> None:
-        """Called after each reset of the environment."""
+        """Start an episode; called after each reset of the environment."""
 
     def __call__(self) -> np.ndarray:
-        """The action (A,) in [-1, 1] that it would take now; called once a step."""
+        """Return the teacher's action (A,) in [-1, 1] for the current state.
+
+        It is called once per step.
+        """
 
 
 @runtime_checkable
 class HasTeacher(Protocol):
-    """Brings a teacher of its own."""
+    """Environment that brings its own teacher."""
 
     def teacher(self) -> StateTeacher:
-        """A teacher of this very environment."""
+        """Return a teacher for this environment object."""
 
 
 @runtime_checkable
 class HasFrames(Protocol):
-    """Shows patches (N, f, p, p) of pictures."""
+    """Environment that shows pictures as patches (N, f, p, p)."""
 
     @property
     def frames(self) -> np.ndarray:
-        """The pictures (f, H, W) uint8, gray, newest last; the patches in rows make (H, W)."""
+        """Return the gray pictures (f, H, W) uint8, newest last; rows of patches make up (H, W)."""
 
 
 @runtime_checkable
 class HasBackgrounds(Protocol):
-    """Can put other pictures behind what its camera shows."""
+    """Environment that can show other backgrounds in its camera's pictures."""
 
     plain: str
-    """The name of its own background."""
+    """Name of its own background."""
 
     def show(self, name: str) -> None:
-        """Take the background of that name from the next reset on; ValueError where it has none."""
+        """Show the background of that name from the next reset on.
+
+        Raises:
+            ValueError: There is no background of that name.
+        """
 
 
 @runtime_checkable
 class HasSensors(Protocol):
-    """Has physical readings beside the observation."""
+    """Environment that has physical readings beside the observation."""
 
     def sensors(self) -> Mapping[str, Any]:
-        """Numbers and arrays in SI units by name, as of the last observation."""
+        """Return numbers and arrays in SI units by name, at the time of the last observation."""
 
 
 @runtime_checkable
 class HasPhysics(Protocol):
-    """Can make its robot heavier, and its ground more slippery."""
+    """Environment whose robot's mass and ground friction can be changed."""
 
     def set_physics(self, mass: float, friction: float) -> None:
-        """Factors of the robot's nominal mass (with its inertia) and of the friction between it
-        and the ground, from the next reset on; 1 and 1 give the nominal robot, to the last bit."""
+        """Scale the robot's mass, inertia and friction with the ground, from the next reset on.
+
+        Args:
+            mass: Factor of the nominal mass; 1 restores the nominal robot exactly.
+            friction: Factor of the nominal friction; 1 restores the nominal robot exactly.
+        """
 
 
 @runtime_checkable
 class HasStarts(Protocol):
-    """Can start otherwise than usual, by `reset(options={"start": NAME})`."""
+    """Environment that supports other starts, by `reset(options={"start": NAME})`."""
 
     starts: Sequence[str]
-    """Of "rest" (the robot has been limp for 2 s) and "posture" (joints anywhere, by the seed)."""
+    """Names among "rest" (the robot has been limp for 2 s) and "posture" (joints anywhere, by the
+    seed)."""
 
 
-ENVIRONMENTS = {
+TASK_ENVIRONMENTS = {
     "ant": "an_control_sim:an_control/Ant-v0",
     "car_racing": "an_control_sim:an_control/CarRacing-v0",
     "cartpole": "an_control_sim:an_control/CartPoleSwingUpHarder-v0",
     "pong": "an_control_sim:an_control/PuzzlePong-v0",
 }
-"""Tasks known by a short name."""
+"""Gymnasium ids of the tasks known by a short name."""
 
 
-def environment_of(task: str) -> str:
-    """The gymnasium id of a task's short name; any other name counts as an id itself."""
-    return ENVIRONMENTS.get(task, task)
+def find_environment_id(task: str) -> str:
+    """Return the gymnasium id of a task's short name; any other name is an id already.
+
+    >>> find_environment_id("ant")
+    'an_control_sim:an_control/Ant-v0'
+    >>> find_environment_id("CartPole-v1")
+    'CartPole-v1'
+    """
+    return TASK_ENVIRONMENTS.get(task, task)
 
 
 def open_environment(
     environment: str, *, limited: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Return the environment of an id, or of ``module:id`` where the module registers it.
+    """Make an environment whose robot can be `varied`, with its own spaces.
 
-    Its spaces are its own, but its robot can be `varied`. Where it is `limited`, its episodes end
-    also if it is registered without a time limit.
+    Args:
+        environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
+            current directory, registers the id.
+        limited: Whether to end episodes even if the environment is registered without a time limit.
+        **arguments: Passed to `gymnasium.make`.
 
-    The module may lie in the current directory. ValueError where there is no such environment,
-    where it cannot be made, or where it does not take these arguments of `gymnasium.make`.
+    Raises:
+        ValueError: There is no such environment, it cannot be made, or it does not take the
+            arguments.
     """
     module = environment.rpartition(":")[0]
     try:
@@ -214,23 +238,25 @@ def open_environment(
         raise ValueError(f"environment {environment!r}: {text}") from error
     except Exception as error:
         _print_traceback(error)
-        raise ValueError(str(failure_of(environment, "making it", error))) from error
+        raise ValueError(str(make_failure(environment, "making it", error))) from error
     print_mujoco_warnings()
     inner = env.unwrapped
     if limited and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)
-    physics = inner.set_physics if isinstance(inner, HasPhysics) else physics_of(inner)
+    physics = inner.set_physics if isinstance(inner, HasPhysics) else find_physics(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
 
 
 def _print_traceback(error: BaseException) -> None:
+    """Write the traceback of an exception to the environment's output."""
     OUTPUT.write("".join(traceback.format_exception(error)))
 
 
 class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Cuts off the episodes of an environment that is registered without a time limit.
+    """Wrapper that truncates the episodes of an environment without a time limit.
 
-    One that limits itself to more steps, by an attribute of a usual name, gets these.
+    If the environment has a larger limit of its own, in an attribute of a usual name, that one
+    counts.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], environment: str) -> None:
@@ -238,15 +264,17 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
         own = [getattr(env.unwrapped, name, None) for name in OWN_LIMITS]
         limits = [int(one) for one in own if isinstance(one, int | float) and one < MAX_OWN_LIMIT]
         self._limit, self._environment, self._steps = max(limits, default=0), environment, 0
-        self._limit = max(MAX_STEPS, self._limit)
+        self._limit = max(DEFAULT_MAX_STEPS, self._limit)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and the count of steps."""
         self._steps = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Make a step; truncate the episode at the limit."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
         if self._steps >= self._limit and not (terminated or truncated):
@@ -260,9 +288,10 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module of the user's, which may lie in the current directory.
+    """Import a module, which may be in the current directory.
 
-    ImportError whatever is wrong with it.
+    Raises:
+        ImportError: The module cannot be imported, for whatever reason.
     """
     here = os.getcwd()
     if here not in sys.path:
@@ -276,29 +305,34 @@ def import_module(name: str) -> ModuleType:
 
 
 def make_environment(
-    environment: str, units: Units = AS_THEY_ARE, **arguments: Any
+    environment: str, units: Units = UNSCALED, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Return the environment of an id or ``module:id`` as policies need it.
+    """Make an environment and adapt it to policies.
 
-    Observations are readings (N,) float32 in these units, new arrays, NaN where the environment
+    Observations are new arrays of readings (N,) float32 in these units, NaN where the environment
     gave no finite number; image patches (N, f, p, p) uint8 stay as they are. Actions are numbers
     (A,) in [-1, 1].
 
-    ValueError as of `open_environment`, also where the spaces hold no numbers to learn, or the
-    units are those of another number of readings.
+    Args:
+        environment: A gymnasium id, or ``module:id``; see `open_environment`.
+        units: Scale and offset of each reading.
+        **arguments: Passed to `gymnasium.make`.
+
+    Raises:
+        ValueError: The environment cannot be made, its spaces have no numbers to learn from, or the
+            units are for another number of readings.
     """
     reopen = partial(open_environment, environment, limited=True, **arguments)
     env = reopen()
     try:
-        return Adapted(env, environment, units, reopen)
+        return AdaptedEnvironment(env, environment, units, reopen)
     except ValueError as error:
         env.close()
         raise ValueError(f"environment {environment!r}: {error}") from error
 
 
-class _OwnThreads:
-    """A context after which torch has its number of threads again, which an environment's code
-    may have set."""
+class _RestoreThreads:
+    """Context that restores torch's number of threads, which an environment's code may change."""
 
     def __enter__(self) -> None:
         torch = sys.modules.get("torch")
@@ -309,19 +343,19 @@ class _OwnThreads:
             torch.set_num_threads(self._threads)
 
 
-THREADS = _OwnThreads()
+RESTORE_THREADS = _RestoreThreads()
 
 
-class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Readings and actions as numbers; what goes wrong inside is an EnvironmentFailure.
+class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that presents readings and actions as numbers and failures as an EnvironmentFailure.
 
-    After a failure the environment is made anew, since the old one may be broken.
+    After a failure the environment is made again, since the old one may be broken.
 
     Attributes:
-        actions: how numbers become its actions.
-        readings: how its observations become numbers; None where they are image patches.
-        units: of the readings.
-        numbers: (N,) the newest observation in the environment's own numbers, not to be changed.
+        actions: Conversion of numbers to the environment's actions.
+        readings: Conversion of its observations to numbers; None for image patches.
+        units: Units of the readings.
+        numbers: The newest observation in the environment's own numbers (N,); do not change it.
     """
 
     numbers: np.ndarray
@@ -335,13 +369,13 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._environment, self._reopen, self.units = environment, reopen, units
-        self.actions = actions_of(env.action_space)
-        self.readings: Readings | None = None
+        self.actions = convert_actions(env.action_space)
+        self.readings: ReadingConversion | None = None
         self._steps = 0
-        if of_patches(env):
+        if shows_patches(env):
             self.observation_space = env.observation_space
         else:
-            self.readings = readings_of(env.observation_space)
+            self.readings = convert_readings(env.observation_space)
             units.check(len(self.readings.ids))
             shape = (len(self.readings.ids),)
             self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -350,25 +384,36 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode.
+
+        Raises:
+            EnvironmentFailure: The environment raised an error.
+        """
         self._steps = 0
         try:
-            with OUTPUT, THREADS:
+            with OUTPUT, RESTORE_THREADS:
                 observation, info = self.env.reset(seed=seed, options=options)
             return self._read(observation), info
         except Exception as error:
-            self._fail(f"reset with seed {seed}", error)
+            self._reopen_and_raise(f"reset with seed {seed}", error)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Make a step with the action (A,).
+
+        Raises:
+            EnvironmentFailure: The environment raised an error.
+        """
         self._steps += 1
-        native = self.actions.native(action)
+        native = self.actions.to_action(action)
         try:
-            with OUTPUT, THREADS:
+            with OUTPUT, RESTORE_THREADS:
                 observation, reward, terminated, truncated, info = self.env.step(native)
             return self._read(observation), float(reward), bool(terminated), bool(truncated), info
         except Exception as error:
-            self._fail(f"step {self._steps}", error)
+            self._reopen_and_raise(f"step {self._steps}", error)
 
     def close(self) -> None:
+        """Close the environment, ignoring its errors."""
         try:
             with OUTPUT:
                 self.env.close()
@@ -376,86 +421,98 @@ class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
             _print_traceback(error)
 
     def _read(self, observation: Any) -> np.ndarray:
-        """Return the observation as a new array, which the environment does not know."""
+        """Return the observation as a new array, of which the environment has no reference."""
         if self.readings is None:
             return np.array(observation)
         self.numbers = self.readings.flatten(observation)
-        readings = self.units.scaled(self.numbers)
+        readings = self.units.to_readings(self.numbers)
         if not np.isfinite(readings).all():
             readings[~np.isfinite(readings)] = np.nan
         return readings
 
-    def _fail(self, what: str, error: Exception) -> NoReturn:
+    def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
+        """Make the environment again and raise an EnvironmentFailure that names the error."""
         _print_traceback(error)
         self.close()
         try:
             self.env = self._reopen()
         except ValueError as reopening:
             raise EnvironmentFailure(str(reopening)) from error
-        raise failure_of(self._environment, what, error) from error
+        raise make_failure(self._environment, what, error) from error
 
 
-def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether what the environment shows are image patches (N, f, p, p) uint8."""
+def shows_patches(env: gymnasium.Env[Any, Any]) -> bool:
+    """Return whether the environment shows image patches (N, f, p, p) uint8."""
     space = env.observation_space
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def choices_of(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return the sizes of the groups of actions of which the largest is taken, 1 for a bit.
+def find_choices(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+    """Return the sizes of the groups of actions whose largest number is chosen, 1 for a bit.
 
-    Empty where some action of this environment of `make_environment` is a number of a Box.
+    The result is () if some action of this environment of `make_environment` is a number of a Box.
     """
-    adapted = _adapter_of(env)
+    adapted = _find_adapter(env)
     return () if adapted is None else adapted.actions.choices
 
 
-def adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted:
-    """Return what adapts an environment of `make_environment`, which may be wrapped."""
-    if (adapted := _adapter_of(env)) is None:
+def find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment:
+    """Return the adapter of an environment of `make_environment`, which may be wrapped.
+
+    Raises:
+        TypeError: The environment has no adapter.
+    """
+    if (adapted := _find_adapter(env)) is None:
         raise TypeError(f"{env} was not opened by make_environment")
     return adapted
 
 
-def _adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted | None:
-    while not isinstance(env, Adapted) and isinstance(env, gymnasium.Wrapper):
+def _find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
+    """Return the adapter of an environment, or None if it has none."""
+    while not isinstance(env, AdaptedEnvironment) and isinstance(env, gymnasium.Wrapper):
         env = env.env
-    return env if isinstance(env, Adapted) else None
+    return env if isinstance(env, AdaptedEnvironment) else None
 
 
-def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[str, Any]:
-    """Return the `task` of a model file for this environment of `make_environment`.
+def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
+    """Return the `task` of a model file for this environment.
 
-    ValueError where it names other readings or actuators than it has.
+    Args:
+        env: An environment of `make_environment`.
+        name: Name of the task.
+        environment: Its gymnasium id.
+
+    Raises:
+        ValueError: The environment's own names differ in number from its readings or actuators.
     """
     inner: Any = env.unwrapped
-    adapted = adapter_of(env)
+    adapted = find_adapter(env)
     readings, actuators = env.observation_space.shape, adapted.actions.names
     assert readings is not None
     channels: Sequence[str] = [f"{READINGS}.{i}" for i in range(readings[0])]
     if adapted.readings is not None:
         channels = adapted.readings.ids
     if isinstance(inner, HasChannels) and _are_names(inner.channels):
-        channels = _named("channels", inner.channels, len(channels), environment)
+        channels = _check_names("channels", inner.channels, len(channels), environment)
     if isinstance(inner, HasActuators) and _are_names(inner.actuators):
-        actuators = tuple(_named("actuators", inner.actuators, len(actuators), environment))
-    task = {
-        "name": name,
-        "environment": environment.rpartition(":")[2],
-        "channels": list(channels),
-        "actuators": list(actuators),
-        "step_s": step_length(env),
-    }
-    return task | ({"units": adapted.units.pairs} if adapted.units else {})
+        actuators = tuple(_check_names("actuators", inner.actuators, len(actuators), environment))
+    return Task(
+        name=name,
+        environment=environment.rpartition(":")[2],
+        channels=tuple(channels),
+        actuators=tuple(actuators),
+        step_s=step_length(env),
+        units=adapted.units.pairs,
+    )
 
 
 def _are_names(names: Any) -> bool:
-    """Return whether an attribute holds names; another one of its name may hold anything."""
+    """Return whether an attribute holds names; it may hold anything in a user's environment."""
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 
-def _named(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
-    """Return an environment's own names; ValueError unless they are `count` that differ."""
+def _check_names(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
+    """Return the names if they are `count` different ones; else raise ValueError."""
     if len(names) != count or len(set(names)) != count:
         raise ValueError(
             f"environment {environment!r}: its {what} are {len(names)} names"
@@ -465,8 +522,11 @@ def _named(what: str, names: Sequence[str], count: int, environment: str) -> Seq
 
 
 def step_length(env: gymnasium.Env[Any, Any]) -> float:
-    """Seconds of a step: the environment's `step_s`; without it its `dt`, as MuJoCo's and some
-    classic ones have, or 1 / metadata["render_fps"], or 1/50 s."""
+    """Return the length of a step in seconds.
+
+    It is the environment's `step_s`, or its `dt` as in MuJoCo's and some classic environments, or 1
+    / metadata["render_fps"], or 1/50 s.
+    """
     inner: Any = env.unwrapped
     if isinstance(inner, HasStepLength):
         return float(inner.step_s)

@@ -1,4 +1,4 @@
-"""Probing an environment: what its readings look like, under random actions."""
+"""Probe an environment's readings under random actions."""
 
 from __future__ import annotations
 
@@ -11,45 +11,51 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS
 from an_control.system.environment_output import OUTPUT
 from an_control_sim.gym.environments import (
-    ENVIRONMENTS,
-    Adapted,
-    adapter_of,
+    TASK_ENVIRONMENTS,
+    AdaptedEnvironment,
+    find_adapter,
     make_environment,
-    of_patches,
+    shows_patches,
 )
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
-from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.units import UNSCALED, Units, choose_units
 
 STEPS = 400
 MAX_NAMES = 5
 
 
 @lru_cache(maxsize=8)
-def measured_units(environment: str) -> Units:
-    """Return the units of an environment's readings, by what they show under random actions.
+def measure_units(environment: str) -> Units:
+    """Return units for an environment's readings, from their values under random actions.
 
-    Those of our own tasks are ordinary. The same environment gives the same units, if the same
-    seeds give the same episodes. ValueError as of `make_environment`,
-    EnvironmentFailure where no episode can be played.
+    Our own tasks have ordinary units. The result is reproducible if the environment's episodes
+    depend only on the seed.
+
+    Args:
+        environment: A gymnasium id, or ``module:id``.
+
+    Raises:
+        ValueError: The environment cannot be made.
+        EnvironmentFailure: No episode can be played.
     """
-    if environment in ENVIRONMENTS.values():
-        return AS_THEY_ARE
+    if environment in TASK_ENVIRONMENTS.values():
+        return UNSCALED
     with closing(make_environment(environment)) as env:
-        if of_patches(env):
-            return AS_THEY_ARE
-        adapted = adapter_of(env)
+        if shows_patches(env):
+            return UNSCALED
+        adapted = find_adapter(env)
         assert adapted.readings is not None
         scalable = adapted.readings.scalable
         if not scalable.any():
-            return AS_THEY_ARE
-        rows = _numbers(adapted)
+            return UNSCALED
+        rows = _collect_numbers(adapted)
     _check_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
     resolution = max(np.finfo(row.dtype).eps if row.dtype.kind == "f" else 0.0 for row in rows)
-    return units_for(np.array(rows, np.float64), scalable, float(resolution))
+    return choose_units(np.array(rows, np.float64), scalable, float(resolution))
 
 
 def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """EnvironmentFailure where no reading ever is finite; a note of those that never are."""
+    """Note the readings that were never finite; raise EnvironmentFailure if none ever was."""
     never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
     if len(never) == len(ids):
         raise EnvironmentFailure(
@@ -63,9 +69,9 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
         )
 
 
-def _numbers(env: Adapted) -> list[np.ndarray]:
-    """Return what the environment's readings are at each step (N,), in its own numbers."""
-    rng, failures = np.random.default_rng(0), Failures()
+def _collect_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
+    """Return the environment's own numbers (N,) at each step."""
+    rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape
     rows: list[np.ndarray] = []
     while len(rows) < STEPS:
@@ -79,7 +85,7 @@ def _numbers(env: Adapted) -> list[np.ndarray]:
                 rows.append(env.numbers.copy())
                 over = terminated or truncated
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
         else:
-            failures.succeed()
+            failures.count_success()
     return rows

@@ -1,13 +1,13 @@
-"""Gymnasium's spaces as policies need them: numbers with ids in, numbers in [-1, 1] out.
+"""Convert gymnasium's spaces: observations to numbers with ids, numbers in [-1, 1] to actions.
 
-Readings: a Box gives its numbers, a Discrete or MultiDiscrete one number a choice (1 for the one
-that is, 0 for the others), a MultiBinary its bits; Dict and Tuple give those of their parts, and
-their keys become part of the ids. Actions: a Box is scaled to [-1, 1], of a Discrete the choice
-with the largest number is taken, a bit is set where its number is over 0.
+Readings: a Box gives its numbers, a Discrete or MultiDiscrete one number per choice (1 for the
+chosen one, 0 for the others), a MultiBinary its bits. Dict and Tuple give the readings of their
+parts, and their keys become part of the ids. Actions: a Box is scaled to [-1, 1], in a Discrete the
+choice with the largest number is taken, and a bit is set if its number is above 0.
 
-What an environment gets is always inside its space: -1 is exactly the lower bound, 1 the upper one.
-Where a bound is missing, numbers stand for themselves; [-1, 1] is moved by as little as the other
-bound asks for.
+Actions are always inside the environment's space: -1 is exactly the lower bound, 1 the upper one.
+If a bound is missing, numbers are used unscaled, and [-1, 1] is shifted only as far as the other
+bound requires.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ALLOWED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these
 MAX_READINGS = 4096
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./-]")
 SNAP = 8.0
-"""Roundings within which a number counts as its bound: half a range, scaled, is off by one or
-two."""
+"""Number of rounding errors within which a number counts as its bound; half a range, scaled, is off
+by one or two."""
 
 
 @dataclass(frozen=True)
-class Readings:
-    """How an observation becomes N numbers.
+class ReadingConversion:
+    """Conversion of an observation to N numbers.
 
     Attributes:
-        ids: (N,) one for each number, which differ.
-        scalable: (N,) False for choices and bits, which are 0 or 1 whatever their unit.
-        flatten: an observation to its numbers (N,), of whatever type they have; it may be the
-            environment's own array. ValueError, KeyError or TypeError where the observation is not
-            of its space.
+        ids: A distinct id for each number (N,).
+        scalable: Whether each number has a unit (N,); False for choices and bits, which are 0 or 1.
+        flatten: Converts an observation to its numbers (N,) of any type; the result may be the
+            environment's own array. Raises ValueError, KeyError or TypeError for an observation
+            outside its space.
     """
 
     ids: tuple[str, ...]
@@ -50,112 +50,124 @@ class Readings:
 
 
 @dataclass(frozen=True)
-class Actions:
-    """How A numbers in [-1, 1] become an action.
+class ActionConversion:
+    """Conversion of A numbers in [-1, 1] to an action.
 
     Attributes:
-        names: (A,) one for each number, which differ.
-        choices: the sizes of the groups of numbers of which one is chosen, 1 for a bit; empty
-            where some number is none of a choice.
-        native: numbers (A,) to an action of the space, new in each call.
-        unit: an action of the space to the numbers (A,) that stand for it.
-        steering: numbers (A,) in the space's own units to an action of the space.
+        names: A distinct name for each number (A,).
+        choices: Sizes of the groups of numbers of which one is chosen, 1 for a bit; () if some
+            number belongs to no choice.
+        native: Converts numbers (A,) to a new action of the space.
+        unit: Converts an action of the space to the numbers (A,) that stand for it.
+        steering: Converts numbers (A,) in the space's own units to an action of the space.
     """
 
     names: tuple[str, ...]
     choices: tuple[int, ...]
-    native: Callable[[np.ndarray], Any]
-    unit: Callable[[Any], np.ndarray]
-    steering: Callable[[np.ndarray], Any]
+    to_action: Callable[[np.ndarray], Any]
+    to_numbers: Callable[[Any], np.ndarray]
+    from_own_units: Callable[[np.ndarray], Any]
 
 
-def readings_of(space: Space) -> Readings:
-    """Return how observations of this space become numbers; ValueError where they cannot."""
-    named, flatten = _readings(space, "" if isinstance(space, spaces.Dict) else READINGS)
+def convert_readings(space: Space) -> ReadingConversion:
+    """Return the conversion of this observation space to numbers.
+
+    Raises:
+        ValueError: The space is not supported, or has too many numbers.
+    """
+    named, flatten = _convert_readings(space, "" if isinstance(space, spaces.Dict) else READINGS)
     ids = tuple(name for name, _ in named)
-    _check("its observation space", space, ids)
+    _check_names("its observation space", space, ids)
     if len(ids) > MAX_READINGS:
         raise ValueError(
             f"its observation has {len(ids)} readings (allowed: up to {MAX_READINGS}); leave out"
             " pictures, by a gymnasium.ObservationWrapper"
         )
-    return Readings(ids, np.array([scalable for _, scalable in named]), flatten)
+    return ReadingConversion(ids, np.array([scalable for _, scalable in named]), flatten)
 
 
-def actions_of(space: Space) -> Actions:
-    """Return how numbers become actions of this space; ValueError where they cannot."""
-    actions = _actions(space, ACTIONS)
-    _check("its action space", space, actions.names)
+def convert_actions(space: Space) -> ActionConversion:
+    """Return the conversion of numbers to this action space.
+
+    Raises:
+        ValueError: The space is not supported.
+    """
+    actions = _convert_actions(space, ACTIONS)
+    _check_names("its action space", space, actions.names)
     return actions
 
 
-def _check(what: str, space: Space, names: Sequence[str]) -> None:
-    """ValueError unless there are names, and all of them differ."""
+def _check_names(what: str, space: Space, names: Sequence[str]) -> None:
+    """Raise ValueError if there are no names, or two are equal."""
     if not names:
-        raise ValueError(f"{what} {shown(space)} holds no number (allowed: one or more)")
+        raise ValueError(f"{what} {describe_space(space)} holds no number (allowed: one or more)")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{what} gives the id {twice!r} twice; rename a key")
 
 
-def shown(space: Space) -> str:
-    """Return a space in a few words, as an error message names it."""
+def describe_space(space: Space) -> str:
+    """Return a space as a short text for an error message."""
     text = " ".join(str(space).split())
     return text if len(text) <= 120 else f"{text[:116]} ..."
 
 
-def _joined(name: str, *parts: object) -> str:
-    """Return the id of a part of what has this name."""
+def _join_id(name: str, *parts: object) -> str:
+    """Return the id of a part, from the name of the whole and the part's keys."""
     words = [_NOT_IN_IDS.sub("_", str(part)) for part in parts]
     return ".".join([name, *words] if name else words)
 
 
-def _unknown(space: Space, name: str) -> ValueError:
+def _unsupported_space(space: Space, name: str) -> ValueError:
+    """Return the error for a space that is not supported."""
     where = f"its {name} space is" if name in (READINGS, ACTIONS) else f"the space of {name} is"
-    return ValueError(f"{where} {shown(space)} (allowed: {ALLOWED})")
+    return ValueError(f"{where} {describe_space(space)} (allowed: {ALLOWED})")
 
 
-def _readings(
+def _convert_readings(
     space: Space, name: str
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the ids, whether each is a number with a unit, and the function that flattens."""
+    """Return the readings of a space: (id, scalable) of each, and the function that flattens."""
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
-        ids = [(_joined(name, i), True) for i in range(size)]
-        return ids, lambda value: _sized(value, size, name)
+        ids = [(_join_id(name, i), True) for i in range(size)]
+        return ids, lambda value: _checked_numbers(value, size, name)
     if isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
-        ids = [(_joined(name, i), False) for i in range(size)]
-        return ids, lambda value: _sized(value, size, name)
+        ids = [(_join_id(name, i), False) for i in range(size)]
+        return ids, lambda value: _checked_numbers(value, size, name)
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
-        ids = [(_joined(name, first + i), False) for i in range(count)]
+        ids = [(_join_id(name, first + i), False) for i in range(count)]
         return ids, lambda value: _one_hot([int(value) - first], [count], name)
     if isinstance(space, spaces.MultiDiscrete):
         counts, starts = space.nvec.ravel().tolist(), space.start.ravel()
         ids = [
-            (_joined(name, place, first + i), False)
+            (_join_id(name, place, first + i), False)
             for place, (first, count) in enumerate(zip(starts.tolist(), counts, strict=True))
             for i in range(count)
         ]
         size = len(counts)
-        return ids, lambda value: _one_hot(_sized(value, size, name) - starts, counts, name)
-    return _readings_of_parts(_parts(space, name), isinstance(space, spaces.Dict))
+        return ids, lambda value: _one_hot(
+            _checked_numbers(value, size, name) - starts, counts, name
+        )
+    return _convert_readings_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
 
 
-def _parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
-    """Return the parts of a Dict or Tuple by key, with their names; ValueError for others."""
+def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
+    """Return the parts of a Dict or Tuple by key, with their names; raise ValueError for others."""
     if isinstance(space, spaces.Dict):
-        return {key: (part, _joined(name, key)) for key, part in space.spaces.items()}
+        return {key: (part, _join_id(name, key)) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return {i: (part, _joined(name, i)) for i, part in enumerate(space.spaces)}
-    raise _unknown(space, name)
+        return {i: (part, _join_id(name, i)) for i, part in enumerate(space.spaces)}
+    raise _unsupported_space(space, name)
 
 
-def _readings_of_parts(
+def _convert_readings_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    read = {key: _readings(part, name) for key, (part, name) in parts.items()}
+    """Return the readings of the parts together, and the function that flattens them."""
+    read = {key: _convert_readings(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
 
     def flatten(value: Any) -> np.ndarray:
@@ -166,8 +178,8 @@ def _readings_of_parts(
     return ids, flatten if read else lambda value: np.zeros(0)
 
 
-def _sized(value: Any, size: int, name: str) -> np.ndarray:
-    """Return the numbers of an array; ValueError where they are not as many as its space has."""
+def _checked_numbers(value: Any, size: int, name: str) -> np.ndarray:
+    """Return the numbers of an array; raise ValueError if their number is not `size`."""
     array = np.asarray(value)
     if array.size != size:
         raise ValueError(f"{name or READINGS} has {array.size} numbers, its space {size}")
@@ -175,7 +187,7 @@ def _sized(value: Any, size: int, name: str) -> np.ndarray:
 
 
 def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str) -> np.ndarray:
-    """Return 1 for the choice that is made of each `counts`, and 0 for the others."""
+    """Return 1 for the chosen place of each group of `counts` places, and 0 for the others."""
     hot, first = np.zeros(sum(counts), np.float32), 0
     for place, count in zip(places, counts, strict=True):
         if not 0 <= place < count:
@@ -185,8 +197,8 @@ def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: st
     return hot
 
 
-def one_hot(choices: Sequence[int], action: Any) -> np.ndarray:
-    """Return the numbers (A,) that stand for these choices; of a bit, 1 or -1."""
+def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
+    """Return the numbers (A,) that stand for an action of these choices; 1 or -1 for a bit."""
     chosen, first = np.zeros(sum(choices), np.float32), 0
     for place, count in zip(np.ravel(action).tolist(), choices, strict=True):
         if count == 1:
@@ -197,8 +209,8 @@ def one_hot(choices: Sequence[int], action: Any) -> np.ndarray:
     return chosen
 
 
-def chosen(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
-    """Return the choice of each group: the place of its largest number, 1 for a positive bit."""
+def find_choices(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
+    """Return the choice of each group: the index of its largest number, or 1 for a positive bit."""
     found, first = [], 0
     for count in choices:
         part = numbers[first : first + count]
@@ -207,63 +219,72 @@ def chosen(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
     return found
 
 
-def _actions(space: Space, name: str) -> Actions:
+def _convert_actions(space: Space, name: str) -> ActionConversion:
+    """Return the conversion of numbers to a space whose name is `name`."""
     if isinstance(space, spaces.Box):
-        return _box(space, name)
+        return _convert_box(space, name)
     if isinstance(space, spaces.Discrete):
-        return _discrete(space, name)
+        return _convert_discrete(space, name)
     if isinstance(space, spaces.MultiDiscrete):
-        return _multi_discrete(space, name)
+        return _convert_multi_discrete(space, name)
     if isinstance(space, spaces.MultiBinary):
-        return _bits(space, name)
-    return _actions_of_parts(_parts(space, name), isinstance(space, spaces.Dict))
+        return _convert_bits(space, name)
+    return _convert_actions_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
 
 
-def _discrete(space: spaces.Discrete, name: str) -> Actions:
+def _convert_discrete(space: spaces.Discrete, name: str) -> ActionConversion:
     first, count = int(space.start), int(space.n)
 
     def native(numbers: np.ndarray) -> int:
         return first + int(np.argmax(numbers))
 
-    names = tuple(_joined(name, i) for i in range(count))
-    return Actions(
-        names, (count,), native, lambda action: one_hot((count,), int(action) - first), native
+    names = tuple(_join_id(name, i) for i in range(count))
+    return ActionConversion(
+        names,
+        (count,),
+        native,
+        lambda action: encode_choices((count,), int(action) - first),
+        native,
     )
 
 
-def _multi_discrete(space: spaces.MultiDiscrete, name: str) -> Actions:
+def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionConversion:
     choices, start = tuple(space.nvec.ravel().tolist()), space.start.ravel()
     # A group of one choice is no bit: whatever its number, that choice is made.
     groups = tuple(count if count > 1 else 1 for count in choices)
 
     def native(numbers: np.ndarray) -> np.ndarray:
-        places = [p if c > 1 else 0 for p, c in zip(chosen(groups, numbers), choices, strict=True)]
+        places = [
+            p if c > 1 else 0 for p, c in zip(find_choices(groups, numbers), choices, strict=True)
+        ]
         return (start + np.array(places)).astype(space.dtype).reshape(space.shape)
 
     def unit(action: Any) -> np.ndarray:
-        return one_hot(groups, np.ravel(action) - start)
+        return encode_choices(groups, np.ravel(action) - start)
 
     names = tuple(
-        _joined(name, place, i) for place, count in enumerate(choices) for i in range(count)
+        _join_id(name, place, i) for place, count in enumerate(choices) for i in range(count)
     )
-    return Actions(names, choices if min(choices) > 1 else (), native, unit, native)
+    return ActionConversion(names, choices if min(choices) > 1 else (), native, unit, native)
 
 
-def _bits(space: spaces.MultiBinary, name: str) -> Actions:
+def _convert_bits(space: spaces.MultiBinary, name: str) -> ActionConversion:
     count = int(np.prod(space.shape))
 
     def native(numbers: np.ndarray) -> np.ndarray:
         return (np.asarray(numbers) > 0.0).astype(space.dtype).reshape(space.shape)
 
     def unit(action: Any) -> np.ndarray:
-        return one_hot((1,) * count, action)
+        return encode_choices((1,) * count, action)
 
-    names = tuple(_joined(name, i) for i in range(count))
-    return Actions(names, (1,) * count, native, unit, native)
+    names = tuple(_join_id(name, i) for i in range(count))
+    return ActionConversion(names, (1,) * count, native, unit, native)
 
 
-def _actions_of_parts(parts: Mapping[Any, tuple[Space, str]], keyed: bool) -> Actions:
-    each = {key: _actions(part, name) for key, (part, name) in parts.items()}
+def _convert_actions_of_parts(
+    parts: Mapping[Any, tuple[Space, str]], keyed: bool
+) -> ActionConversion:
+    each = {key: _convert_actions(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
     all_choices = all(one.choices for one in each.values())
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
@@ -275,11 +296,11 @@ def _actions_of_parts(parts: Mapping[Any, tuple[Space, str]], keyed: bool) -> Ac
         return dict(zip(each, values, strict=True)) if keyed else tuple(values)
 
     def unit(action: Any) -> np.ndarray:
-        return np.concatenate([one.unit(action[key]) for key, one in each.items()])
+        return np.concatenate([one.to_numbers(action[key]) for key, one in each.items()])
 
     if len({size == 1 for size in choices}) > 1:
         choices = ()  # no library learns bits beside choices
-    return Actions(
+    return ActionConversion(
         names,
         choices,
         lambda numbers: whole("native", numbers),
@@ -288,14 +309,14 @@ def _actions_of_parts(parts: Mapping[Any, tuple[Space, str]], keyed: bool) -> Ac
     )
 
 
-def _box(space: spaces.Box, name: str) -> Actions:
-    low, high = bounds(space)
+def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
+    low, high = find_bounds(space)
     # Halved first: the range of a Box may be larger than the largest float.
     middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
     def native(numbers: np.ndarray) -> np.ndarray:
         numbers = np.asarray(numbers, np.float64)
-        action = inside(space, middle + reach * numbers)
+        action = clip_to_box(space, middle + reach * numbers)
         ends = numbers.reshape(space.shape)  # where both bounds are nearly one number
         action = np.where((ends <= -1.0) & space.bounded_below, space.low, action)
         return np.where((ends >= 1.0) & space.bounded_above, space.high, action)
@@ -308,7 +329,7 @@ def _box(space: spaces.Box, name: str) -> Actions:
         return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
 
     def bounded(numbers: np.ndarray) -> np.ndarray:
-        """The same as `native`, faster, where there are both bounds."""
+        """Compute the same as `to_action`, faster, for a Box with both bounds."""
         action = (middle + reach * numbers).astype(space.dtype)
         action = np.minimum(np.maximum(action, own_low), own_high)
         if np.abs(numbers).max() >= 1.0:
@@ -321,19 +342,19 @@ def _box(space: spaces.Box, name: str) -> Actions:
         native = same
     elif space.dtype in (np.float32, np.float64) and space.is_bounded():
         native = bounded if (low == own_low).all() and (high == own_high).all() else native
-    names = tuple(_joined(name, i) for i in range(len(low)))
-    return Actions(names, (), native, unit, lambda numbers: inside(space, numbers))
+    names = tuple(_join_id(name, i) for i in range(len(low)))
+    return ActionConversion(names, (), native, unit, lambda numbers: clip_to_box(space, numbers))
 
 
 def _is_unit(space: spaces.Box) -> bool:
-    """Return whether a Box reaches from -1 to 1."""
+    """Return whether a Box is [-1, 1] in all dimensions."""
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 
 
-def bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return what -1 and 1 stand for, (A,) float64 each.
+def find_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values (A,) float64 for which -1 and 1 stand.
 
-    These are the bounds of the space; where one or both are missing, [-1, 1], moved inside.
+    They are the bounds of the space; if one or both are missing, they are -1 and 1, shifted inside.
     """
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     below, above = space.bounded_below.ravel(), space.bounded_above.ravel()
@@ -349,10 +370,10 @@ def bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     return np.where(both, low, first), np.where(both, high, last)
 
 
-def inside(space: spaces.Box, numbers: np.ndarray) -> np.ndarray:
-    """Return an action of this Box: numbers (A,) in its units, clipped and rounded as it needs.
+def clip_to_box(space: spaces.Box, numbers: np.ndarray) -> np.ndarray:
+    """Return an action of this Box for numbers (A,) in its units, clipped and rounded to its type.
 
-    A number that is a bound but for its last bits is that bound.
+    A number that differs from a bound only in its last bits becomes that bound.
     """
     low, high = space.low.ravel(), space.high.ravel()
     least, most = low.astype(np.float64), high.astype(np.float64)

@@ -1,90 +1,92 @@
-"""Units of readings: the scale and offset that bring each one to an ordinary size.
+"""Units of readings: the scale and offset that bring each reading to an ordinary size.
 
-A policy learns from numbers around 1. An environment's readings may be millimetres, pascals or
-encoder counts; each is taken as ``number * scale + offset``, in the words of a wiring's channel.
-The model file keeps both in its task, and a drafted wiring has them, so that learning, evaluation
-and a robot read the same.
-
-Readings of ordinary size stay as they are: their units are 1 and 0.
+A policy learns from numbers around 1, but an environment's readings may be millimetres, pascals or
+encoder counts. Each is taken as ``number * scale + offset``, as in a wiring's channel. Both are
+kept in the model file's task and written into a drafted wiring, so that learning, evaluation and a
+robot read the same. Readings of ordinary size are not changed: their units are 1 and 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from an_control.policy.task import Task
+
 MIN_SD, MAX_SD = 0.005, 50.0
-"""Standard deviations between which readings are of ordinary size."""
+"""Bounds of the standard deviation of readings of ordinary size."""
 MAX_MEAN = 50.0
-"""Largest mean of readings of ordinary size."""
-NOTHING = 1e-8
-"""A standard deviation up to here is that of rounding errors, not of a sensor."""
+"""Maximum absolute mean of readings of ordinary size."""
+MAX_ROUNDING_SD = 1e-8
+"""A standard deviation up to this is due to rounding errors, not to a sensor."""
 KEPT_ZERO = 3.0
-"""Standard deviations of the mean from 0 up to which 0 stays 0."""
+"""If the mean is at most this many standard deviations from 0, 0 is not moved."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """Scale and offset of N readings; of none where all are taken as they are.
+    """Scale and offset of N readings; empty if all are taken unchanged.
 
     Attributes:
-        scale: (N,) float64, or () where there is nothing to do.
-        offset: the same.
+        scale: Scales (N,), or ().
+        offset: Offsets (N,), or ().
     """
 
     scale: tuple[float, ...] = ()
     offset: tuple[float, ...] = ()
 
     @classmethod
-    def of_task(cls, task: Mapping[str, Any]) -> Units:
-        """Return the units that the task of a model says."""
-        pairs = task.get("units", ())
+    def of_task(cls, task: Task) -> Units:
+        """Return the units in a model's task."""
+        pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
     @property
-    def pairs(self) -> list[list[float]]:
-        """Scale and offset of each reading, as a model's task has them."""
-        return [list(pair) for pair in zip(self.scale, self.offset, strict=True)]
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """Return (scale, offset) of each reading, as in a model's task."""
+        return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:
         return bool(self.scale)
 
-    def scaled(self, numbers: np.ndarray) -> np.ndarray:
+    def to_readings(self, numbers: np.ndarray) -> np.ndarray:
         """Return float32 readings (N,) for the environment's numbers (N,), as a wiring does."""
         if not self.scale:
             return numbers.astype(np.float32)
         with np.errstate(over="ignore"):
             return (numbers.astype(np.float64) * self.scale + self.offset).astype(np.float32)
 
-    def numbers(self, readings: np.ndarray) -> np.ndarray:
+    def to_numbers(self, readings: np.ndarray) -> np.ndarray:
         """Return the environment's numbers (N,) for readings (N,)."""
         if not self.scale:
             return readings
         return (readings.astype(np.float64) - self.offset) / self.scale
 
     def check(self, readings: int) -> None:
-        """ValueError unless these are units of so many readings."""
+        """Check that these are units of this many readings.
+
+        Raises:
+            ValueError: They are not.
+        """
         if self.scale and len(self.scale) != readings:
             raise ValueError(f"units of {len(self.scale)} readings, but there are {readings}")
 
 
-AS_THEY_ARE = Units()
+UNSCALED = Units()
 
 
-def units_for(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> Units:
-    """Return the units of readings that showed these numbers (T, N), NaN where there was none.
+def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> Units:
+    """Return units for readings from a sample of their values.
 
     Args:
-        numbers: float64.
-        scalable: (N,) whether a reading has a unit at all.
-        resolution: relative, of the type that the numbers come in.
+        numbers: Values (T, N) float64, NaN where missing.
+        scalable: Whether each reading has a unit at all (N,).
+        resolution: Relative resolution of the values' original type.
     """
     pairs = [
-        _unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
+        _choose_unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
         for column, scales in zip(numbers.T, scalable, strict=True)
     ]
     if all(pair == (1.0, 0.0) for pair in pairs):
@@ -92,8 +94,8 @@ def units_for(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> U
     return Units(tuple(scale for scale, _ in pairs), tuple(offset for _, offset in pairs))
 
 
-def _unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
-    """Return scale and offset of one reading that showed these numbers (T,)."""
+def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
+    """Return scale and offset of one reading from its values (T,)."""
     if not numbers.size:
         return 1.0, 0.0
     largest = float(np.abs(numbers).max())
@@ -101,15 +103,17 @@ def _unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
         return 1.0, 0.0
     shrunk = numbers / largest  # the squares of the largest floats are infinite
     mean, sd = float(shrunk.mean()) * largest, float(shrunk.std()) * largest
-    if sd <= max(NOTHING, 4.0 * resolution * abs(mean)):  # nothing says how much it will vary
+    if sd <= max(
+        MAX_ROUNDING_SD, 4.0 * resolution * abs(mean)
+    ):  # nothing says how much it will vary
         return 1.0, (-float(round(mean)) if abs(mean) > MAX_MEAN else 0.0)
     if MIN_SD <= sd <= MAX_SD and abs(mean) <= MAX_MEAN:
         return 1.0, 0.0
-    scale = 1.0 / _round(sd)
+    scale = 1.0 / _round_to_1_2_5(sd)
     return scale, (-float(round(mean * scale)) if abs(mean) > KEPT_ZERO * sd else 0.0)
 
 
-def _round(number: float) -> float:
+def _round_to_1_2_5(number: float) -> float:
     """Return the nearest of 1, 2 and 5 times a power of ten, by ratio."""
     power = 10.0 ** math.floor(math.log10(number))
     steps = [one * power for one in (1.0, 2.0, 5.0, 10.0)]

@@ -1,8 +1,8 @@
-"""An environment whose robot can differ from the nominal one: `gain`, `lag`, `mass` and so on.
+"""Wrapper for environments whose robot can differ from the nominal one: `gain`, `lag`, `mass` etc.
 
-Every environment that is opened here is one; the same wrapper serves evaluation, learning and the
-bridge to ROS 2, so that a word means the same everywhere. Mass and friction are those of robots in
-MuJoCo and PyBullet, the simulators that many environments share.
+Every environment opened here has it. Evaluation, learning and the bridge to ROS 2 use the same
+wrapper, so that a word means the same everywhere. Mass and friction are supported for robots in
+MuJoCo and PyBullet.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from an_control.disturbance import DisturbanceSettings, motor_output
 from an_control.system.environment_output import no_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
-"""Takes the factors of mass and friction, from the next reset on."""
+"""Function that sets the factors of mass and friction, from the next reset on."""
 NOMINAL = DisturbanceSettings()
 
 
 class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Passes everything on as it is, until `vary` says otherwise.
+    """Wrapper that changes nothing until `vary` is called.
 
-    `starts` are those that the environment's `reset` takes as `options["start"]`; `physics` sets
-    mass and friction, None where the environment offers no way to.
+    Args:
+        env: The environment.
+        starts: Names that its `reset` accepts as `options["start"]`.
+        physics: Sets mass and friction; None if the environment does not support that.
     """
 
     def __init__(
@@ -39,27 +41,37 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._starts, self._physics = tuple(starts), physics
-        self._settings, self._is_worn = NOMINAL, False
+        self._settings, self._has_motor_effects = NOMINAL, False
         self._effect: np.ndarray | None = None
         self._was_reset = False
 
     def check(self, settings: DisturbanceSettings) -> None:
-        """ValueError naming what the environment does not offer of what is asked of the robot."""
+        """Check that the environment supports the settings of the robot.
+
+        Raises:
+            ValueError: It does not; the message names the setting.
+        """
         for one in settings.changed:
             if one.target != "robot":
                 continue
-            reason = {"start": self._no_start, "gain": self._no_box, "lag": self._no_box}.get(
-                one.name, self._no_physics
-            )(settings)
+            reason = {
+                "start": self._start_problem,
+                "gain": self._action_problem,
+                "lag": self._action_problem,
+            }.get(one.name, self._physics_problem)(settings)
             if reason:
                 value, name = getattr(settings, one.name), type(self.unwrapped).__name__
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary(self, settings: DisturbanceSettings) -> None:
-        """The robot of these settings from the next reset on; ValueError as of `check`."""
+        """Change the robot from the next reset on.
+
+        Raises:
+            ValueError: The environment does not support a setting; see `check`.
+        """
         self.check(settings)
         before, self._settings = self._settings, settings
-        self._is_worn = settings.gain != NOMINAL.gain or bool(settings.lag)
+        self._has_motor_effects = settings.gain != NOMINAL.gain or bool(settings.lag)
         now = settings.mass, settings.friction
         if self._physics is not None and now != (before.mass, before.friction):
             self._physics(settings.mass.value, settings.friction.value)
@@ -67,6 +79,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode, with the start of the settings."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -76,44 +89,56 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self._is_worn:
-            action = self._worn(np.asarray(action))
+        """Make a step, with the action as gain and lag change it."""
+        if self._has_motor_effects:
+            action = self._motor_output(np.asarray(action))
         return self.env.step(action)
 
-    def _worn(self, action: np.ndarray) -> np.ndarray:
-        """What the motors make of an action; gain and lag count from the middle of its space."""
-        middle = _middle(self.action_space)
+    def _motor_output(self, action: np.ndarray) -> np.ndarray:
+        """Return the motors' output for an action.
+
+        Gain and lag apply around the middle of the action space.
+        """
+        middle = _middle_of_space(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
-    def _no_start(self, settings: DisturbanceSettings) -> str:
+    def _start_problem(self, settings: DisturbanceSettings) -> str:
+        """Return why the environment does not support the start, or ""."""
         if settings.start in self._starts:
             return ""
         return f"starts {' or '.join(('usual', *self._starts))}"
 
-    def _no_box(self, settings: DisturbanceSettings) -> str:
+    def _action_problem(self, settings: DisturbanceSettings) -> str:
+        """Return why gain and lag cannot be applied to the actions, or ""."""
         box = isinstance(self.action_space, spaces.Box)
         return "" if box else f"takes {self.action_space}: no number to scale"
 
-    def _no_physics(self, settings: DisturbanceSettings) -> str:
+    def _physics_problem(self, settings: DisturbanceSettings) -> str:
+        """Return why mass and friction cannot be changed, or ""."""
         return "has no set_physics" if self._physics is None else ""
 
 
-def _middle(space: spaces.Space[Any]) -> np.ndarray:
-    """The action that does nothing: halfway between the bounds, 0 where there are none."""
+def _middle_of_space(space: spaces.Space[Any]) -> np.ndarray:
+    """Return the action that does nothing: the middle of the bounds, or 0 if there are none."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = np.isfinite(low) & np.isfinite(high)
     return np.where(bounded, (low + high) / 2.0, 0.0)
 
 
-def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
-    """Let the robot of an environment be that of the settings, from the next reset on.
+def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
+    """Change the robot of an environment from the next reset on.
 
-    ValueError naming a setting that the environment does not offer, or that has a range still.
+    Args:
+        env: An environment of `open_environment`, which may be wrapped.
+        settings: The robot's settings; by default the nominal robot.
+
+    Raises:
+        ValueError: The environment does not support a setting, or a setting is a range.
     """
-    robot = _robot(env)
+    robot = _find_robot(env)
     if robot is not None:
         robot.vary(settings)
     elif settings.active_on("robot"):
@@ -121,13 +146,18 @@ def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL
 
 
 def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
-    """ValueError naming a setting that the environment does not offer."""
-    robot = _robot(env)
+    """Check that an environment supports the settings of the robot.
+
+    Raises:
+        ValueError: It does not; the message names the setting.
+    """
+    robot = _find_robot(env)
     if robot is not None:
         robot.check(settings)
 
 
-def _robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
+def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
+    """Return the environment's VariedRobot wrapper, or None if it has none."""
     while not isinstance(env, VariedRobot):
         if not isinstance(env, gymnasium.Wrapper):
             return None
@@ -136,11 +166,14 @@ def _robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
 
 
 FRICTION = 0
-"""MuJoCo's sliding friction, of the three that a geom has."""
+"""Column of the sliding friction in MuJoCo's three frictions of a geom."""
 
 
-def physics_of(inner: Any) -> SetPhysics | None:
-    """What sets an unwrapped environment's physics, where its simulator is known; else None."""
+def find_physics(inner: Any) -> SetPhysics | None:
+    """Return a function that sets the physics of an unwrapped environment.
+
+    Returns None if the simulator is not known.
+    """
     model, robot = getattr(inner, "model", None), getattr(inner, "robot", None)
     if hasattr(model, "body_mass") and hasattr(model, "geom_friction"):
         return MujocoPhysics(model)
@@ -150,15 +183,17 @@ def physics_of(inner: Any) -> SetPhysics | None:
 
 
 def print_mujoco_warnings() -> None:
-    """Let MuJoCo, once imported, print its warnings; it would write them to MUJOCO_LOG.TXT in the
-    current directory too."""
+    """Let MuJoCo, if imported, print its warnings to stderr only.
+
+    By default it also writes MUJOCO_LOG.TXT in the current directory.
+    """
     mujoco = sys.modules.get("mujoco")
     if mujoco is not None:
         mujoco.set_mju_user_warning(lambda text: print(f"MuJoCo: {text}", file=sys.stderr))
 
 
 class MujocoPhysics:
-    """Of gymnasium's MuJoCo environments: all bodies' mass and inertia, all geoms' friction."""
+    """Setter of mass, inertia and friction of all bodies in gymnasium's MuJoCo environments."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -168,6 +203,7 @@ class MujocoPhysics:
         }
 
     def __call__(self, mass: float, friction: float) -> None:
+        """Set the factors of mass and friction."""
         import mujoco  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         model, nominal = self._model, self._nominal
@@ -179,13 +215,14 @@ class MujocoPhysics:
 
 
 class BulletPhysics:
-    """Of pybullet_envs_gymnasium: mass, inertia and friction of the robot's links."""
+    """Setter of mass, inertia and friction of the robot's links in pybullet_envs_gymnasium."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._nominal: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def __call__(self, mass: float, friction: float) -> None:
+        """Set the factors of mass and friction."""
         if not self._nominal:
             self._nominal = self._links()
         for (body, link), info in self._nominal.items():
@@ -198,7 +235,7 @@ class BulletPhysics:
             )
 
     def _links(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """What the simulator says of each link of each body that has a mass."""
+        """Return PyBullet's dynamics info of every link of each body that has a mass."""
         if self._inner.scene is None:  # the first reset loads the robot
             self._inner.reset()
         client, parts = self._inner._p, self._inner.robot.parts.values()

@@ -1,1 +1,1 @@
-"""Disturbs a robot behind its topics: reads all channels, publishes them disturbed."""
+"""Scrambler: reads all channels of a robot and publishes them disturbed on one topic."""

@@ -1,4 +1,4 @@
-"""What the scrambler publishes: readings under the channels' names, or a camera's patches moved."""
+"""Messages of the scrambler: readings by channel id, or a camera's image with its patches moved."""
 
 from __future__ import annotations
 
@@ -10,48 +10,62 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Late, stages
-from an_control.ros.outputs import doubles, set_stamp
+from an_control.disturbance import Change, DelayLine, DisturbanceSettings, scheduled_settings
+from an_control.ros.outputs import set_stamp, to_float64_array
 from an_control.wiring import Readings, Wiring, WiringError
-from an_control.wiring.checked_yaml import Shown
-from an_control.wiring.image import put_together
+from an_control.wiring.checked_yaml import Description
+from an_control.wiring.image import join_patches
 
 CHANNELS_OF_PIXELS = 4
 
 
-class Disturbs(Protocol):
-    """What a message asks of who disturbs it, see `Disturber`."""
+class MessageDisturber(Protocol):
+    """Protocol of what a message needs from its disturber; see `Disturber`."""
 
     @property
-    def settings(self) -> DisturbanceSettings: ...
+    def settings(self) -> DisturbanceSettings:
+        """Return the settings of this tick."""
+
     @property
-    def new(self) -> bool: ...
+    def new(self) -> bool:
+        """Return whether this tick's readings differ from a repetition of the last ones."""
+
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
-    ) -> tuple[NDArray[np.float32], tuple[str, ...]]: ...
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+        """Return the disturbed readings (m,) and their ids for readings (n,) and their ids."""
 
 
 class ScrambledMessage(Protocol):
-    """The one message of the scrambler, filled again at every tick."""
+    """Protocol of the scrambler's one message, which is refilled at every tick."""
 
     message: Any
-    noisy: bool
-    """Whether a channel can carry noise in place of its signal."""
+    accepts_noise: bool
+    """Whether a channel can carry noise instead of its signal."""
 
-    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
-    def forget(self) -> None: ...
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None: ...
+    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
+        """Raise ValueError if a setting cannot disturb this message."""
+
+    def start_episode(self) -> None:
+        """Start an episode."""
+
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
+        """Write the disturbed readings of a tick into the message."""
 
 
-def scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """The message for a wiring's readings; WiringError where there are several cameras."""
+def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
+    """Return the message for a wiring's readings.
+
+    Raises:
+        WiringError: The wiring has several cameras.
+    """
     return ScrambledImage(wiring) if wiring.images else ScrambledReadings(wiring)
 
 
 class ScrambledReadings:
-    """Ids as names, readings as positions."""
+    """JointState with channel ids as names and readings as positions."""
 
-    noisy = True
+    accepts_noise = True
 
     def __init__(self, wiring: Wiring) -> None:
         ids = [channel.id for channel in wiring.channels]
@@ -59,31 +73,37 @@ class ScrambledReadings:
         self.message = JointState()
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """ValueError naming a setting that cannot disturb scalar channels."""
-        for stage in stages(settings, schedule):
+        """Raise ValueError if a setting cannot disturb scalar channels."""
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
 
-    def forget(self) -> None:
-        """Begin an episode."""
+    def start_episode(self) -> None:
+        """Start an episode."""
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
+        """Write the disturbed readings of a tick into the message."""
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
-        self.message.position = doubles(values)
+        self.message.position = to_float64_array(values)
         set_stamp(self.message.header.stamp, stamp_ns)
 
 
 class ScrambledImage:
-    """The camera's newest frame with its patches in other places; those that are missing are
-    transparent, and so missing for whoever reads it."""
+    """Image with the camera's newest frame, its patches moved.
 
-    noisy = False
+    Missing patches are transparent; a reader of the image treats them as missing.
+
+    Raises:
+        WiringError: The wiring has several cameras.
+    """
+
+    accepts_noise = False
 
     def __init__(self, wiring: Wiring) -> None:
         if len(wiring.images) != 1:
-            cameras = Shown(f"{len(wiring.images)} cameras")
+            cameras = Description(f"{len(wiring.images)} cameras")
             raise WiringError(
                 wiring.file, "channels", cameras, "one camera, to scramble its images"
             )
@@ -92,23 +112,24 @@ class ScrambledImage:
         labels = image.labels()
         self._place = {channel.id.replace("*", label): i for i, label in enumerate(labels)}
         self._names: tuple[str, ...] = ()
-        self.forget()
+        self.start_episode()
         self._places = np.zeros(0, np.intp)
         height, width = (count * image.patch for count in image.grid)
         step = CHANNELS_OF_PIXELS * width
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """ValueError naming a setting that cannot disturb an image."""
-        for stage in stages(settings, schedule):
+        """Raise ValueError if a setting cannot disturb an image."""
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
-    def forget(self) -> None:
-        """Begin an episode."""
-        self._late: Late[np.ndarray] = Late()
+    def start_episode(self) -> None:
+        """Start an episode."""
+        self._late: DelayLine[np.ndarray] = DelayLine()
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
+        """Write the disturbed patches of a tick into the message."""
         seen = [self._place[name] for name in readings.ids]
         signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
         frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)
@@ -124,6 +145,6 @@ class ScrambledImage:
         patches[self._places] = late[signals.astype(np.intp)]
         alpha[self._places] = 255
         grid = self._image.grid
-        gray, there = put_together(patches, grid), put_together(alpha, grid)
+        gray, there = join_patches(patches, grid), join_patches(alpha, grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)
         self.message.data = array.array("B", pixels.tobytes())

@@ -1,15 +1,14 @@
-"""Rewires a robot behind its topics: reads all its channels, disturbs them, publishes one topic.
+"""Disturb a robot's readings between its topics and the policy.
 
-The robot's readings are made by the wiring, the one translation there is; what goes out is a
-stamped JointState with the channel ids as names and the readings as positions (NaN where one is
-missing), for a camera an image with its patches moved. The policy reads that with the derived
-wiring (`scrambled_wiring`). Inside the simulator the bridge hands over its messages directly; as an
-executable of its own the same object is fed by subscriptions.
+The wiring converts the robot's messages to readings. The output is a stamped JointState with the
+channel ids as names and the readings as positions (NaN where missing) or, for a camera, an image
+with its patches moved. The policy reads it with the derived wiring (`scrambled_wiring`). Inside the
+simulator the bridge passes its messages directly; as an executable of its own the same object is
+fed by subscriptions.
 
-The order of the signals over ROS 2: the parameter `order` sets it, the topic `~/order` tells it.
-
-An entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the signal
-of this other channel, `noise`, or nothing. Channels that are not named keep what they carry.
+The parameter `order` sets which signal each channel carries, and the topic `~/order` reports it. An
+entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the signal of
+this other channel, `noise`, or nothing. Channels that are not named keep their signal.
 """
 
 from __future__ import annotations
@@ -31,54 +30,70 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_srvs.srv import Trigger
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
-from an_control.disturbance.cables import NOISE, NOTHING, Cables
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, scheduled_settings
+from an_control.disturbance.signal_routing import NOISE, NOTHING, SignalRouting
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.node import answers_help
+from an_control.ros.node import print_help_if_asked
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
-    declare,
     declare_disturbance,
+    declare_parameter,
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
-from an_control_sim.scrambler.messages import scrambled_message
+from an_control_sim.process import (
+    RELIABLE,
+    SLICE_S,
+    catch_signals,
+    make_events_executor,
+    make_node,
+    ros_context,
+)
+from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import TOPIC
 
 PARAMETER = "order"
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-"""Who comes late gets the order too."""
+"""Transient local QoS, so that late subscribers get the order too."""
 
 
 class OrderTopic:
-    """Publishes what each channel carries, by its id, where that has changed."""
+    """Publisher of the signal that each channel carries, on the topic `~/order`."""
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
-        self._told: Hashable = None
+        self._published_version: Hashable = None
 
-    def tell(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
-        """Publish the order of this version, unless that was the last one."""
-        if version == self._told:
+    def publish_if_changed(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
+        """Publish the order unless its version is the one that was published last.
+
+        Args:
+            version: Any value that changes whenever the order does.
+            order: Returns the signal of each channel by id.
+        """
+        if version == self._published_version:
             return
-        self._told = version
+        self._published_version = version
         values = [KeyValue(key=channel, value=signal) for channel, signal in order().items()]
         self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
 
-def follow_order(
+def declare_order_parameter(
     node: Node,
     channels: Callable[[], Sequence[str]],
     check: Callable[[Mapping[str, str]], object],
     change: Callable[[Mapping[str, str]], object],
 ) -> None:
-    """Declare the parameter and give `change` what is set; refuse what `check` raises for.
+    """Declare the parameter `order` and apply what is set.
 
-    `channels` are those that an entry may name.
+    Args:
+        node: The node.
+        channels: Returns the ids that an entry may name.
+        check: Raises ValueError to refuse an order.
+        change: Applies an order.
     """
     node.declare_parameter(
         PARAMETER,
@@ -88,19 +103,21 @@ def follow_order(
             additional_constraints="entries CHANNEL=SIGNAL, CHANNEL=noise or CHANNEL=",
         ),
     )
-    if node.get_parameter_or(PARAMETER).value is None:  # that hides all others from a dump
+    if (
+        node.get_parameter_or(PARAMETER).value is None
+    ):  # an unset parameter hides all others from a dump
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def refuse(parameters: list[Parameter]) -> SetParametersResult:
         try:
-            for entries in _set(parameters):
+            for entries in _order_values(parameters):
                 check(parse_order(entries, channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
     def take(parameters: list[Parameter]) -> None:
-        for entries in _set(parameters):
+        for entries in _order_values(parameters):
             change(parse_order(entries, channels()))
 
     node.add_on_set_parameters_callback(refuse)
@@ -108,9 +125,15 @@ def follow_order(
 
 
 def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
-    """Entries CHANNEL=SIGNAL by channel; ValueError names one that is none, or comes twice.
+    """Return the entries CHANNEL=SIGNAL as a dict.
 
-    An id may hold a `=`: the channel is the longest known one before a `=`.
+    An id may contain "=": the channel is the longest known id before a "=".
+
+    >>> parse_order(["a=b", "b="], ["a", "b"])
+    {'a': 'b', 'b': ''}
+
+    Raises:
+        ValueError: An entry has no "=", or a channel is named twice.
     """
     order: dict[str, str] = {}
     for entry in entries:
@@ -125,7 +148,8 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _set(parameters: list[Parameter]) -> list[Sequence[str]]:
+def _order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
+    """Return the values that are set for the parameter `order`."""
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
 
@@ -139,19 +163,29 @@ ABOUT = (
 
 
 LOCKSTEP_WAIT_S = 0.25
-"""How long the scrambler of its own waits in lockstep for the sources of a stamp: half as long as
-the policy node behind it does by default."""
+"""Seconds that the scrambler executable waits in lockstep for all sources of a stamp: half as long
+as the policy node behind it does by default."""
 
 
 class Scrambler:
-    """Takes messages by topic and publishes `scrambled`, on `node` and in its namespace.
+    """Disturber of a robot's messages, which publishes them on the topic `scrambled`.
 
-    The channels are those of the first tick; one that turns up later starts the permutations of
-    the episode again. The node's parameters change the settings at runtime, its service
-    `~/shuffle` permutes the signals at once, its parameter `order` plugs single signals into other
-    channels, where they stay until they are moved, also in the episodes to come. `accept` raises
-    ValueError for settings that cannot be done here. Raises that, and WiringError where the wiring
-    does not fit its message types.
+    The channels are those of the first tick; a channel that appears later restarts the permutations
+    of the episode. The node's parameters change the settings at runtime, and its service
+    `~/shuffle` permutes the signals. Its parameter `order` moves single signals to other channels,
+    where they stay until they are moved again, also in later episodes.
+
+    Args:
+        node: The node, whose namespace is used.
+        wiring: The robot's wiring.
+        settings: The disturbance.
+        seed: Seed of the disturbance.
+        schedule: Changes of the disturbance within each episode.
+        accept: Raises ValueError for settings that cannot be used here.
+
+    Raises:
+        WiringError: The wiring does not fit its message types.
+        ValueError: A setting cannot be used here.
     """
 
     def __init__(
@@ -164,13 +198,13 @@ class Scrambler:
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
         self._table = ChannelTable(wiring)
-        self._out = scrambled_message(wiring)
+        self._out = make_scrambled_message(wiring)
         self._accept = accept
-        for stage in stages(settings, schedule):
-            self._check(stage)
+        for stage in scheduled_settings(settings, schedule):
+            self._check_settings(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
-        self._cables = Cables((), seed)
+        self._cables = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -186,51 +220,61 @@ class Scrambler:
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
-        follow_disturbance(node, self.change, self._check)
-        follow_order(node, lambda: self._cables.ids, self._check_order, self.connect)
+        follow_disturbance(node, self.change, self._check_settings)
+        declare_order_parameter(
+            node, lambda: self._cables.ids, self._check_order, self.move_signals
+        )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
     @property
     def table(self) -> ChannelTable:
-        """Where the robot's messages go."""
+        """Return the channel table that stores the robot's messages."""
         return self._table
 
     @property
     def shuffles(self) -> int:
-        """How often the signals were permuted in this episode."""
+        """Return how often the signals were permuted in this episode."""
         return self._disturber.shuffles
 
     @property
     def lost(self) -> bool:
-        """Whether the message of this tick is lost, so that `send` does nothing."""
+        """Return whether the message of this tick is lost, so that `send` does nothing."""
         return not self._disturber.arrived
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Those of this tick."""
+        """Return the settings of this tick."""
         return self._disturber.settings
 
     @property
     def new(self) -> bool:
-        """Whether this tick's readings are not those of the last one again."""
+        """Return whether this tick's readings differ from a repetition of the last ones."""
         return self._disturber.new
 
     @property
     def order(self) -> dict[str, str]:
-        """The truth: whose signal each nominal channel carries now, `noise` or an empty string."""
+        """Return the signal that each nominal channel carries now: a channel id, `noise` or ""."""
         carried, disturber = self._cables.carried, self._disturber
         return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
 
-    def connect(self, changes: Mapping[str, str]) -> None:
-        """Let these channels carry these signals from the next tick on; ValueError for others."""
+    def move_signals(self, changes: Mapping[str, str]) -> None:
+        """Change the signals that channels carry, from the next tick on.
+
+        Args:
+            changes: The new signal of each channel: a channel id, `noise` or "".
+
+        Raises:
+            ValueError: A channel or signal is not known or not allowed now.
+        """
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
         self._check_order(changes)
         self._cables.connect({behind[id_]: signal for id_, signal in changes.items()})
 
     def _check_order(self, changes: Mapping[str, str]) -> None:
+        """Raise ValueError if these changes of the order are not possible."""
         self._cables.check(changes)
-        if not self._out.noisy and NOISE in changes.values():
+        if not self._out.accepts_noise and NOISE in changes.values():
             raise ValueError(f"{NOISE}: not for images (allowed: a signal or nothing)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
             raise ValueError(
@@ -240,22 +284,22 @@ class Scrambler:
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-        """One tick: readings (n,) and their ids in, disturbed readings (m,) and ids out."""
+        """Return the disturbed readings (m,) and their ids for the readings (n,) of one tick."""
         return self._disturber.apply(*self._cables.apply(values, ids))
 
     def reset(self, episode: int) -> None:
         """Start an episode with its own permutations and missing channels."""
         self._episode = episode
         self._disturber.reset(episode)
-        self._out.forget()
+        self._out.start_episode()
 
     def change(self, settings: DisturbanceSettings) -> None:
-        """Other settings from the next tick on."""
+        """Use other settings from the next tick on."""
         self._settings = settings
         self._disturber.change(settings)
 
     def take(self, topic: str, message: Any) -> None:
-        """Keep the newest message of a topic; one that the wiring does not read is ignored."""
+        """Store the newest message of a topic; topics that the wiring does not read are ignored."""
         if topic not in self._sources:
             resolved = self._node.resolve_topic_name(topic)
             self._sources[topic] = self._sources.get(resolved, [])
@@ -264,9 +308,12 @@ class Scrambler:
             self._table.store(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb one tick's readings; now_ns reads by age (a robot), without it by stamp.
+        """Disturb the readings of one tick.
 
-        By age there is nothing to send where nothing has come since the last tick.
+        Args:
+            stamp_ns: Stamp of the tick.
+            now_ns: Current time, to select readings by age (a robot); None selects them by stamp.
+                By age, nothing is sent if no message has come since the last tick.
         """
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
@@ -274,22 +321,22 @@ class Scrambler:
             readings = self._table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
-            readings = self._whole(readings)
+            readings = self._add_missing(readings)
             if readings.ids is not self._ids:
-                self._know(readings.ids)
+                self._add_channels(readings.ids)
             self._out.fill(readings, self, stamp_ns)
         version = self._episode, self._disturber.shuffles, self._cables.version
-        self._order_topic.tell(version, lambda: self.order)
+        self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def send(self) -> None:
-        """Publish what was prepared; again for the same step changes nothing."""
+        """Publish the prepared message; it may be published again for the same step."""
         if not (self.lost or self._idle):
             self._publisher.publish(self._out.message)
 
-    def _whole(self, readings: Readings) -> Readings:
+    def _add_missing(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every scalar channel that is missing.
 
-        Whoever reads the messages would else keep the channel's last value until that is too old.
+        Otherwise a reader of the messages would keep the channel's last value until it is too old.
         """
         ids, present = self._table.ids, readings.ids
         changed, self._present = present is not self._present, present
@@ -302,12 +349,14 @@ class Scrambler:
         values[self._places] = readings.values
         return readings._replace(values=values, ids=ids)
 
-    def _check(self, settings: DisturbanceSettings) -> None:
+    def _check_settings(self, settings: DisturbanceSettings) -> None:
+        """Raise ValueError if these settings cannot be used here."""
         self._out.check(settings)
         if self._accept is not None:
             self._accept(settings)
 
-    def _know(self, ids: tuple[str, ...]) -> None:
+    def _add_channels(self, ids: tuple[str, ...]) -> None:
+        """Add channels that have appeared."""
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
             known = (*self._disturber.ids, *new)
@@ -317,14 +366,14 @@ class Scrambler:
         self._ids = ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
-        """Permute the signals, from the next tick on."""
+        """Permute the signals from the next tick on."""
         self._disturber.shuffle()
         response.success = True
         return response
 
 
-def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
-    """ValueError for settings that need the simulator, which is another process here."""
+def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
+    """Raise ValueError for settings that need the simulator, which is another process here."""
     for one in settings.changed:
         if one.target != "readings" or (lockstep and one.name == "lose"):
             value = f"{one.name}: {getattr(settings, one.name)}"
@@ -332,77 +381,83 @@ def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
             raise ValueError(f"{value} (allowed {where}: {one.plain}; the simulator does it)")
 
 
-def declare_parameters(
+def declare_scrambler_parameters(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
-    """Declare the executable's parameters; wiring, mode, seed, settings and schedule as set."""
+    """Declare the executable's parameters and return wiring, mode, seed, settings and schedule."""
     return (
-        declare(node, "wiring", "", "path of the robot's wiring YAML"),
-        declare(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
-        declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        declare_parameter(node, "wiring", "", "path of the robot's wiring YAML"),
+        declare_parameter(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
+        declare_parameter(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
         declare_disturbance(node),
         declare_schedule(node),
     )
 
 
 class ScramblerNode(QuietNode):
-    """The scrambler on its own, between a robot's topics and a policy that reads `scrambled`.
+    """Node of the scrambler on its own, between a robot and a policy that reads `scrambled`.
 
-    Lockstep: a message for every stamp that all sources have, or some where the wait runs out.
-    Rate: one at the wiring's rate, where anything has come.
-    Raises WiringError or ValueError for bad parameters.
+    In lockstep it sends a message for every stamp that all sources have, or that some have when the
+    wait ends. Otherwise it sends one at the wiring's rate if any message has come.
+
+    Raises:
+        WiringError: The wiring is not valid.
+        ValueError: A parameter is not valid.
     """
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        path, mode, seed, settings, schedule = declare_parameters(self)
+        path, mode, seed, settings, schedule = declare_scrambler_parameters(self)
         if not path:
             raise ValueError("parameter wiring: is not set (allowed: a wiring YAML)")
         wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
         lockstep = mode == "lockstep"
-        accept = partial(_check_alone, lockstep=lockstep)
+        accept = partial(_check_without_simulator, lockstep=lockstep)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
         names = (source.name for source in wiring.sources)
         self._lockstep = Lockstep(names, int(LOCKSTEP_WAIT_S * 1e9))
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
-            self._follow if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
+            self._on_source if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         if lockstep:
             self.create_timer(LOCKSTEP_WAIT_S / 2, self._act_if_overdue, clock=steady)
         else:
-            self.create_timer(1.0 / wiring.rate_hz, self._tick, clock=steady)
+            self.create_timer(1.0 / wiring.rate_hz, self._send_newest, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
-    def _follow(self, source: str, stamp_ns: int | None) -> None:
-        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
+    def _on_source(self, source: str, stamp_ns: int | None) -> None:
+        """Process the arrival of a source's message in lockstep."""
+        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
-            self._act(ready_ns)
-        elif self._lockstep.repeated(stamp_ns):
+            self._send_step(ready_ns)
+        elif self._lockstep.is_repeated(stamp_ns):
             self._scrambler.send()
 
     def _act_if_overdue(self) -> None:
-        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        """Send the readings of a step whose wait has ended."""
+        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
-            self._act(overdue_ns)
+            self._send_step(overdue_ns)
 
-    def _act(self, stamp_ns: int) -> None:
-        """Lockstep: send the readings of a step."""
-        self._lockstep.acted()
+    def _send_step(self, stamp_ns: int) -> None:
+        """Send the readings of a step in lockstep."""
+        self._lockstep.record_action()
         self._scrambler.prepare(stamp_ns)
         self._scrambler.send()
 
-    def _tick(self) -> None:
+    def _send_newest(self) -> None:
+        """Send the current readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.prepare(stamp_ns, now_ns=time.monotonic_ns())
         self._scrambler.send()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Start the next episode: new permutations and missing channels."""
+        """Start the next episode, with new permutations and missing channels."""
         self._episode += 1
         self._scrambler.reset(self._episode)
         self._lockstep.reset()
@@ -411,13 +466,13 @@ class ScramblerNode(QuietNode):
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
-    if answers_help("scrambler", ABOUT, declare_parameters, args):
+    """Run the executable `scrambler` and return its exit status: 0 stopped, 2 invalid input."""
+    if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
-        with signals() as stopped, ros(args):
-            node = new_node(ScramblerNode)
-            executor = new_executor(node.context)
+        with catch_signals() as stopped, ros_context(args):
+            node = make_node(ScramblerNode)
+            executor = make_events_executor(node.context)
             executor.add_node(node)
             while not stopped():
                 executor.spin_once(timeout_sec=SLICE_S)

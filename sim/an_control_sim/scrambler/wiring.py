@@ -1,6 +1,6 @@
-"""Derives the wiring of a policy behind the scrambler from the robot's own.
+"""Derive the wiring of a policy behind the scrambler from the robot's wiring.
 
-What is rehearsed is what runs: the node must decide behind the scrambler as it does on the robot.
+The policy node must decide the same behind the scrambler as on the robot.
 """
 
 from __future__ import annotations
@@ -26,20 +26,25 @@ from an_control.wiring import (
 
 TOPIC = "scrambled"
 _NAMED = re.compile(r"(?![0-9]+$)[^][*]+")
-"""Ids that may stand in a field path: another one would be an index, or no path."""
+"""Ids that can be a name in a field path; others would be an index or not a path."""
 
 
-def scrambled_wiring(wiring: Wiring, elements: Mapping[str, Sequence[str]] | None = None) -> Wiring:
+def derive_scrambled_wiring(
+    wiring: Wiring, elements: Mapping[str, Sequence[str]] | None = None
+) -> Wiring:
     """Return the wiring of a policy that reads the robot's channels from the topic `scrambled`.
 
-    The node decides by it as it does on the robot. Each channel is read by its name, is as old as
-    it may be on the robot, and weighs the same. Readings come repaired, scaled and clipped
-    already, images cropped, gray and blackened. The sources that are required, and those that
-    measure the actuators' positions, the node reads from the robot itself. The command is the same.
+    Each channel is read by its id, with the same maximum age and weight as on the robot, and the
+    command is the same. Readings arrive repaired, scaled and clipped; images arrive cropped, gray
+    and blackened. Required sources, and those that measure the actuators' positions, are read from
+    the robot itself.
 
-    elements: by entry with a `*` the ids that it stands for. Without them, and for ids that a field
-    path cannot name, the entry `*` takes what comes, and each element counts 1. Otherwise `*` takes
-    the channels that a disturbance adds, which weigh nothing.
+    Args:
+        wiring: The robot's wiring.
+        elements: For each entry with a `*`, the ids that it stands for. Without them, and for ids
+            that cannot be in a field path, an entry `*` takes all names that arrive, and each
+            element has the weight 1. Otherwise `*` takes channels that a disturbance adds, with no
+            weight.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -58,18 +63,18 @@ def scrambled_wiring(wiring: Wiring, elements: Mapping[str, Sequence[str]] | Non
         ),
         channels=tuple(
             replace(one, max_age_s=None if one.max_age_s == oldest_s else one.max_age_s)
-            for one in _channels(wiring, elements or {}, ages)
+            for one in _derive_channels(wiring, elements or {}, ages)
         ),
     )
 
 
-def _channels(
+def _derive_channels(
     wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
-    """Yield the channels as the scrambler publishes them, with the ages of their entries."""
+    """Yield the channels that the scrambler publishes, with the maximum ages of their entries."""
     if wiring.images:
         for one in wiring.channels:
-            yield _seen(one, ages[one.id])
+            yield _derive_image_channel(one, ages[one.id])
         return
     stands_for = {
         one.id: elements.get(one.id) or [one.id.replace("*", "?")]
@@ -96,8 +101,8 @@ def _channels(
     yield ChannelConfig("*", TOPIC, "position[*]", weight=0.0 if all_named else None)
 
 
-def _seen(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
-    """Return a camera's channel whose images come as the policy sees them."""
+def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
+    """Return a camera's channel for images that arrive as the policy sees them."""
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.grid
     size = rows * image.patch, columns * image.patch
@@ -106,45 +111,52 @@ def _seen(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
-    """Write a wiring as the YAML that `load_wiring` reads back to the same."""
-    commands = [_message(one) for one in wiring.command.messages]
+    """Write a wiring as YAML from which `load_wiring` reads the same wiring.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    commands = [_message_entry(one) for one in wiring.command.messages]
     content = {
         "an_control_wiring": 1,
         "robot": wiring.robot,
         "rate_hz": wiring.rate_hz,
         "min_present_share": wiring.min_present_share,
-        "sources": {one.name: _entry(one, "name") for one in wiring.sources},
-        "channels": {one.id: _entry(one, "id") for one in wiring.channels},
+        "sources": {one.name: _config_entry(one, "name") for one in wiring.sources},
+        "channels": {one.id: _config_entry(one, "id") for one in wiring.channels},
         "command": commands if len(commands) > 1 else commands[0],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
     write_whole(path, text)
 
 
-def _message(message: MessageConfig) -> dict[str, Any]:
-    entry = _entry(replace(message, actuators=(), measured=None, bring_up=None))
+def _message_entry(message: MessageConfig) -> dict[str, Any]:
+    """Return a command message's entry in the YAML."""
+    entry = _config_entry(replace(message, actuators=(), measured=None, bring_up=None))
     for name in ("measured", "bring_up"):
         if (config := getattr(message, name)) is not None:
-            entry[name] = _entry(config)
+            entry[name] = _config_entry(config)
     if not message.constants:
         del entry["constants"]
-    return entry | {"actuators": {one.name: _entry(one, "name") for one in message.actuators}}
+    return entry | {
+        "actuators": {one.name: _config_entry(one, "name") for one in message.actuators}
+    }
 
 
-def _entry(config: Any, key: str = "") -> dict[str, Any]:
-    """A config's fields but its name; what is None was not given."""
+def _config_entry(config: Any, key: str = "") -> dict[str, Any]:
+    """Return a config's fields for YAML, without the field `key` and those that are None."""
     fields = {name: value for name, value in vars(config).items() if name != key}
     if fields.get("image") is not None:
         fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
     return {
-        "-inf" if name == "minus_inf" else name: _plain(value)
+        "-inf" if name == "minus_inf" else name: _yaml_value(value)
         for name, value in fields.items()
         if value is not None
     }
 
 
-def _plain(value: Any) -> Any:
-    """A value as YAML has it."""
+def _yaml_value(value: Any) -> Any:
+    """Return a value for YAML."""
     if isinstance(value, ImageConfig | PoolConfig):
-        return _entry(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+        return _config_entry(value)
+    return [_yaml_value(one) for one in value] if isinstance(value, tuple) else value

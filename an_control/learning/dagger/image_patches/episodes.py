@@ -1,7 +1,8 @@
-"""Recorded episodes of image patches: the student drives, a teacher that knows the state labels.
+"""Record episodes of image patches: the student drives, and the environment's teacher labels.
 
-The teacher takes over while it finds the student lost, so that no episode is spent off the road.
-What the student sees may be disturbed, and have random pictures in the place of CarRacing's grass.
+The teacher knows the state. It takes over while it finds the student lost, so that no episode is
+spent off the road. The student's view may be disturbed and may show random pictures in place of
+CarRacing's grass.
 """
 
 from __future__ import annotations
@@ -17,54 +18,61 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturbe
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import NOTHING, disturber, ids_of
+from an_control.learning.training_disturbances import (
+    NO_DISTURBANCE,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.policy import Policy
-from an_control.wiring.image import cut
+from an_control.wiring.image import cut_patches
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
 
 ROAD_GRAY = 102.0
+"""Gray value of CarRacing's road."""
 GRASS_GRAYS = (159, 177)
-"""Between them is what CarRacing's grass looks like, and hardly anything else."""
+"""Lowest and highest gray value of CarRacing's grass; hardly anything else lies between."""
 
 
-def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
-    """A picture (side, side) uint8: blots, blocks, stripes and cuts, one to three of these.
+def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw a random picture (side, side) uint8 of one to three blots, blocks, stripes or cuts.
 
-    Half of them are about as dark as the road, which is then hard to see.
+    Half of the pictures are about as dark as the road, which makes the road hard to see.
     """
     dark = rng.random() < 0.5
     shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
     for kind in rng.integers(4, size=rng.integers(1, 4)):
         contrast = np.exp(rng.uniform(np.log(5.0), np.log(100.0)))
-        shades += contrast * (_blots, _blocks, _stripes, _cuts)[kind](side, rng)
+        shades += contrast * (_draw_blots, _draw_blocks, _draw_stripes, _draw_cuts)[kind](side, rng)
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _cells(rng: np.random.Generator) -> np.ndarray:
-    """Shades of 2 to 32 rows and columns of cells, as often few as many."""
+def _draw_cells(rng: np.random.Generator) -> np.ndarray:
+    """Draw shades of 2 to 32 rows and columns of cells, log-uniform in both numbers."""
     rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
     return rng.standard_normal((rows, columns)).astype(np.float32)
 
 
-def _blots(side: int, rng: np.random.Generator) -> np.ndarray:
-    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw smooth blots."""
+    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
-def _blocks(side: int, rng: np.random.Generator) -> np.ndarray:
-    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw blocks of one shade each."""
+    return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
-def _stripes(side: int, rng: np.random.Generator) -> np.ndarray:
-    """In any direction, bent by blots, soft or hard."""
+def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw stripes in a random direction, bent by blots, with soft or hard edges."""
     down, across = np.mgrid[0:side, 0:side] / side
     angle = rng.uniform(0.0, np.pi)
     along = np.cos(angle) * down + np.sin(angle) * across
-    bent = rng.uniform(2.0, 15.0) * along + rng.uniform(0.0, 0.3) * _blots(side, rng)
+    bent = rng.uniform(2.0, 15.0) * along + rng.uniform(0.0, 0.3) * _draw_blots(side, rng)
     return np.asarray(np.tanh(rng.uniform(0.5, 5.0) * np.sin(2.0 * np.pi * bent)))
 
 
-def _cuts(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Straight cuts through the picture, each with another shade on its far side."""
+def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw straight cuts through the picture, each with another shade on its far side."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))
     for _ in range(rng.integers(1, 6)):
@@ -74,26 +82,30 @@ def _cuts(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
-    """Put a picture (S, S) uint8 where a view (f, S, S) uint8 shows grass, in place.
+    """Replace the grass in a view (f, S, S) uint8 by a picture (S, S) uint8, in place.
 
-    It stands still, as the backgrounds of CarRacing do.
+    The picture does not move, as the backgrounds of CarRacing do not.
     """
     there = (view >= GRASS_GRAYS[0]) & (view <= GRASS_GRAYS[1])
     np.copyto(view, picture, where=there)
 
 
-class Episode(NamedTuple):
-    """T steps: gray frames (T, H, W) uint8, the teacher's and the taken actions (T, A) float32."""
+class PatchEpisode(NamedTuple):
+    """A recorded episode of T steps."""
 
     frames: np.ndarray
+    """(T, H, W) uint8, gray."""
     labels: np.ndarray
+    """(T, A) float32: the teacher's actions."""
     actions: np.ndarray
+    """(T, A) float32: the actions that were sent."""
     total: float
+    """The episode's return."""
     helped: float
     """Share of the steps in which the teacher acted."""
 
 
-def record(
+def record_episode(
     env: gymnasium.Env[Any, Any],
     teacher: StateTeacher,
     policy: Policy | None,
@@ -101,12 +113,20 @@ def record(
     noise: float,
     rng: np.random.Generator,
     steps: int,
-) -> Episode:
-    """One episode of so many steps at most; `rng` decides it.
+) -> PatchEpisode:
+    """Record one episode.
 
-    `policy` drives it where it is not lost, else the teacher, who ends it where help is vain. What
-    it sees is disturbed as the settings say. In a share of `settings.backgrounds` of the episodes
-    it sees a pattern instead of the grass; the episode keeps the frames without it.
+    The policy's view is disturbed as `settings` say, and in a share `settings.backgrounds` of the
+    episodes it shows a random picture in place of the grass. The recorded frames are undisturbed.
+
+    Args:
+        env: the environment.
+        teacher: labels every step, drives while the policy is lost, and ends hopeless episodes.
+        policy: drives the episode; None for the teacher.
+        settings: the recipe.
+        noise: strength of the random walk that is added to the first action.
+        rng: decides all random numbers of the episode.
+        steps: maximum length of the episode.
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
@@ -119,7 +139,7 @@ def record(
         policy.reset()
     policy_acts, picture = True, None
     if rng.random() < settings.backgrounds:
-        picture = pattern(inner.frames.shape[-1], rng)
+        picture = draw_background(inner.frames.shape[-1], rng)
     begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
     frames: list[np.ndarray] = []
     labels: list[np.ndarray] = []
@@ -135,7 +155,7 @@ def record(
             if picture is not None:
                 view = inner.frames.copy()
                 replace_grass(view, picture)
-                patches = cut(view, settings.student.patch)
+                patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.apply(patches, channels)
                 policy_acts = delivery.arrived or settings.repeats
@@ -153,28 +173,44 @@ def record(
         if teacher.hopeless:
             break
     done = np.array(labels, np.float32), np.array(actions, np.float32)
-    return Episode(np.array(frames), *done, episode.total, helped / len(frames))
+    return PatchEpisode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-CHANNEL = ids_of(1)
+CHANNEL = make_sorted_ids(1)
 
 
-def in_time(steps: int, stack: int) -> np.ndarray:
-    """(T, f): the numbers of the frames that are seen at each step, where nothing is disturbed."""
+def undisturbed_frames(steps: int, stack: int) -> np.ndarray:
+    """Return (T, f): the indices of the frames that are seen at each undisturbed step."""
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
-def as_seen(
-    steps: int, stack: int, drawn: DisturbanceSettings, rng: np.random.Generator, *, repeats: bool
+def draw_seen_frames(
+    steps: int,
+    stack: int,
+    disturbance: DisturbanceSettings,
+    rng: np.random.Generator,
+    *,
+    repeats: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The frames (K, f) that are seen at the steps (K,) in which the student acts.
+    """Return which frames the student sees, and at which steps it acts, under disturbances.
 
-    These are all where it `repeats`, a step on frames that it has seen; else those in which a
-    frame arrives. What an evaluation does to patches is done to the frames' numbers; which patches
-    are missing is not told by them.
+    The disturbances act on the frames' indices as they act on patches in an evaluation; missing
+    patches are left to the caller.
+
+    Args:
+        steps: number T of steps of the episode.
+        stack: number f of frames that the student sees at once.
+        disturbance: the disturbances.
+        rng: decides all random numbers.
+        repeats: whether the student also acts on frames that it has seen already. Otherwise it acts
+            only when a frame arrives.
+
+    Returns:
+        Indices (K, f) of the frames seen at each step in which the student acts, and these steps
+            (K,).
     """
-    frames = in_time(steps, stack)
-    disturbing = disturber(1, replace(drawn, missing=NOTHING.missing), rng)
+    frames = undisturbed_frames(steps, stack)
+    disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
     delivery = DisturbedPatches(disturbing)

@@ -1,13 +1,10 @@
-"""DAgger for image patches: rounds of recording and learning, as the run loop takes them.
-
-The updates of DAgger on image patches.
-"""
+"""DAgger for image patches: rounds of recording and learning, driven by the run loop."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +15,23 @@ from torch import Tensor
 from torch.nn import functional
 
 from an_control.disturbance import DisturbanceSettings, Range, Shuffle
-from an_control.learning.dagger.image_patches.batches import Batch, Batches
-from an_control.learning.dagger.image_patches.episodes import Episode, record
+from an_control.learning.dagger.image_patches.batches import PatchBatch, PatchBatches
+from an_control.learning.dagger.image_patches.episodes import PatchEpisode, record_episode
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.learning.es.search import VALIDATION_SEED
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.runs.run_folder import Recordings, as_tensors
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import model_digest, settings_with
+from an_control.learning.teacher.teachers import hash_model, hashes_for_run
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
+from an_control.policy.task import Task
 from an_control_sim.gym.environments import HasTeacher
 
 
-def new_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
-    """A student whose first weights follow from the seed."""
+def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
+    """Return a student whose initial weights follow from the seed."""
     student = VisionStudent(settings.student, seed)
     with torch.no_grad():
         student.array("key.change").mul_(settings.key_gain)
@@ -43,16 +41,24 @@ def new_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     return student
 
 
-def update(
+def update_student(
     student: VisionStudent,
     optimiser: torch.optim.Optimizer,
-    batch: Batch,
+    batch: PatchBatch,
     units: Tensor,
     settings: PatchDaggerSettings,
 ) -> tuple[float, Tensor]:
-    """One step down the gradient, through this batch's steps and not through those before.
+    """Make one update; gradients do not reach back beyond the batch.
 
-    `units` (B, H) are what the rows' memories hold; returns the loss, and these after the batch.
+    Args:
+        student: the student to update in place.
+        optimiser: of its parameters.
+        batch: T steps of B rows.
+        units: (B, H) the rows' memory units before the batch.
+        settings: weights of the loss.
+
+    Returns:
+        The loss, and the memory units (B, H) after the batch.
     """
     device = student.table.device
     patches, still, numbers, previous, labels, counts, begins = (
@@ -62,7 +68,7 @@ def update(
     common = previous.new_zeros(len(patches), settings.student.actions)
     message = student.message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
-    scores, units = student.choose(message, previous, units)
+    scores, units = student.score_actions(message, previous, units)
     loss = _loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
@@ -72,6 +78,7 @@ def update(
 
 
 def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
+    """Return the cross-entropy of the chosen actions, or the error of continuous ones."""
     if not settings.student.choice:
         scale = scores.new_tensor(settings.loss_scale)
         error = functional.smooth_l1_loss(scores.tanh(), labels, reduction="none", beta=0.3)
@@ -85,10 +92,9 @@ def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tens
 
 
 class PatchDagger:
-    """A student of image patches and its episodes, which are kept in `folder`.
+    """Learner that trains a student of image patches by imitating the environment's teacher.
 
-    `device` is where torch learns; the student drives on the CPU with the policy's own engine. It
-    begins with the weights of `start`; ValueError where that has other sizes.
+    The student learns on `device`, and drives on the CPU with the policy's own engine.
     """
 
     unit = "round"
@@ -97,39 +103,55 @@ class PatchDagger:
         self,
         folder: Path,
         env: gymnasium.Env[Any, Any],
-        task: dict[str, Any],
+        task: Task,
         settings: PatchDaggerSettings,
         seed: int,
         device: str = "cpu",
         start: Model | None = None,
     ) -> None:
+        """Set up a new run.
+
+        Args:
+            folder: the run's folder, in which the recorded episodes are stored.
+            env: the environment, which brings its own teacher.
+            task: the task's description for the model file.
+            settings: the recipe.
+            seed: decides all random numbers of the run.
+            device: the torch device on which the student learns.
+            start: a model from whose weights the student starts; None for random weights.
+
+        Raises:
+            ValueError: the environment brings no teacher, or `start` has other sizes than the
+                settings.
+        """
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, {**task, **({"repeats": True} if settings.repeats else {})}
+        self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
         if not isinstance(env.unwrapped, HasTeacher):
-            raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
+            raise ValueError(f"task {task.name!r}: its environment brings no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = settings_with(folder, start_hash=model_digest(start))
-        self._student = new_student(settings, seed)
+        self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
+        self._student = make_student(settings, seed)
         if start is not None:
-            self._student.begin_as(start)
+            self._student.load_arrays(start)
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())
-        self._recordings = Recordings(folder, Episode)
-        self._episodes: list[Episode] = []
+        self._recordings = EpisodeRecordings(folder, PatchEpisode)
+        self._episodes: list[PatchEpisode] = []
         self._round = 0
 
     @property
     def steps(self) -> int:
+        """Return the number of rounds."""
         return self.settings.rounds
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder."""
+        """Return the settings that identify the run, for `config.json`."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
@@ -137,15 +159,16 @@ class PatchDagger:
         }
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """One round: new episodes, then updates on the newest of all."""
+        """Record new episodes, learn from the newest of all, and return the round's figures."""
         rng = np.random.default_rng([self.seed, self._round])
         new = self._record_round(rng)
         self._recordings.write(self._round, new)
         self._episodes = (self._episodes + new)[-self.settings.memory :]
-        losses = self._learn(rng)
+        losses = self._train_round(rng)
         self._round += 1
         line = {
             "loss": float(np.mean(losses)),
@@ -158,6 +181,7 @@ class PatchDagger:
         return line
 
     def state(self) -> dict[str, Any]:
+        """Return the checkpoint from which `restore` continues."""
         return {
             "round": self._round,
             "student": self._student.state_dict(),
@@ -166,7 +190,8 @@ class PatchDagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        tensors = as_tensors(state)
+        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])
         self._optimiser.load_state_dict(tensors["optimiser"])
@@ -176,66 +201,71 @@ class PatchDagger:
         self._episodes = self._episodes[-self.settings.memory :]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The student that drives now."""
+        """Return the averaged student, which also drives, as a model."""
         trained: dict[str, Any] = {"how": "DAgger on image patches", "seed": self.seed, **run}
         if self._started is not None:
             trained["start"] = self._started
         return self._driver.model(self._task, trained)
 
-    def _record_round(self, rng: np.random.Generator) -> list[Episode]:
-        """The teacher's episodes in the first round, then those that the student drives."""
+    def _record_round(self, rng: np.random.Generator) -> list[PatchEpisode]:
+        """Record the teacher's episodes in the first round, later those that the student drives."""
         settings = self.settings
         if self._round == 0:
             first = settings.first_episodes if self._started is None else 2
             strengths = np.linspace(0.0, 3.0 * settings.noise, first)
-            return [self._record(None, strength, rng, settings.steps) for strength in strengths]
-        new: list[Episode] = []
+            return [
+                self._record_episode(None, strength, rng, settings.steps) for strength in strengths
+            ]
+        new: list[PatchEpisode] = []
         left = settings.steps
         while left > 0:
             strength = settings.noise * (len(new) % 2)
             steps = min(left, settings.longest)
-            new.append(self._record(self._policy(), strength, rng, steps))
+            new.append(self._record_episode(self._make_policy(), strength, rng, steps))
             left -= len(new[-1].frames)
         return new
 
-    def _learn(self, rng: np.random.Generator) -> list[float]:
-        """The round's updates; their losses."""
+    def _train_round(self, rng: np.random.Generator) -> list[float]:
+        """Make the updates of one round and return their losses."""
         settings = self.settings
         for group in self._optimiser.param_groups:
-            group["lr"] = settings.rate_of(self._round)
+            group["lr"] = settings.learning_rate(self._round)
         losses = []
         from_scratch = not self._round and self._started is None
-        batches = Batches(self._episodes, settings, rng)
+        batches = PatchBatches(self._episodes, settings, rng)
         units = self._student.table.new_zeros(settings.batch, settings.student.memory)
         for _ in range(settings.first_updates if from_scratch else settings.updates):
-            loss, units = update(self._student, self._optimiser, batches.draw(), units, settings)
+            loss, units = update_student(
+                self._student, self._optimiser, batches.next_batch(), units, settings
+            )
             losses.append(loss)
-            self._follow()
+            self._average_weights()
         return losses
 
-    def _record(
+    def _record_episode(
         self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
-    ) -> Episode:
-        return record(self._env, self._teacher, policy, self.settings, noise, rng, steps)
+    ) -> PatchEpisode:
+        return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
-    def _policy(self) -> Policy:
+    def _make_policy(self) -> Policy:
         return make_policy(self.model())
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        """Let the weights that drive follow those that learn."""
+    def _average_weights(self) -> None:
+        """Move the weights of the driving student towards those of the learning one."""
         learned = self._student.parameters()
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)
 
     def _validate(self) -> float:
+        """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
+            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
         )
-        results = evaluate(
-            self._policy(),
+        results = play_episodes(
+            self._make_policy(),
             self._env,
-            self._task["channels"],
+            self._task.channels,
             self.settings.validation_episodes,
             VALIDATION_SEED,
             shuffled,

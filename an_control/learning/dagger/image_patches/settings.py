@@ -1,4 +1,4 @@
-"""The numbers of a run of DAgger on image patches."""
+"""Settings of DAgger on image patches."""
 
 from __future__ import annotations
 
@@ -7,89 +7,100 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.training_disturbances import PatchFault, check_chances, draw, draw_each
+from an_control.learning.training_disturbances import (
+    PatchDisturbance,
+    check_probabilities,
+    draw_independently,
+    draw_one,
+)
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
 
 @dataclass(frozen=True)
 class PatchDaggerSettings:
-    """A run's numbers.
-
-    `balance` weighs the examples of each button by
-    that power of how rare it is; of no effect where the actions are no choice.
-    """
+    """Settings of a DAgger run on image patches."""
 
     student: ConvolutionSizes
+    """Sizes of the student."""
     rounds: Positive = 100
+    """Rounds of the run."""
     updates: Positive = 300
+    """Updates of a round."""
     first_updates: Positive = 1500
-    """In the first round, where the student is new."""
+    """Updates of the first round, if the student starts from random weights."""
     batch: Positive = 32
-    """Rows: steps that are learned from side by side."""
+    """Rows of a batch."""
     piece: Positive = 1
-    """Steps in a row of each row in an update. A student with a memory learns from whole episodes,
-    piece by piece; one without from steps at random."""
+    """Consecutive steps of each row in an update. A student with a memory learns whole episodes
+    piece by piece; one without learns from random steps."""
     steps: Positive = 1000
-    """To record in a round, of one episode or several."""
+    """Steps to record in a round, in one or more episodes."""
     longest: Positive = 1000
-    """Steps of an episode at most; few of them are more starts."""
+    """Maximum steps of an episode; shorter episodes give more starts."""
     led: Share = 0.0
-    """Share of the episodes that the teacher begins and the student takes over on the way."""
+    """Share of the episodes that the teacher starts and the student takes over at a random step."""
     first_episodes: Positive = 8
-    """Of the teacher with noise, before the first round."""
+    """Episodes of the teacher with noise, recorded in the first round."""
     memory: int = 300
-    """Newest episodes that are learned from."""
+    """Number of newest episodes that are learned from."""
     newest: int = 30
-    """Of these, the newest that make half of each batch."""
+    """Number of newest episodes that make up half of each batch."""
     rate: OverZero = 1e-3
+    """Learning rate for the first two thirds of the run."""
     final_rate: float = 6e-5
+    """Learning rate at the end of the run."""
     noise: float = 0.1
-    """On the first action of every other round's episode: a random walk of this strength."""
-    disturb: dict[PatchFault, Share] = field(default_factory=dict)
-    """Share of the student's episodes, and of each row's ways through one, that have each of these
-    disturbances."""
-    faults: dict[PatchFault, Share] = field(default_factory=dict)
-    """The probabilities of others, of which one or none is drawn. The teacher sees the present."""
+    """Strength of the random walk on the first action, in every other episode."""
+    disturb: dict[PatchDisturbance, Share] = field(default_factory=dict)
+    """Share of the student's episodes, and of the rows, that have each of these disturbances."""
+    faults: dict[PatchDisturbance, Share] = field(default_factory=dict)
+    """Probabilities of further disturbances, of which an episode or a row has one or none. The
+    teacher always sees undisturbed readings."""
     max_moving: int = 144
-    """Patches that show a change: an example with more of them loses some at random."""
+    """Maximum number of changing patches in an example; if there are more, some are dropped at
+    random."""
     backgrounds: Share = 0.0
-    """Share of the episodes and of the rows of CarRacing in which a random pattern stands where
-    the grass is."""
+    """Share of CarRacing's episodes and rows in which a random picture replaces the grass."""
     mirrored: tuple[int, ...] = ()
-    """Actions that change their sign where left and right are exchanged, as they are for half of
-    the rows; where there are none, no example is mirrored."""
+    """Indices of the actions that change their sign where left and right are exchanged, as for half
+    of the rows. If empty, no row is mirrored."""
     average: Share = 0.998
-    """How slowly the weights that drive follow those that learn."""
+    """Share of the old weights that the driving student keeps in each update."""
     loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
-    """Weight of each action's error, where the actions are no choice."""
+    """Weight of each action's error, for continuous actions."""
     balance: float = 0.0
+    """Exponent of a button's rarity as the weight of its examples; not used for continuous actions.
+    """
     key_gain: float = 6.0
+    """Factor of the initial key weights over the usual initialisation."""
     query_gain: float = 3.0
-    """The first weights' size over that of a usual layer: attention that begins undecided learns
-    slowly."""
+    """Factor of the initial query weights over the usual initialisation. Attention that starts
+    uniform learns slowly."""
     validate_every: Positive = 10
+    """Rounds between validations."""
     validation_episodes: Positive = 3
+    """Episodes of a validation."""
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
 
     @property
     def repeats(self) -> bool:
-        """Whether the student learns to step on frames that it has seen."""
+        """Return whether the student learns to act on frames that it has seen already."""
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
     def mean_missing(self) -> float:
-        """Return the share of the patches that `disturb` lets be missing on average."""
+        """Return the mean share of patches that `disturb` lets be missing."""
         shares = self.disturb.items()
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw what disturbs an episode or a row."""
-        return draw(self.faults, rng).merged_with(draw_each(self.disturb, rng))
+        """Draw the disturbances of an episode or a row."""
+        return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
-    def rate_of(self, number: int) -> float:
-        """Constant for two thirds of the run, then falling."""
+    def learning_rate(self, number: int) -> float:
+        """Return the learning rate of a round: constant for two thirds of the run, then falling."""
         left = 3.0 * (1.0 - number / max(1, self.rounds))
         return self.final_rate + (self.rate - self.final_rate) * min(1.0, left)

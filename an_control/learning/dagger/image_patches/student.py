@@ -1,7 +1,7 @@
-"""The student for image patches: the policy core's vision AttentionNeuron as a torch module.
+"""The student for image patches: `an_control.policy`'s vision AttentionNeuron as a torch module.
 
-It computes what `an_control.policy` computes (Tang & Ha 2021, section 3.3), for many ticks of many
-episodes at once, and its parameters are the model file's arrays under their names.
+It computes the same as the policy (Tang & Ha 2021, section 3.3) for many ticks of many episodes at
+once. Its parameters are the model file's arrays under their names.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.set_transformer import NORM_EPSILON, positional_table
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
+from an_control.policy.task import Task
 from an_control.policy.vision.patch_attention import WHITE
 
 NEVER = -1e9
-"""The score of a missing patch."""
+"""Attention score of a missing patch."""
 
 
-class Memory(NamedTuple):
-    """What the head with the LSTM carries from tick to tick, for B episodes."""
+class LstmHeadState(NamedTuple):
+    """State of the head with the LSTM from tick to tick, for B episodes."""
 
     output: Tensor
-    """(B, hidden)"""
+    """(B, hidden) outputs of the LSTM."""
     cell: Tensor
-    """(B, hidden)"""
+    """(B, hidden) cells of the LSTM."""
     message: Tensor
-    """(B, M, m), of the last tick."""
+    """(B, M, m) message of the last tick."""
     stays: Tensor
-    """(B, 1, 1), the share of that message that stays."""
+    """(B, 1, 1) share of that message that is blended into the next one."""
 
 
 class VisionStudent(nn.Module):
-    """Patches (..., N, f, p, p) uint8, previous actions (..., A), present patches (..., N) bool.
+    """Torch module of the policy for image patches.
 
-    Weights start at random, uniform within 1 / sqrt(fan-in); `load` takes those of a model.
+    It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
+    actions (..., A) and, optionally, a mask of present patches (..., N). The message (..., M, m)
+    has m numbers for each of M queries. Weights start uniform within 1 / sqrt(fan-in).
     """
 
     def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
@@ -55,16 +58,16 @@ class VisionStudent(nn.Module):
         if sizes.attention == "pma":
             self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
         arrays = random_model(sizes, seed).arrays
-        of_parts = {name for part in self._parts for name in part.arrays()}
+        of_parts = {name for part in self._set_layers for name in part.arrays()}
         self.weights = nn.ParameterDict(
             {
-                _key(name): nn.Parameter(torch.from_numpy(array))
+                _torch_name(name): nn.Parameter(torch.from_numpy(array))
                 for name, array in arrays.items()
                 if name not in of_parts
             }
         )
-        for part in self._parts:
-            part.begin_as(arrays)
+        for part in self._set_layers:
+            part.load_arrays(arrays)
         table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
@@ -73,24 +76,32 @@ class VisionStudent(nn.Module):
         self.register_buffer("places", torch.from_numpy(places.astype(np.float32)), False)
 
     @property
-    def _parts(self) -> list[SetEncoder | SetPooling]:
+    def _set_layers(self) -> list[SetEncoder | SetPooling]:
+        """Return the optional encoder and pooling layers, where there are any."""
         return [part for part in (self.encoder, self.pooling) if part is not None]
 
     def load(self, model: Model) -> None:
-        """Take a model's weights; ValueError where its sizes are others."""
+        """Copy a model's weights.
+
+        Raises:
+            ValueError: the model has other sizes.
+        """
         if model.sizes != self.sizes:
-            raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {model.sizes}, but the student's are {self.sizes}"
+            )
         with torch.no_grad():
             for name, array in model.arrays.items():
-                if _key(name) in self.weights:
-                    self.weights[_key(name)].copy_(torch.tensor(array))
-        for part in self._parts:
-            part.begin_as(model.arrays)
+                if _torch_name(name) in self.weights:
+                    self.weights[_torch_name(name)].copy_(torch.tensor(array))
+        for part in self._set_layers:
+            part.load_arrays(model.arrays)
 
-    def begin_as(self, model: Model) -> None:
-        """Take a model's weights; a memory that it lacks begins unheard.
+    def load_arrays(self, model: Model) -> None:
+        """Copy a model's weights; a memory that only the student has starts with no effect.
 
-        ValueError where it differs in anything else.
+        Raises:
+            ValueError: the model differs in anything else.
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
@@ -102,21 +113,21 @@ class VisionStudent(nn.Module):
             arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
         return self.load(replace(model, sizes=widened, arrays=arrays))
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        """This student as a policy's model."""
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return the student's weights as a model file's contents."""
         return Model(kind_of(self.sizes), self.sizes, self.arrays(), task, trained)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A model file's arrays."""
-        found = {name: array for part in self._parts for name, array in part.arrays().items()}
+        """Return the weights under their names in a model file."""
+        found = {name: array for part in self._set_layers for name, array in part.arrays().items()}
         return {
-            name: found[name] if name in found else array_of(self.array(name))
+            name: found[name] if name in found else to_array(self.array(name))
             for name in self.sizes.shapes()
         }
 
     def array(self, name: str) -> Tensor:
-        """The parameter of that name."""
-        return self.weights[_key(name)]
+        """Return the parameter with this name in the model file."""
+        return self.weights[_torch_name(name)]
 
     def message(
         self,
@@ -126,16 +137,22 @@ class VisionStudent(nn.Module):
         counts: Tensor | None = None,
         still: Tensor | None = None,
     ) -> Tensor:
-        """The message (..., M, m); where no patch is present it is that of no patches.
+        """Return the message (..., M, m).
 
-        `counts` (..., N) says how many patches each one stands for. With `still` (..., p * p) the
-        first stands for patches that show no change, whose layer-normed frames have this mean; not
-        for seeds that pool, which see no mean.
+        Args:
+            patches: (..., N, f, p, p) uint8.
+            previous: (..., A) previous actions.
+            present: (..., N) False for missing patches; None: all are present. If none is present,
+                the message is that of no patches.
+            counts: (..., N) how many patches each one stands for; None: one.
+            still: (..., p * p) if the first patch stands for all patches that show no change: the
+                mean of their layer-normed frames. None: it stands for itself. Not used with
+                pooling.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
-        weight, bias = self._norm("value_norm")
+        weight, bias = self._norm_weights("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
         if still is not None:
             mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
@@ -160,29 +177,43 @@ class VisionStudent(nn.Module):
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
         message = torch.relu(scores.softmax(-1) @ values)
-        weight, bias = self._norm("message_norm")
+        weight, bias = self._norm_weights("message_norm")
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
-        """Actions (B, T, A) of whole episodes (B, T, ...), with the previous actions given.
+        """Run the policy over whole episodes, given their previous actions.
 
-        For the convolving head these are scores, from which the best is chosen.
+        Args:
+            patches: (B, T, N, f, p, p) uint8.
+            previous: (B, T, A) previous actions.
+            present: (B, T, N) False for missing patches; None: all are present.
+
+        Returns:
+            Actions (B, T, A); with the convolving head scores, of which the largest is chosen.
         """
         message = self.message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
-            return self.choose(message, previous, units)[0]
-        memory, actions = self.start(len(patches)), []
+            return self.score_actions(message, previous, units)[0]
+        memory, actions = self.initial_state(len(patches)), []
         for tick in message.unbind(1):
             action, memory = self.act(tick, memory)
             actions.append(action)
         return torch.stack(actions, 1)
 
-    def choose(self, message: Tensor, previous: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (B, T, A) of the convolving head: the largest is chosen, or the tanh is taken.
+    def score_actions(
+        self, message: Tensor, previous: Tensor, units: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Run the convolving head.
 
-        For messages (B, T, M, m) and previous actions (B, T, A). Its memory's units (B, H) go in
-        as they were before these steps and come out as they are after them.
+        Args:
+            message: (B, T, M, m) messages.
+            previous: (B, T, A) previous actions.
+            units: (B, H) memory units before these steps.
+
+        Returns:
+            Scores (B, T, A), of which the largest is chosen or the tanh is taken, and the memory
+                units (B, H) after the steps.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
@@ -193,12 +224,16 @@ class VisionStudent(nn.Module):
         hidden = torch.relu(self._linear(image.flatten(1), "head.0.weight", "head.0.bias"))
         hidden = hidden.reshape(*message.shape[:-2], -1)
         if self.sizes.memory:
-            remembered, units = self._remember(torch.cat([hidden, previous], -1), units)
+            remembered, units = self._run_memory(torch.cat([hidden, previous], -1), units)
             hidden = torch.cat([hidden, remembered], -1)
         return self._linear(hidden, "head.1.weight", "head.1.bias"), units
 
-    def _remember(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """The memory's units (B, T, H) after each step's inputs (B, T, i), and after the last."""
+    def _run_memory(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the memory over inputs (B, T, i).
+
+        Returns:
+            The memory units (B, T, H) after each step, and (B, H) after the last.
+        """
         staying = functional.pad(self.array("memory.hidden_bias"), (2 * units.shape[-1], 0))
         names = "memory.input", "memory.hidden", "memory.bias"
         weights = [*map(self.array, names), staying]
@@ -208,21 +243,28 @@ class VisionStudent(nn.Module):
         )
         return remembered, last.squeeze(0)
 
-    def start(self, episodes: int) -> Memory:
-        """What the head with the LSTM remembers at the start of so many episodes."""
+    def initial_state(self, episodes: int) -> LstmHeadState:
+        """Return the LSTM head's state at the start of episodes."""
         assert isinstance(self.sizes, TopPatchesSizes)
         sizes, new = self.sizes, self.table.new_zeros
-        return Memory(
+        return LstmHeadState(
             new(episodes, sizes.hidden),
             new(episodes, sizes.hidden),
             new(episodes, sizes.queries, sizes.message),
             new(episodes, 1, 1),
         )
 
-    def act(self, message: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Actions (B, A) for a tick's messages (B, M, m), and what is remembered of them.
+    def act(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
+        """Run the head with the LSTM for one tick.
 
-        No gradient goes through the choice of rows.
+        No gradient passes through the choice of patches.
+
+        Args:
+            message: (B, M, m) messages.
+            memory: the state before the tick.
+
+        Returns:
+            Actions (B, A), and the state after the tick.
         """
         assert isinstance(self.sizes, TopPatchesSizes)
         message = (1.0 - memory.stays) * message + memory.stays * memory.message
@@ -242,17 +284,17 @@ class VisionStudent(nn.Module):
         mixed = torch.cat([output, action], -1)
         hidden = self._linear(mixed, "mixing.0.weight", "mixing.0.bias").tanh()
         stays = self._linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
-        return action, Memory(output, cell, message, stays.unsqueeze(-1))
+        return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
     def _linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
         return functional.linear(x, self.array(weight), None if bias is None else self.array(bias))
 
-    def _norm(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+    def _norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
         if not self.sizes.norm_weights:
             return None, None
         return self.array(f"{name}.weight"), self.array(f"{name}.bias")
 
 
-def _key(name: str) -> str:
-    """A parameter's name in torch, which allows no dots."""
+def _torch_name(name: str) -> str:
+    """Return a parameter's name in torch, which allows no dots."""
     return name.replace(".", "_")

@@ -1,1 +1,1 @@
-"""Whole episodes in compiled code: policy and dynamics in one loop, many episodes side by side."""
+"""Compiled rollouts: policy and dynamics in one loop, many episodes at once."""

@@ -1,7 +1,7 @@
-"""Physics of gymnasium's classic control, compiled for many episodes side by side.
+"""Compiled physics of gymnasium's classic control, for many episodes at once.
 
 The equations are those of gymnasium's `cartpole.py`, `pendulum.py` and `acrobot.py`, in the same
-order. An episode agrees with gymnasium's up to rounding: numpy's sine may differ in its last bit.
+order. An episode agrees with gymnasium's up to rounding: numpy's sine may differ in the last bit.
 """
 
 # mypy: allow-untyped-defs
@@ -18,18 +18,18 @@ from gymnasium.utils import seeding
 
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.system.compiled_cache import njit
-from an_control_sim.gym.environments import Batch
+from an_control_sim.gym.environments import EnvironmentBatch
 
 compiled_observe = njit(OBSERVE.signature, cache=True, error_model="numpy", nogil=True)
 compiled_advance = njit(ADVANCE.signature, cache=True, error_model="numpy", nogil=True)
 TILT = 12 * 2 * math.pi / 360
-"""Where CartPole ends, rad."""
+"""Pole angle at which an episode of CartPole ends, in rad."""
 F32 = np.float32
 
 
 @dataclass
-class Physics(Batch):
-    """See `Batch`."""
+class ClassicControlBatch(EnvironmentBatch):
+    """Compiled physics of an environment; see `EnvironmentBatch`."""
 
     start: Callable[[int], np.ndarray]
     observe: Any
@@ -38,8 +38,11 @@ class Physics(Batch):
     steps: int
 
 
-def classic_control(env: gymnasium.Env[Any, Any]) -> Physics | None:
-    """The compiled physics of an environment that gymnasium made by its defaults, else None."""
+def find_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
+    """Return the compiled physics of an environment of gymnasium, or None if there are none.
+
+    There are none if the environment was made with other than the default arguments.
+    """
     inner, limit = env.unwrapped.spec, env.get_wrapper_attr("spec")
     known = None if inner is None else PHYSICS.get(inner.id)
     if inner is None or known is None:
@@ -123,7 +126,10 @@ def _observe_acrobot(state, observation):
 
 @njit(inline="always", error_model="numpy")
 def _acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
-    """Of both joints, rad/s^2: links of 1 m and 1 kg with their mass in the middle."""
+    """Return the accelerations of both joints in rad/s^2, for links of 1 m and 1 kg.
+
+    The mass of each link is in its middle.
+    """
     cos, sin = math.cos(angle2), math.sin(angle2)
     d1 = 0.25 + (1.0 + 0.25 + cos) + 2.0
     d2 = (0.25 + 0.5 * cos) + 1.0
@@ -146,7 +152,7 @@ def _wrapped(angle):
 
 @compiled_advance
 def _advance_acrobot(state, action, reward, ended):
-    """By Runge-Kutta's fourth order, 0.2 s."""
+    """Advance by 0.2 s with a fourth-order Runge-Kutta step."""
     step = 0.2
     half, sixth = step / 2.0, step / 6.0
     for b in range(state.shape[1]):
@@ -174,8 +180,12 @@ def _advance_acrobot(state, action, reward, ended):
 
 
 PHYSICS = {
-    "CartPole-v1": Physics(_start_cartpole, _observe_cartpole, _advance_cartpole, 4, 500),
-    "Pendulum-v1": Physics(_start_pendulum, _observe_pendulum, _advance_pendulum, 2, 200),
-    "Acrobot-v1": Physics(_start_acrobot, _observe_acrobot, _advance_acrobot, 4, 500),
+    "CartPole-v1": ClassicControlBatch(
+        _start_cartpole, _observe_cartpole, _advance_cartpole, 4, 500
+    ),
+    "Pendulum-v1": ClassicControlBatch(
+        _start_pendulum, _observe_pendulum, _advance_pendulum, 2, 200
+    ),
+    "Acrobot-v1": ClassicControlBatch(_start_acrobot, _observe_acrobot, _advance_acrobot, 4, 500),
 }
-"""By the id in gymnasium's registry."""
+"""Physics by gymnasium id."""

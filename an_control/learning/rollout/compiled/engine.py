@@ -1,4 +1,4 @@
-"""The fused engine: compiled rollouts on as many threads as asked for."""
+"""Play compiled rollouts on several threads."""
 
 from __future__ import annotations
 
@@ -12,57 +12,79 @@ import numpy as np
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control.learning.rollout.compiled.loop import (
-    Conditions,
-    as_they_are,
-    run,
+    RolloutConditions,
+    run_rollouts,
+    undisturbed_conditions,
 )
 from an_control.learning.rollout.compiled.policies import BATCH
-from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
+from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeStart, Outcomes
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.packed_weights import Form, Packed, pack, pack_head
-from an_control_sim.gym.environments import Batch
+from an_control.policy.packed_weights import KernelOptions, PackedWeights, pack_head, pack_weights
+from an_control_sim.gym.environments import EnvironmentBatch
 
 CHUNK = 1024
-"""Episodes at a time: bounds the memory that their disturbance takes."""
+"""Number of episodes that are played at a time; it bounds the memory of their disturbance."""
 SHARES = 2
-"""Calls for each thread, so that none waits long for another."""
+"""Number of calls per thread, so that no thread waits long for another."""
 
 
 NO_HINTS = np.zeros((0, 0, 0), np.float32)
 
 
-class Hints(NamedTuple):
-    """What neurons are told about their channels, in training alone: P candidates, R episodes."""
+class IdentityHints(NamedTuple):
+    """Identity hints for neurons during training, for P candidates and R episodes.
+
+    Attributes:
+        codes: What each channel's neuron adds to its gates, ordered as in `Packed` (P, N, 4d)
+            float32.
+        hinted: 1 if a channel's neuron receives its hint, else 0 (R, N) float32.
+    """
 
     codes: np.ndarray
-    """(P, N, 4d) float32: what a channel's neuron adds to its gates, ordered as in `Packed`."""
     hinted: np.ndarray
-    """(R, N) float32: 1 where a channel's neuron is told, else 0."""
 
 
 class FusedEngine:
-    """Plays the episodes of a `Batched` environment, 64 side by side."""
+    """Engine that plays the episodes of a `Batched` environment in compiled code, 64 at once.
+
+    Args:
+        batch: The compiled physics.
+        channels: Ids of the observation's entries, in their order.
+        actions: Number of actions.
+        threads: Number of threads; by default one per core.
+    """
 
     def __init__(
-        self, batch: Batch, channels: Sequence[str], actions: int, threads: int | None = None
+        self,
+        batch: EnvironmentBatch,
+        channels: Sequence[str],
+        actions: int,
+        threads: int | None = None,
     ) -> None:
         self.batch, self.channels, self.actions = batch, tuple(channels), actions
         self._pool = ThreadPoolExecutor(threads or os.cpu_count())
 
     def close(self) -> None:
+        """Stop the threads."""
         self._pool.shutdown()
 
     def play(
         self,
         models: Sequence[Model],
-        starts: Sequence[Start],
-        disturbance: DisturbanceSettings = NOTHING,
-        hints: Hints | None = None,
+        starts: Sequence[EpisodeStart],
+        disturbance: DisturbanceSettings = NO_DISTURBANCE,
+        hints: IdentityHints | None = None,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the disturbance is not `compiled`.
+        """Play every model through every episode; see `Engine`.
 
-        With `hints` the models are LSTM policies of the same sizes. ValueError for an MLP of
-        another number of channels.
+        Args:
+            models: P candidate models; with `hints`, LSTM policies of the same sizes.
+            starts: R episodes.
+            disturbance: What is done to the readings.
+            hints: Identity hints for the neurons.
+
+        Raises:
+            ValueError: The disturbance is not `compiled`, or an MLP has another number of channels.
         """
         for model in models:
             wide = getattr(model.sizes, "channels", len(self.channels))
@@ -70,33 +92,44 @@ class FusedEngine:
                 raise ValueError(f"{len(self.channels)} readings for {wide} inputs in order")
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
-        teams = _teams(models)
+        teams = _group_by_sizes(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
-            states, conditions = self.states(part), self.conditions(part, disturbance)
+            states, conditions = self.initial_states(part), self.make_conditions(part, disturbance)
             if hints is not None:
                 here = slice(begin, begin + len(part))
                 conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
-                for some, few in self._shares(len(rows), len(part)):
+                for some, few in self._split_calls(len(rows), len(part)):
                     where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
                     told = NO_HINTS if hints is None else hints.codes[rows[some]]
-                    what = team.some(some), told, states[few], _part(conditions, few)
-                    tasks.append((where, self._pool.submit(self._run, *what)))
+                    what = (
+                        team.select(some),
+                        told,
+                        states[few],
+                        _slice_conditions(conditions, few),
+                    )
+                    tasks.append((where, self._pool.submit(self._play_call, *what)))
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
-    def states(self, starts: Sequence[Start]) -> np.ndarray:
-        """The episodes' first states (R, S)."""
+    def initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
+        """Return the episodes' initial states (R, S)."""
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def conditions(self, starts: Sequence[Start], disturbance: DisturbanceSettings) -> Conditions:
-        """What the disturbance does to these episodes, episode by episode."""
-        if disturbance == NOTHING:
-            return as_they_are()
+    def make_conditions(
+        self, starts: Sequence[EpisodeStart], disturbance: DisturbanceSettings
+    ) -> RolloutConditions:
+        """Return the effect of the disturbance on each of these episodes.
+
+        Raises:
+            ValueError: The disturbance is not `compiled`.
+        """
+        if disturbance == NO_DISTURBANCE:
+            return undisturbed_conditions()
         if not disturbance.compiled:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
@@ -123,32 +156,35 @@ class FusedEngine:
         order = channel[np.array(signals)[:, :, place]]
         here, shuffle = np.array(present)[:, place].astype(np.float64), disturbance.shuffle
         shuffled = shuffle.at_reset or shuffle.every
-        return Conditions(
+        return RolloutConditions(
             np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
             shuffle.every,
             np.array(noise),
             np.ascontiguousarray(here[: len(here) if disturbance.missing else 0]),
             np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
-            as_they_are().hinted,
+            undisturbed_conditions().hinted,
         )
 
-    def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
-        """What one call plays, of models and of episodes: enough calls to busy all threads."""
+    def _split_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
+        """Return the models and the episodes of each call, with enough calls for all threads."""
         calls = SHARES * self._pool._max_workers
         if models >= calls:
-            return [(some, slice(None)) for some in _slices(models, calls)]
-        return [(slice(None), few) for few in _slices(episodes, min(calls, -(-episodes // BATCH)))]
+            return [(some, slice(None)) for some in _split_evenly(models, calls)]
+        return [
+            (slice(None), few) for few in _split_evenly(episodes, min(calls, -(-episodes // BATCH)))
+        ]
 
-    def _run(
+    def _play_call(
         self,
-        candidates: Packed,
+        candidates: PackedWeights,
         hints: np.ndarray,
         states: np.ndarray,
-        conditions: Conditions,
+        conditions: RolloutConditions,
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Play candidates through episodes and return returns and steps (P, R)."""
         returns = np.zeros((len(candidates.head), len(states)))
         steps = np.zeros(returns.shape, np.int64)
-        run(
+        run_rollouts(
             candidates,
             hints,
             self.batch.observe,
@@ -164,8 +200,12 @@ class FusedEngine:
         return returns, steps
 
 
-def candidates_of(models: Sequence[Model]) -> Packed:
-    """The weights of models of the same sizes as the compiled rollout takes them."""
+def stack_weights(models: Sequence[Model]) -> PackedWeights:
+    """Return the stacked weights of models of the same sizes, as the compiled rollout takes them.
+
+    Raises:
+        ValueError: The models have a part that compiled rollouts do not support.
+    """
     sizes = models[0].sizes
     arrays = {
         name: np.stack([model.arrays[name] for model in models], dtype=np.float64)
@@ -177,31 +217,32 @@ def candidates_of(models: Sequence[Model]) -> Packed:
                 "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
-        return pack(sizes, arrays)
+        return pack_weights(sizes, arrays)
     assert isinstance(sizes, MlpSizes)
     head, widths = pack_head(arrays, len(sizes.head) + 1)
-    form = Form(relu=sizes.activation == "relu", clip=sizes.output == "clip")
+    form = KernelOptions(relu=sizes.activation == "relu", clip=sizes.output == "clip")
     none = np.zeros((len(models), 0, 0), np.float32)
-    return Packed(none, none, head, widths, form)
+    return PackedWeights(none, none, head, widths, form)
 
 
-def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Packed]]:
-    """Models of the same form and sizes together, with their places."""
+def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
+    """Group models of the same form and sizes; return each group's indices and stacked weights."""
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):
         teams.setdefault(repr(model.sizes), []).append(place)
     return [
-        (np.array(places), candidates_of([models[place] for place in places]))
+        (np.array(places), stack_weights([models[place] for place in places]))
         for places in teams.values()
     ]
 
 
-def _slices(count: int, parts: int) -> list[slice]:
-    """`count` things in at most `parts` parts of about the same size."""
+def _split_evenly(count: int, parts: int) -> list[slice]:
+    """Return at most `parts` slices of about equal length that cover `count` items."""
     ends = [count * part // parts for part in range(parts + 1)]
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
-def _part(conditions: Conditions, few: slice) -> Conditions:
+def _slice_conditions(conditions: RolloutConditions, few: slice) -> RolloutConditions:
+    """Return the conditions of the episodes in the slice `few`."""
     order, every, noise, present, copied, hinted = conditions
-    return Conditions(order[few], every, noise[few], present[few], copied[few], hinted[few])
+    return RolloutConditions(order[few], every, noise[few], present[few], copied[few], hinted[few])

@@ -1,8 +1,8 @@
-"""The fused rollout: policy and dynamics in one compiled loop, a queue refilling finished columns.
+"""The compiled rollout: policy and dynamics in one loop over a batch of episodes.
 
 Episodes advance together, each in a column of the batch with the weights of its candidate. A column
-whose episode has ended takes the next from the queue at once, be it another candidate's, so that no
-work is done on finished episodes while any is left.
+whose episode has ended takes the next one from the queue at once, even of another candidate, so
+that no column computes a finished episode while any is left.
 """
 
 # mypy: allow-untyped-defs
@@ -16,49 +16,52 @@ from numba import typeof, types
 from an_control.learning.rollout.compiled.policies import (
     BATCH,
     F32,
-    act,
     add_hints,
     add_products,
     advance_cells,
     advance_stacks,
-    attend,
-    bias_scores,
-    close_message,
+    apply_attention,
+    apply_head,
+    apply_tanh,
+    compute_gate_inputs,
+    compute_small_attention,
+    compute_small_gates,
     drive_gates,
-    gate_inputs,
-    shift_of,
-    small_attention,
-    small_gates,
-    squash,
+    finish_message,
+    load_weights,
+    rounding_shift,
+    set_scores_to_bias,
     stack_readings,
     sum_message,
-    take_weights,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
-from an_control.policy.packed_weights import Form, Packed
+from an_control.policy.packed_weights import KernelOptions, PackedWeights
 from an_control.system.compiled_cache import njit
 
 
-class Conditions(NamedTuple):
-    """What is done to the readings of E episodes with N channels; empty arrays do nothing."""
+class RolloutConditions(NamedTuple):
+    """Disturbance of E episodes with N channels; empty arrays have no effect.
+
+    Attributes:
+        order: The signal that each channel carries, in block k of `every` steps (E, K, N) int64.
+        every: Number of steps in a block; 0 for a single one.
+        noise: Readings of K noise channels (E, steps, K) float32.
+        present: 0 for a missing signal, else 1 (E, N) float64.
+        copied: The signals that the copies repeat (E, C) int64.
+        hinted: 1 if the neuron of a signal receives its identity hint, else 0 (E, N) float32.
+    """
 
     order: np.ndarray
-    """(E, K, N) int64: the signal that each channel carries, in block k of `every` steps."""
     every: int
-    """Steps until the next block; 0 for never."""
     noise: np.ndarray
-    """(E, steps, K) float32: readings of K noise channels."""
     present: np.ndarray
-    """(E, N) float64: 0 where a signal is missing, 1 elsewhere."""
     copied: np.ndarray
-    """(E, C) int64: the signals that the copies repeat."""
     hinted: np.ndarray
-    """(E, N) float32: 1 where the neuron of a signal is told which one it reads, else 0."""
 
 
-def as_they_are() -> Conditions:
-    """Readings without any disturbance."""
-    return Conditions(
+def undisturbed_conditions() -> RolloutConditions:
+    """Return conditions without any disturbance."""
+    return RolloutConditions(
         order=np.zeros((0, 0, 0), np.int64),
         every=0,
         noise=np.zeros((0, 0, 0), F32),
@@ -77,7 +80,11 @@ ADVANCE = types.FunctionType(
 
 @njit(
     (
-        typeof(Packed(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
+        typeof(
+            PackedWeights(
+                NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), KernelOptions()
+            )
+        ),
         types.float32[:, :, ::1],
         OBSERVE,
         ADVANCE,
@@ -85,7 +92,7 @@ ADVANCE = types.FunctionType(
         types.int64,
         types.int64,
         types.int64,
-        typeof(as_they_are()),
+        typeof(undisturbed_conditions()),
         types.float64[:, ::1],
         types.int64[:, ::1],
     ),
@@ -93,7 +100,7 @@ ADVANCE = types.FunctionType(
     error_model="numpy",
     nogil=True,
 )
-def run(
+def run_rollouts(
     candidates,
     hints,
     observe,
@@ -106,11 +113,11 @@ def run(
     returns,
     steps,
 ):
-    """Every candidate's episodes from `starts` (E, S) on, to their ends or for `limit` steps.
+    """Play every candidate's episodes from `starts` (E, S) to their ends, or for `limit` steps.
 
-    Fills `returns` and `steps` (P, E); a return is NaN where a reward or reading was not finite.
-    `hints` (P, N, 4d) are what each candidate's neurons add to their gates where they are told
-    which signal they read.
+    The results are written to `returns` and `steps` (P, E); a return is NaN if a reward or reading
+    was not finite. `hints` (P, N, 4d) are what each candidate's neurons add to their gates where
+    they receive the identity of the signal they read.
     """
     episodes, states = starts.shape
     jobs = episodes * candidates.head.shape[0]
@@ -160,7 +167,7 @@ def run(
                     following, active = following + 1, active + 1
                     if candidate != player[b]:
                         player[b] = candidate
-                        take_weights(candidates, candidate, b, rows, bias, weights, head)
+                        load_weights(candidates, candidate, b, rows, bias, weights, head)
                         for k in range(form.recurrent):
                             for g in range(gates):
                                 hidden[k, g, b] = rows[first + k, g, b]
@@ -176,7 +183,7 @@ def run(
                     place[i, b] = i
                 for i in range(states):
                     state[i, b] = starts[max(0, episode[b]), i]
-            if episode[b] == -1:  # idle: stays where an episode starts
+            if episode[b] == -1:  # idle: keep it at a start state
                 at[b] = 0
                 for i in range(states):
                     state[i, b] = starts[0, i]
@@ -225,35 +232,35 @@ def run(
         for b in range(BATCH):
             grid = max(size[b], ORDINARY) * count[b]
             if grid != grids[b]:
-                grids[b], shift[b] = grid, shift_of(grid)
+                grids[b], shift[b] = grid, rounding_shift(grid)
 
         if attends:
-            gate_inputs(form, rows, action, common, drive)
+            compute_gate_inputs(form, rows, action, common, drive)
             if not form.recurrent:
                 stack_readings(shown, readings)
                 advance_stacks(readings, common, drive, h)
             else:
                 if padded == 8 and inputs == 1 and told.shape[0] == 0:
-                    small_gates(shown, common, drive, hidden, h, z)
+                    compute_small_gates(shown, common, drive, hidden, h, z)
                 else:
                     drive_gates(shown, last, z, common, drive)
                     add_hints(z, told)
                     add_products(z, hidden, h)
-                    squash(z)
+                    apply_tanh(z)
                 advance_cells(z, h, c)
             if padded == 8 and not softmax:
-                small_attention(bias, weights, h, score)
+                compute_small_attention(bias, weights, h, score)
             else:
-                bias_scores(bias, score)
+                set_scores_to_bias(bias, score)
                 add_products(score, weights, h)
-                attend(softmax, score, work)
+                apply_attention(softmax, score, work)
             sum_message(form, score, shown, present, count, shift, sums, mass)
-            close_message(softmax, sums, mass, narrow, x)
+            finish_message(softmax, sums, mass, narrow, x)
         else:
             for i in range(slots):
                 for b in range(BATCH):
                     x[i, b] = np.float64(shown[i, b])
-        act(form, head, widths, x, y, action)
+        apply_head(form, head, widths, x, y, action)
 
         advance(state, action, reward, ended)
         for b in range(BATCH):

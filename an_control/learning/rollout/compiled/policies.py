@@ -1,9 +1,9 @@
-"""The policies' arithmetic over a batch of episodes, whose index is the last of every array.
+"""Compiled arithmetic of the policies over a batch of episodes, the last index of every array.
 
-Every column has its own weights, so that candidates play side by side. It computes what the policy
-core's compiled engine computes, operation for operation and in the same order, so that a fused
-episode has the same bits as one played tick by tick. The compiler vectorises over the batch, whose
-size is fixed for that; without fast-math flags it fuses and reorders nothing.
+Every column has its own weights, so that different candidates play at once. The operations and
+their order are those of the policy core's compiled engine, so that an episode has the same bits as
+one that is played tick by tick. The batch size is fixed so that the compiler vectorises over it;
+without fast-math flags it fuses and reorders nothing.
 """
 
 # mypy: allow-untyped-defs
@@ -20,17 +20,18 @@ from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 BATCH = 64
-"""Four registers of 16: their independent chains of operations hide each other's latency."""
+"""Batch size: four vector registers of 16, whose independent operations hide each other's
+latency."""
 HALF = F32(0.5)
 MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
-def take_weights(candidates, candidate, b, rows, bias, weights, head):
-    """Put a candidate's weights into column `b` of the batch.
+def load_weights(candidates, candidate, b, rows, bias, weights, head):
+    """Copy a candidate's weights into column `b` of the batch.
 
-    They are `rows` (., 4d, B) of the gates, the scores' `bias` (M, B) and `weights` (K, M, B), and
-    `head` (., B).
+    The targets are `rows` (., 4d, B) of the gates, the scores' `bias` (M, B) and `weights` (K, M,
+    B), and `head` (., B).
     """
     for k in range(rows.shape[0]):
         for g in range(rows.shape[1]):
@@ -44,10 +45,11 @@ def take_weights(candidates, candidate, b, rows, bias, weights, head):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def gate_inputs(form, rows, action, common, drive):
-    """What all channels share: `common` (4d, B), and what drives a channel, `drive` (F, 4d, B).
+def compute_gate_inputs(form, rows, action, common, drive):
+    """Compute the part of the gates that all channels share, and each channel's input weights.
 
-    `rows` (., 4d, B) are the gates' weights, as `Packed` orders them.
+    They go to `common` (4d, B) and `drive` (F, 4d, B). `rows` (., 4d, B) are the gates' weights in
+    the order of `Packed`.
     """
     inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
@@ -70,9 +72,10 @@ def gate_inputs(form, rows, action, common, drive):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_products(out, rows, x):
-    """``out[i] += rows.T @ x[i]`` in every column: out (N, W, B), rows (K, W, B), x (N, K, B).
+    """Add ``rows.T @ x[i]`` to ``out[i]`` in every column.
 
-    K is a multiple of 8 (rows and x are padded with zeros, which change no bit).
+    The shapes are out (N, W, B), rows (K, W, B) and x (N, K, B). K is a multiple of 8; rows and x
+    are padded with zeros, which change no bit.
     """
     channels, width, _ = out.shape
     for k in range(0, rows.shape[0], 8):
@@ -91,7 +94,7 @@ def add_products(out, rows, x):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def drive_gates(shown, last, z, common, drive):
-    """What drives the gates `z` (N, 4d, B) beside h: the readings `shown` (N, B), their change."""
+    """Compute the gates `z` (N, 4d, B) without h, from the readings `shown` (N, B)."""
     channels, gates, _ = z.shape
     for i in range(channels):
         for g in range(gates):
@@ -111,7 +114,7 @@ def drive_gates(shown, last, z, common, drive):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_hints(z, hints):
-    """Add what neurons are told about their channels, `hints` (N, 4d, B), to the gates `z`."""
+    """Add the identity hints (N, 4d, B) to the gates `z`."""
     for i in range(hints.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -120,7 +123,7 @@ def add_hints(z, hints):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def stack_readings(shown, readings):
-    """Put the readings `shown` (N, B) before the older ones (N, k, B); a NaN was none."""
+    """Shift the readings `shown` (N, B) into the stacks (N, k, B); NaN marks an empty place."""
     for i in range(readings.shape[0]):
         for f in range(readings.shape[1] - 1, 0, -1):
             for b in range(BATCH):
@@ -132,7 +135,7 @@ def stack_readings(shown, readings):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_stacks(readings, common, drive, h):
-    """The outputs h (N, K, B) of a layer of tanh units on the stacked readings (N, k, B)."""
+    """Compute the outputs h (N, K, B) of a tanh layer on the stacked readings (N, k, B)."""
     for i in range(readings.shape[0]):
         for g in range(common.shape[0]):
             for b in range(BATCH):
@@ -145,8 +148,8 @@ def advance_stacks(readings, common, drive, h):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def small_gates(shown, common, drive, hidden, h, z):
-    """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8."""
+def compute_small_gates(shown, common, drive, hidden, h, z):
+    """Compute `drive_gates`, `add_products` and `apply_tanh` at once, for one input and K = 8."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -162,8 +165,11 @@ def small_gates(shown, common, drive, hidden, h, z):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def small_attention(bias, weights, h, score):
-    """`bias_scores`, `add_products` and `attend` in one, for tanh attention and K = 8."""
+def compute_small_attention(bias, weights, h, score):
+    """Compute the attention from h in one pass, for tanh attention and K = 8.
+
+    It replaces `set_scores_to_bias`, `add_products` and `apply_attention`.
+    """
     for i in range(score.shape[0]):
         for q in range(score.shape[1]):
             for b in range(BATCH):
@@ -178,8 +184,8 @@ def small_attention(bias, weights, h, score):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def squash(z):
-    """tanh of the gates' inputs, in place."""
+def apply_tanh(z):
+    """Apply tanh to the gates in place."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -188,7 +194,7 @@ def squash(z):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_cells(z, h, c):
-    """The LSTMs' cells c (N, d, B) and outputs h (N, K, B), in place, from the gates."""
+    """Update the LSTMs' cells c (N, d, B) and outputs h (N, K, B) in place, from the gates."""
     d = c.shape[1]
     for i in range(c.shape[0]):
         for k in range(d):
@@ -201,8 +207,8 @@ def advance_cells(z, h, c):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def bias_scores(bias, score):
-    """Begin the scores (N, M, B) at their biases (M, B)."""
+def set_scores_to_bias(bias, score):
+    """Set the scores (N, M, B) to their biases (M, B)."""
     channels, queries, _ = score.shape
     for i in range(channels):
         for q in range(queries):
@@ -211,10 +217,11 @@ def bias_scores(bias, score):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def attend(softmax, score, work):
-    """The attention (N, M, B) in place of the scores; `work` (3, B) is room for a softmax.
+def apply_attention(softmax, score, work):
+    """Replace the scores (N, M, B) by the attention; `work` (3, B) is scratch space for a softmax.
 
-    Its sum goes as the compiled engine's: every eighth query first, then these eight.
+    The softmax sums every eighth query first and then these eight sums, as the compiled engine
+    does.
     """
     channels, queries, _ = score.shape
     if not softmax:
@@ -252,9 +259,9 @@ def attend(softmax, score, work):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def sum_message(form, score, shown, present, count, shift, sums, mass):
-    """The message's sums (M, B) over the channels, `count` (B,) of them present.
+    """Compute the message's sums (M, B) over the channels, of which `count` (B,) are present.
 
-    They are exact before they are normalised. An absent channel shows zero.
+    The sums are exact before they are normalised. A missing channel must have the reading 0.
     """
     channels, queries, _ = score.shape
     for q in range(queries):
@@ -278,8 +285,8 @@ def sum_message(form, score, shown, present, count, shift, sums, mass):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def close_message(softmax, sums, mass, narrow, message):
-    """The head's input (., B) float64 from the sums; `narrow` (M, B) float32 is room."""
+def finish_message(softmax, sums, mass, narrow, message):
+    """Compute the head's input (., B) float64 from the sums; `narrow` (M, B) is scratch space."""
     queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
@@ -299,10 +306,13 @@ def close_message(softmax, sums, mass, narrow, message):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def act(form, head, widths, x, y, action):
-    """The head (., B): `x` (W, B) holds its input, overwritten as `y` is; into `action` (A, B)."""
+def apply_head(form, head, widths, x, y, action):
+    """Apply the head (., B) to its input `x` (W, B) and write the action (A, B).
+
+    `x` and `y` are overwritten.
+    """
     layers, at = len(widths), 0
-    inputs = (len(head) - _numbers_behind(widths)) // widths[0] - 1
+    inputs = (len(head) - _count_later_weights(widths)) // widths[0] - 1
     for layer in range(layers):
         width = widths[layer]
         for j in range(width):
@@ -332,8 +342,8 @@ def act(form, head, widths, x, y, action):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def _numbers_behind(widths):
-    """How many numbers a head's layers after the first hold."""
+def _count_later_weights(widths):
+    """Return the number of weights in a head's layers after the first one."""
     total = 0
     for layer in range(1, len(widths)):
         total += (widths[layer - 1] + 1) * widths[layer]
@@ -341,7 +351,10 @@ def _numbers_behind(widths):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def shift_of(grid):
-    """`round_terms` of the policy core: the shifter for terms of at most `grid` in all."""
+def rounding_shift(grid):
+    """Return the rounding shift for terms whose sum is at most `grid`.
+
+    The policy core's `round_terms` does the same.
+    """
     _, bits = math.frexp(grid)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)

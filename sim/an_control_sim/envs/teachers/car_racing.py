@@ -1,7 +1,7 @@
-"""A driver for CarRacing that reads the track and the car's state: the teacher of those who see.
+"""Driver for CarRacing that reads the track and the car's state, as a teacher of students that see.
 
-Pure pursuit (Coulter 1992): the wheel turns with the angle to a point of the centre line ahead,
-which is further off at speed. The speed is what the curvature of the next 100 m allows.
+It is pure pursuit (Coulter 1992): the steering follows the angle to a point of the centre line
+ahead, which is further away at speed. The speed is what the curvature of the next 100 m allows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from an_control_sim.envs.car_racing_game import QuickCarRacing, game
 
 NEAR_M, NEAR_S = 8.0, 0.2
-"""The point pursued is NEAR_M + NEAR_S * speed ahead."""
+"""The pursued point is NEAR_M + NEAR_S * speed ahead."""
 STEERING = 0.85
-"""Steering for a radian to the pursued point."""
+"""Steering per radian of angle to the pursued point."""
 FASTEST_MPS, SLOWEST_SHARE = 65.0, 0.2
 SIDEWAYS_MPS2, BRAKING_MPS2 = 135.0, 45.0
 GAS, BRAKE = 0.08, 0.09
-"""Of full, for each m/s too slow or too fast."""
+"""Share of full gas or brake for each m/s too slow or too fast."""
 HARDEST_BRAKE = 0.8
 AHEAD = np.arange(30)
 LOST_M, LOST_RAD, LOST_MPS = 5.5, 0.6, 12.0
@@ -31,77 +31,83 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """Drives what `game` shows; call `start` after each reset, then the teacher once a step."""
+    """Driver of the car in `game`.
+
+    Call `start` after each reset, then the teacher once per step.
+    """
 
     def __init__(self, game: QuickCarRacing) -> None:
         self._game = game
 
     def start(self) -> None:
-        """Learn the new track."""
+        """Read the new track."""
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
         self._heading = np.arctan2(along[:, 1], along[:, 0])
-        turn = np.abs(_wrapped(np.roll(self._heading, -1) - self._heading))
+        turn = np.abs(_wrap_angle(np.roll(self._heading, -1) - self._heading))
         curvature = turn / game.TRACK_DETAIL_STEP
         around = np.concatenate([curvature[-2:], curvature, curvature[:2]])
         self._curvature = np.convolve(around, np.full(5, 0.2), "valid")
         self._place = self._steps = self._slow = self._helping = self._helped = 0
 
     def __call__(self) -> np.ndarray:
-        """The action (3,) float32 in [-1, 1] for the state that the game is in."""
+        """Return the action (3,) float32 in [-1, 1] for the game's current state."""
         car = self._game.car.hull
         position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
-        self._find(position)
+        self._find_nearest_point(position)
         ahead_m = NEAR_M + NEAR_S * speed
-        angle = self._angle_to(self._point(ahead_m), position, car.angle)
+        angle = self._angle_to(self._point_ahead(ahead_m), position, car.angle)
         steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
-        too_slow = self._speed(angle) - speed
+        too_slow = self._allowed_speed(angle) - speed
         gas = np.clip(GAS * too_slow, 0.0, 1.0) * (1.0 - 0.6 * abs(steering))
         brake = np.clip(-BRAKE * too_slow, 0.0, HARDEST_BRAKE)
-        self._watch(position, speed, car.angle)
+        self._update_help(position, speed, car.angle)
         return np.array([steering, 2.0 * gas - 1.0, 2.0 * brake - 1.0], np.float32)
 
     @property
     def helps(self) -> bool:
-        """Whether a pupil is off the road, turned away or stuck, and is not yet back again."""
+        """Return whether the student is off the road, turned away or stuck, or was just now."""
         return self._helping > 0
 
     @property
     def hopeless(self) -> bool:
-        """Whether it has helped for so long that a new episode teaches more."""
+        """Return whether help has taken so long that a new episode would teach more."""
         return self._helped > HOPELESS_STEPS
 
-    def _find(self, position: np.ndarray) -> None:
-        """The track's nearest point, looked for near the last one, or everywhere when far off."""
+    def _find_nearest_point(self, position: np.ndarray) -> None:
+        """Find the nearest point of the track, near the last one or, if far off, everywhere."""
         near = (self._place + np.arange(-8, 25)) % len(self._points)
         distance = np.hypot(*(self._points[near] - position).T)
         self._place = int(near[distance.argmin()])
         if distance.min() > 20.0:
             self._place = int(np.hypot(*(self._points - position).T).argmin())
 
-    def _point(self, ahead_m: float) -> np.ndarray:
+    def _point_ahead(self, ahead_m: float) -> np.ndarray:
+        """Return the point of the centre line this far ahead."""
         tiles, part = divmod(ahead_m / game.TRACK_DETAIL_STEP, 1.0)
         first = (self._place + int(tiles)) % len(self._points)
         second = (first + 1) % len(self._points)
         return self._points[first] * (1.0 - part) + self._points[second] * part
 
     def _angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
+        """Return the angle in rad from the car's direction to a point."""
         x, y = point - position
-        return float(_wrapped(math.atan2(y, x) - angle - math.pi / 2))
+        return float(_wrap_angle(math.atan2(y, x) - angle - math.pi / 2))
 
-    def _speed(self, angle: float) -> float:
-        """What is allowed now, m/s: by each curve ahead and the way left to brake for it."""
+    def _allowed_speed(self, angle: float) -> float:
+        """Return the allowed speed in m/s, from the curves ahead and the ways to brake for them."""
         curvature = self._curvature[(self._place + AHEAD) % len(self._points)]
         in_curve = SIDEWAYS_MPS2 / np.maximum(curvature, 1e-3)
         allowed = np.sqrt(in_curve + 2.0 * BRAKING_MPS2 * game.TRACK_DETAIL_STEP * AHEAD).min()
         turned = max(SLOWEST_SHARE, 1.0 - 1.2 * max(0.0, abs(angle) - 0.3))
         return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
 
-    def _watch(self, position: np.ndarray, speed: float, angle: float) -> None:
+    def _update_help(self, position: np.ndarray, speed: float, angle: float) -> None:
+        """Update whether the student needs help."""
         x, y = position - self._points[self._place]
         heading = float(self._heading[self._place])
         off_m = abs(math.cos(heading) * y - math.sin(heading) * x)
-        off_rad = abs(float(_wrapped(angle + math.pi / 2 - heading)))
+        off_rad = abs(float(_wrap_angle(angle + math.pi / 2 - heading)))
         self._steps += 1
         self._slow = self._slow + 1 if speed < LOST_MPS and self._steps > START_STEPS else 0
         if self._helping:
@@ -113,6 +119,6 @@ class CarRacingTeacher:
         self._helped = self._helped + 1 if self._helping else 0
 
 
-def _wrapped(angle: np.ndarray | float) -> np.ndarray | float:
-    """The same angle within +-pi."""
+def _wrap_angle(angle: np.ndarray | float) -> np.ndarray | float:
+    """Return the equal angle within +-pi."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi

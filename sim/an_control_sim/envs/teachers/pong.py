@@ -1,12 +1,14 @@
-"""A player of Pong that reads the console's memory: the teacher of those who only see.
+"""Player of Pong that reads the console's memory, as a teacher of students that only see.
 
-While the ball goes away the stick is held down, so that the paddle waits at the lowest place; when
+While the ball moves away the stick is held down, so that the paddle waits at its lowest place. When
 the ball comes back the stick is held up for as many steps as bring the paddle to one of few places,
-where it stands still long before the ball is there. Which place, the player finds by trying on a
-copy of the console: the one that scores soonest. So a pupil that is late by some steps, or cannot
-see the ball all the time, plays the same rally; a game soon goes round in one; and in each return
-the paddle begins at the same place, which a pupil needs who cannot tell a patch of the screen from
-the one above it. The button is always pressed: a ball hit with it flies faster.
+where it stops long before the ball arrives. The player chooses that place by trying each on a copy
+of the console: the one that scores soonest.
+
+So a student that reacts some steps late, or cannot always see the ball, plays the same rally, and a
+game soon repeats itself. The paddle starts each return at the same place, which helps a student
+that cannot tell a patch of the screen from the one above it. The button is always pressed, because
+a ball that is hit with it flies faster.
 """
 
 from __future__ import annotations
@@ -22,68 +24,74 @@ BALL_X, BALL_Y, PADDLE_Y = 49, 54, 51
 """Addresses in the console's memory."""
 CONTACT_X = 189
 TOP, BOTTOM = 44, 203
-"""Between them the ball's place is reflected."""
+"""Rows between which the ball is reflected."""
 HIGHEST, LOWEST = 38.0, 203.0
-"""Of the paddle."""
+"""Bounds of the paddle's place."""
 STICK = 22.66
-"""What a step with the stick held moves it; the paddle follows, by half of what is left in each two
-frames."""
+"""Distance that holding the stick for a step moves its target; the paddle follows by half of what
+is left in each two frames."""
 CORRECTION = 0.7
-"""Share of the paddle's surprise that is put down to the stick."""
+"""Share of the paddle's deviation from the prediction that is attributed to the stick."""
 REACH = (-10.0, 28.0)
-"""How far below the paddle's top a ball may be that it can hit."""
+"""Bounds of the distance below the paddle's top at which it can hit a ball."""
 RETURNS, LONGEST_RETURN = 3, 100
-"""How far a try goes: so often the ball comes, so many steps each."""
+"""Depth of a trial: the number of returns, and the maximum number of steps of each."""
 STILL, UP, DOWN = 0, -1, 1
 BUTTONS = {STILL: Action.FIRE, UP: Action.RIGHTFIRE, DOWN: Action.LEFTFIRE}
 PLACES = {STILL: 1, UP: 4, DOWN: 5}
-"""Of these buttons in the environment's action."""
+"""Index of each button in the environment's action."""
 TARGETS = tuple(LOWEST - STICK * count for count in range(8))
-"""Where the stick can be after so many steps up."""
+"""Places that the stick can reach after whole numbers of steps up."""
 BEGINS = (0, 150, 165, 175, 182)
-"""Where a ball is when the stick moves: at once, or where that never scores, so late that the
-paddle still moves when it hits."""
+"""Places of the ball at which the stick starts to move: at once or, if that never scores, so late
+that the paddle still moves when it hits the ball."""
 
 
-class Seen(NamedTuple):
-    """What the memory holds of a step; `x` is 0 where there is no ball in play."""
+class ConsoleState(NamedTuple):
+    """Console's memory at a step; `x` is 0 if no ball is in play."""
 
     x: int
     y: int
     paddle: int
 
     @classmethod
-    def of(cls, console: ALEInterface) -> Seen:
+    def from_console(cls, console: ALEInterface) -> ConsoleState:
+        """Return the values in the console's memory."""
         memory = console.getRAM()
         y = int(memory[BALL_Y])
         return cls(int(memory[BALL_X]) if y else 0, y, int(memory[PADDLE_Y]))
 
 
-class Aim(NamedTuple):
-    """Where to hold the stick, from when the ball is at `begin` on."""
+class PaddleAim(NamedTuple):
+    """Place to which to hold the stick, from when the ball is at `begin`."""
 
     target: float
     begin: int = 0
 
 
-class Player:
-    """Holds the stick down while the ball goes away, and where it aims while it comes.
+class PongPlayer:
+    """Player that holds the stick down while the ball moves away, and aims while it approaches.
 
-    No address tells where the stick is: it follows from what was pressed and what came of it.
+    The stick's place is not in the memory: it is estimated from the buttons and the paddle's moves.
     """
 
-    def __init__(self, seen: Seen) -> None:
-        self.aim = Aim(LOWEST)
+    def __init__(self, seen: ConsoleState) -> None:
+        self.aim = PaddleAim(LOWEST)
         self._stick = float(seen.paddle)
         self.last = seen
 
-    def comes(self, seen: Seen) -> bool:
-        """Whether the ball comes nearer; ask before `move`."""
+    def is_approaching(self, seen: ConsoleState) -> bool:
+        """Return whether the ball approaches; call it before `choose_move`."""
         return bool(self.last.x) and seen.x > self.last.x
 
-    def move(self, seen: Seen, done: int) -> int:
-        """What to do, and what was done in the step before."""
-        comes, paddle = self.comes(seen), float(self.last.paddle)
+    def choose_move(self, seen: ConsoleState, done: int) -> int:
+        """Return the next move.
+
+        Args:
+            seen: The console's memory.
+            done: The move of the step before.
+        """
+        comes, paddle = self.is_approaching(seen), float(self.last.paddle)
         for _ in range(2):
             paddle += (self._stick - paddle) / 2.0
             self._stick = min(max(self._stick + done * STICK / 2.0, HIGHEST), LOWEST)
@@ -96,9 +104,10 @@ class Player:
 
 
 class PongTeacher:
-    """Plays on a console; call `start` after each reset, then the teacher once a step.
+    """Player on an environment's console.
 
-    `env` says in `button` what was last pressed, whoever pressed it.
+    Call `start` after each reset, then the teacher once per step. `env.button` must be the button
+    that was last pressed, whether by the teacher or the student.
     """
 
     helps = False
@@ -109,37 +118,42 @@ class PongTeacher:
         self._console: ALEInterface = env.console
 
     def start(self) -> None:
-        """Begin a game."""
-        self._player = Player(Seen.of(self._console))
-        self._said: int | None = None
+        """Start a game."""
+        self._player = PongPlayer(ConsoleState.from_console(self._console))
+        self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
-        """The action (6,) float32, one-hot, for the state that the console is in."""
-        seen = Seen.of(self._console)
-        done = _direction(self._env.button)
-        comes = self._player.comes(seen)
-        if comes and done != self._said:
-            self._player.aim, _ = self._best(self._player, seen, done, 1)
-        move = self._player.move(seen, done)
-        self._said = move if comes else None
+        """Return the action (6,) float32, one-hot, for the console's current state."""
+        seen = ConsoleState.from_console(self._console)
+        done = _move_of_button(self._env.button)
+        comes = self._player.is_approaching(seen)
+        if comes and done != self._last_move:
+            self._player.aim, _ = self._find_best_aim(self._player, seen, done, 1)
+        move = self._player.choose_move(seen, done)
+        self._last_move = move if comes else None
         action = np.zeros(6, np.float32)
         action[PLACES[move]] = 1.0
         return action
 
-    def _best(self, player: Player, seen: Seen, done: int, leg: int) -> tuple[Aim, float]:
-        """What to do while this ball comes, and what that is worth.
+    def _find_best_aim(
+        self, player: PongPlayer, seen: ConsoleState, done: int, leg: int
+    ) -> tuple[PaddleAim, float]:
+        """Return the best aim for the ball that approaches, and its value.
 
-        The sooner a point the better, the later one lost. Leaves the console as it was.
+        A point is worth more the sooner it comes, a lost one the later. The console is restored.
         """
-        here, arrives = self._console.cloneState(), self._arrival(player.last, seen)
+        here, arrives = self._console.cloneState(), self._predict_arrival(player.last, seen)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
-        best = Aim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))), -1.0
+        best = (
+            PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
+            -1.0,
+        )
         for begin in BEGINS if leg == 1 else BEGINS[:1]:
-            for aim in sorted((Aim(one, begin) for one in near), key=player.aim.__ne__):
+            for aim in sorted((PaddleAim(one, begin) for one in near), key=player.aim.__ne__):
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._value(tried, seen, done, leg)
+                value = self._evaluate_aim(tried, seen, done, leg)
                 if value > best[1]:
                     best = aim, value
                 if value == 1.0 / leg:
@@ -149,46 +163,47 @@ class PongTeacher:
         self._console.restoreState(here)
         return best
 
-    def _arrival(self, last: Seen, seen: Seen) -> float:
-        """Where the ball is when it is at the paddle."""
+    def _predict_arrival(self, last: ConsoleState, seen: ConsoleState) -> float:
+        """Return the row of the ball when it reaches the paddle."""
         here = self._console.cloneState()
         while last.x < seen.x < CONTACT_X:
             last, before = seen, last
-            self._act(STILL)
-            seen = Seen.of(self._console)
+            self._play_step(STILL)
+            seen = ConsoleState.from_console(self._console)
         self._console.restoreState(here)
-        if seen.x < last.x:  # it was hit
+        if seen.x < last.x:  # the paddle has hit the ball
             last, seen = before, last
         share = (CONTACT_X - last.x) / max(seen.x - last.x, 1)
-        return _reflected(last.y + share * (seen.y - last.y))
+        return _reflect_row(last.y + share * (seen.y - last.y))
 
-    def _value(self, player: Player, seen: Seen, done: int, leg: int) -> float:
-        """What becomes of a ball that comes: a point, or the best of the next return."""
+    def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
+        """Return the value of an approaching ball: a point, or the value of the next return."""
         away = False
         for _ in range(LONGEST_RETURN):
-            done = player.move(seen, done)
-            if points := self._act(done):
+            done = player.choose_move(seen, done)
+            if points := self._play_step(done):
                 return points / leg
-            seen = Seen.of(self._console)
-            comes = player.comes(seen)
+            seen = ConsoleState.from_console(self._console)
+            comes = player.is_approaching(seen)
             if away and comes:
-                return self._best(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
+                return self._find_best_aim(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
             away = away or not comes
         return 0.0
 
-    def _act(self, move: int) -> float:
+    def _play_step(self, move: int) -> float:
+        """Play a step with this move and return the points."""
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
-def _reflected(y: float) -> float:
-    """Where a ball is that would be at `y` if there were no walls."""
+def _reflect_row(y: float) -> float:
+    """Return the row of a ball that would be at row `y` if there were no walls."""
     span = BOTTOM - TOP
     along = (y - TOP) % (2.0 * span)
     return TOP + min(along, 2.0 * span - along)
 
 
-def _direction(button: Action) -> int:
-    """Up, down or still."""
+def _move_of_button(button: Action) -> int:
+    """Return the move of a button: up, down or still."""
     if button in (Action.RIGHT, Action.RIGHTFIRE):
         return UP
     return DOWN if button in (Action.LEFT, Action.LEFTFIRE) else STILL

@@ -1,6 +1,6 @@
-"""Which signal each channel carries because somebody plugged it in there.
+"""Signals that a user has moved between channels by hand.
 
-A `Disturber` moves signals by itself, at random; these stay where they were put.
+A `Disturber` moves signals at random; these stay where the user put them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOISE = "noise"
-"""In place of a signal: normal noise."""
+"""Stands for normal noise in place of a signal."""
 NOTHING = ""
-"""In place of a signal: the channel is missing."""
+"""Stands for no signal: the channel is missing."""
 NOISE_SD = 1.0
-"""Standard deviation of that noise, in scaled readings."""
+"""The standard deviation of that noise, in scaled readings."""
 _NOTHING, _NOISE = -1, -2
 
 
-class Cables:
-    """Of each channel the signal that it carries: its own at first.
+class SignalRouting:
+    """The signal that each channel carries; at first its own.
 
-    `ids` (N,) are the channels. A signal may be plugged into several of them.
+    A signal may be carried by several channels.
+
+    Args:
+        ids: the channels (N,).
+        seed: the seed of the noise.
     """
 
     def __init__(self, ids: Sequence[str] = (), seed: int = 0) -> None:
@@ -32,11 +36,11 @@ class Cables:
         self._random = np.random.default_rng(seed)
         self._came: tuple[str, ...] | None = None
         self.version = 0
-        """Another number whenever what a channel carries changes."""
+        """A number that changes whenever the signals of the channels change."""
 
     @property
     def carried(self) -> dict[str, str]:
-        """By channel the signal that it carries, `NOISE` or `NOTHING`."""
+        """By channel the signal that it carries, or `NOISE` or `NOTHING`."""
         names = (*self.ids, NOISE, NOTHING)  # the last two by their negative numbers
         return {
             name: names[signal]
@@ -44,7 +48,7 @@ class Cables:
         }
 
     def extend(self, ids: Sequence[str]) -> None:
-        """Know more channels, each with its own signal."""
+        """Add channels, each with its own signal; known ones stay as they are."""
         new = [name for name in ids if name not in self._index]
         self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
         self.ids += tuple(new)
@@ -52,7 +56,7 @@ class Cables:
         self._change()
 
     def check(self, changes: Mapping[str, str]) -> None:
-        """ValueError naming a channel or a signal that is not known."""
+        """Raise ValueError naming a channel or a signal that is not known."""
         for channel, signal in changes.items():
             if channel not in self._index:
                 raise ValueError(f"{channel!r} is no channel (allowed: {self._known()})")
@@ -63,7 +67,14 @@ class Cables:
                 )
 
     def connect(self, changes: Mapping[str, str]) -> None:
-        """Let these channels carry these signals from now on; ValueError as in `check`."""
+        """Let channels carry other signals from now on.
+
+        Args:
+            changes: by channel its new signal, or `NOISE` or `NOTHING`.
+
+        Raises:
+            ValueError: a channel or a signal is not known.
+        """
         self.check(changes)
         words = {NOTHING: _NOTHING, NOISE: _NOISE}
         for channel, signal in changes.items():
@@ -78,13 +89,20 @@ class Cables:
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
-        """Readings (n,) by signal and their ids in; readings (m,) by channel and their ids out.
+        """Return readings by channel and their ids, from readings by signal and their ids.
 
-        A channel is missing while its signal is. The ids come back as the same tuple object while
-        nothing changes.
+        A channel is missing while its signal is. The ids are returned as the same tuple object
+        while nothing changes.
+
+        Args:
+            values: the readings (n,) by signal.
+            ids: the ids (n,) of the signals.
+
+        Returns:
+            The readings (m,) by channel, and the ids (m,) of the channels.
         """
         if ids is not self._came:
-            self._place(tuple(ids))
+            self._map_ids(tuple(ids))
             self._came = tuple(ids) if not isinstance(ids, tuple) else ids
         if self._straight:
             return values, ids
@@ -93,8 +111,8 @@ class Cables:
             moved[self._noisy] = self._random.normal(0.0, NOISE_SD, len(self._noisy))
         return moved, self._names
 
-    def _place(self, ids: tuple[str, ...]) -> None:
-        """Note for as long as the same ids come where the readings of each channel are."""
+    def _map_ids(self, ids: tuple[str, ...]) -> None:
+        """Compute the places of the channels' readings, for as long as the same ids come."""
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
         taken: list[int] = []

@@ -1,9 +1,9 @@
-"""Late readings: by how many ticks they are late, and what would be read now.
+"""Delayed readings: estimates their delay in ticks, and predicts the present readings.
 
-A change follows the action that caused it. Where the readings are late, the forward model explains
-them better by an older action than by the last one; how much older says how late they are. The
-present is then predicted from the late readings and the actions since (Smith 1957, "Closer control
-of loops with dead time").
+A change follows the action that caused it. If the readings are delayed, the forward model explains
+them better by an older action than by the last one, and the age of that action is the delay. The
+present is then predicted from the delayed readings and the actions since (Smith 1957, "Closer
+control of loops with dead time").
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
-from an_control.monitor.settings import LatenessSettings
+from an_control.monitor.settings import SensorDelaySettings
 
 
-class Lateness:
-    """In: the actions, and how each tick's readings follow those before. Out: `ticks`, `ahead`.
+class SensorDelay:
+    """The estimated delay of the readings, and predictions across it.
 
     Args:
-        forward: predicts the N channels.
+        forward: the forward model of N channels.
         costs: compares predictions with readings.
-        settings: of the lateness.
+        settings: the tuned numbers of the delay's estimation.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, settings: LatenessSettings) -> None:
+    def __init__(self, forward: ForwardModel, costs: Costs, settings: SensorDelaySettings) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._counts = ~forward.binary
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, in which nothing is late."""
+        """Start an episode, without a delay."""
         self.ticks = 0
-        """By how many ticks the readings are late, as far as is known."""
+        """The estimated delay of the readings in ticks."""
         still = np.zeros(self._forward.actions, np.float32)
         delays = self._settings.max_ticks + 1
         self._actions: deque[np.ndarray] = deque([still] * delays, delays)
@@ -44,17 +44,19 @@ class Lateness:
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
     def next_tick(self, action: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that this tick's readings follow; `action` (A,) is the last."""
+        """TickRecord the last action (A,); return the action that this tick's readings follow."""
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
-    def following(self, action: np.ndarray) -> np.ndarray:
-        """Return the same of the next tick, before which `action` (A,) comes."""
+    def next_delayed_action(self, action: np.ndarray) -> np.ndarray:
+        """Return the action (A,) that the next tick's readings follow, after this `action`."""
         return self._actions[-self.ticks] if self.ticks else action
 
-    def add(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Note a tick's signals (N,) by channel, NaN where missing, and what was expected of them,
-        for `catch_up`."""
+    def note_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
+        """Note a tick's signals (N,) by channel and their expectation, for `catch_up`.
+
+        Missing signals are NaN.
+        """
         self._ticks += 1
         settings = self._settings
         now = self._ticks < settings.first_ticks or self._ticks % settings.every == 0
@@ -62,7 +64,7 @@ class Lateness:
             self._noted = expectation, signals
 
     def catch_up(self) -> None:
-        """Compare one of the other delays with the present estimate, by the last tick."""
+        """Compare one other delay with the present estimate, by the last noted tick."""
         if self._noted is None:
             return
         (signals, follows, prediction, *_), reads = self._noted
@@ -77,16 +79,16 @@ class Lateness:
         both = Prediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
-        costs = self._costs.of_changes(reads - signals, both)
+        costs = self._costs.change_costs(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
-        if self._gains[other] > self._settings.enough:
+        if self._gains[other] > self._settings.has_share:
             self.ticks = other
             self._gains[:] = 0.0
 
-    def ahead(self, signals: np.ndarray) -> np.ndarray:
-        """Return what would be read now, where these signals (N,) by channel are late."""
+    def predict_present(self, signals: np.ndarray) -> np.ndarray:
+        """Return the predicted present signals (N,) from delayed `signals` (N,) by channel."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.expect(signals, self._actions[-age]).likeliest
         return signals

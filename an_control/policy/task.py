@@ -1,0 +1,120 @@
+"""What a policy was trained for, as its model file says it.
+
+A `Task` is checked when it is made from a file's header, so that nothing behind it has to ask
+whether a key is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from reprlib import repr as short
+from typing import Any
+
+MIN_STEP_S, MAX_STEP_S = 1e-6, 3600.0
+MAX_RAMP_S = 3600.0
+MAX_RECOVERY = 1.0
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "environment": str,
+    "channels": list,
+    "actuators": list,
+    "step_s": (int, float),
+    "ramp_s": (int, float),
+    "recovery": (int, float),
+    "repeats": bool,
+    "units": list,
+}
+"""The JSON types of a header's values."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The robot or environment that a policy was trained for; each field may be unknown.
+
+    Attributes:
+        name: The task's name on the command line; "" if unknown.
+        environment: The gymnasium id; "" if unknown.
+        channels: The ids of the N channels in the environment's order; () if unknown.
+        actuators: The names of the A actuators in the environment's order; () if unknown.
+        step_s: The seconds between two steps; 0 if unknown.
+        ramp_s: The longest bring-up that the policy was trained with, in seconds.
+        recovery: The least change of the readings of a robot that moves, see `RecoveringPolicy`;
+            0 if the policy was trained without recovery.
+        repeats: Whether the policy was trained to step on readings that it has already seen.
+        units: The scale and offset of each channel's numbers, if it was trained on scaled numbers.
+    """
+
+    name: str = ""
+    environment: str = ""
+    channels: tuple[str, ...] = ()
+    actuators: tuple[str, ...] = ()
+    step_s: float = 0.0
+    ramp_s: float = 0.0
+    recovery: float = 0.0
+    repeats: bool = False
+    units: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any]) -> Task:
+        """Return the task that a model file's header describes.
+
+        Raises:
+            ValueError: A key is unknown, or a value is of the wrong type or out of bounds; the
+                message names the key, the value and what is allowed.
+        """
+        _check_types(header)
+        for key in ("channels", "actuators"):
+            names = header.get(key, [])
+            if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+                raise ValueError(f"task.{key}: must be a list of strings that differ")
+        if "units" in header:
+            _check_units(header["units"], len(header.get("channels", [])))
+        _check_bounds(header, "ramp_s", 0.0, MAX_RAMP_S, " s")
+        _check_bounds(header, "recovery", 0.0, MAX_RECOVERY)
+        _check_bounds(header, "step_s", MIN_STEP_S, MAX_STEP_S, " s")
+        values = {
+            key: _as_tuples(value) if isinstance(value, list) else value
+            for key, value in header.items()
+        }
+        return cls(**values)
+
+    def to_header(self) -> dict[str, Any]:
+        """Return the fields that are known, as JSON values for a model file's header."""
+        values = ((one.name, getattr(self, one.name), one.default) for one in fields(self))
+        return {name: _as_lists(value) for name, value, default in values if value != default}
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _as_lists(value: Any) -> Any:
+    return list(map(_as_lists, value)) if isinstance(value, tuple) else value
+
+
+def _check_types(header: Mapping[str, Any]) -> None:
+    for key, value in header.items():
+        if key not in TYPES:
+            raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TYPES)}")
+        wanted = TYPES[key]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise ValueError(f"task.{key}: {short(value)} is of the wrong type")
+
+
+def _check_bounds(
+    header: Mapping[str, Any], key: str, low: float, high: float, unit: str = ""
+) -> None:
+    if key in header and not low <= header[key] <= high:
+        raise ValueError(f"task.{key}: {header[key]!r} is not between {low:g} and {high:g}{unit}")
+
+
+def _check_units(units: list[Any], channels: int) -> None:
+    """Raise ValueError unless there is a scale, which is not 0, and an offset for each channel."""
+    if len(units) != channels:
+        raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
+    for pair in units:
+        numbers = isinstance(pair, list) and [type(one) in (int, float) for one in pair]
+        if numbers != [True, True] or not all(map(math.isfinite, pair)) or not pair[0]:
+            raise ValueError(f"task.units: {short(pair)} is no pair of scale and offset")

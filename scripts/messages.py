@@ -1,0 +1,234 @@
+"""Lists all messages of the product with file and line, to be read as a newcomer would read them.
+
+    python scripts/messages.py [--kind log error ...] [PATH ...]
+
+Found in the sources, without running them: log lines, error texts, diagnostics (texts and keys),
+reasons (texts that functions return and others report), prints, and help texts (of the command
+line, of ROS parameters and of launch arguments). The values of a text stand in braces. PATH limits
+the list to files and folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("an_control", "sim/an_control_sim", "launch")
+KINDS = ("log", "error", "diagnostics", "reason", "print", "help")
+LEVELS = {"debug", "info", "warning", "error", "fatal", "exception"}
+HELP_KEYWORDS = {"help", "description"}
+HELP_FOLDER = "an_control/cli/"
+"""Folder in which docstrings of classes and of their attributes become help texts."""
+HELP_CALLS = {"_parameter": 1}
+"""Functions that declare a parameter, with the place of the help text among their arguments."""
+
+
+class Message(NamedTuple):
+    """One text that a user may see."""
+
+    file: str
+    line: int
+    kind: str
+    text: str
+
+
+def find_messages(paths: Sequence[Path]) -> list[Message]:
+    """Return the messages in these files and folders, sorted by file and line."""
+    found: set[Message] = set()
+    for path in paths:
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            name = str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else str(file)
+            found |= set(_Reader(name, ast.parse(file.read_text(encoding="utf-8"))).read())
+    return sorted(found)
+
+
+class _Reader:
+    """A reader of the messages in one module."""
+
+    def __init__(self, file: str, tree: ast.Module) -> None:
+        self._file, self._tree = file, tree
+        self._constants: dict[str, ast.expr] = {}
+        for node in tree.body:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        self._constants[target.id] = node.value
+
+    def read(self) -> Iterator[Message]:
+        """Yield the messages of the module, some of them more than once."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Call):
+                yield from self._read_call(node)
+            elif isinstance(node, ast.Raise) and node.exc is not None:
+                yield from self._make("error", self._texts(node.exc))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from self._read_function(node)
+            elif isinstance(node, ast.ClassDef) and self._file.startswith(HELP_FOLDER):
+                yield from self._make("help", _docstrings(node))
+
+    def _read_call(self, call: ast.Call) -> Iterator[Message]:
+        name = _name(call.func)
+        owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if name in LEVELS and "log" in owner.lower():
+            yield from self._make("log", self._texts(*call.args))
+        elif name == "print":
+            yield from self._make("print", self._texts(*call.args))
+        elif name.endswith(("Error", "Refused", "Refusal")) or name in ("error", "fail", "_fail"):
+            yield from self._make("error", self._texts(*call.args))
+        elif name in HELP_CALLS:
+            choices = [one.value for one in call.keywords if one.arg in ("choices", "unset")]
+            yield from self._make("help", self._texts(*call.args[HELP_CALLS[name] :], *choices))
+        for one in call.keywords:
+            if one.arg in HELP_KEYWORDS:
+                yield from self._make("help", self._texts(one.value))
+
+    def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Message]:
+        """Yield the texts of a function that makes a status or returns texts."""
+        body = [node for part in function.body for node in ast.walk(part)]
+        calls = {_name(node.func) for node in body if isinstance(node, ast.Call)}
+        if calls & {"_status", "DiagnosticStatus"}:
+            docstring = {id(one) for one in ast.walk(function) if _is_docstring(one, function)}
+            for node in body:
+                if id(node) not in docstring:
+                    yield from self._make("diagnostics", self._literals(node))
+            return
+        returns_text = "str" in ast.unparse(function.returns or ast.Constant(""))
+        kinds: dict[str, str] = {}
+        for node in body:
+            if isinstance(node, ast.Raise) or (
+                isinstance(node, ast.Call) and _name(node.func).endswith(("Error", "error", "fail"))
+            ):
+                kinds |= dict.fromkeys(_names(node), "error")
+            elif returns_text and isinstance(node, ast.Return | ast.Yield) and node.value:
+                kinds |= dict.fromkeys(_names(node), "reason")
+                yield from self._sentences("reason", node.value)
+        for node in body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                if node.targets[0].id in kinds:
+                    yield from self._sentences(kinds[node.targets[0].id], node.value)
+            elif isinstance(node, ast.Call) and _name(node.func) == "append" and node.args:
+                owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+                if isinstance(owner, ast.Name) and owner.id in kinds:
+                    yield from self._sentences(kinds[owner.id], node.args[0])
+
+    def _sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
+        """Yield the texts of more than one word in an expression."""
+        yield from self._make(kind, ((at, text) for at, text in self._texts(node) if " " in text))
+
+    def _make(self, kind: str, texts: Iterator[tuple[int, str]]) -> Iterator[Message]:
+        for line, text in texts:
+            if any(map(str.isalpha, text)):
+                yield Message(self._file, line, kind, " ".join(text.split()))
+
+    def _literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Yield the texts that are assigned, passed or used as keys directly at this node."""
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Dict):
+            parts = [*node.keys]
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            parts = [*node.value.elts] if isinstance(node.value, ast.Tuple) else [node.value]
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+                parts.append(node.targets[0].slice)
+        elif isinstance(node, ast.Call) and _name(node.func) in ("_status", "append"):
+            parts = [*node.args]
+        for part in parts:
+            if isinstance(part, ast.Constant | ast.JoinedStr | ast.IfExp | ast.BoolOp):
+                yield from self._texts(part)
+
+    def _texts(self, *nodes: ast.expr) -> Iterator[tuple[int, str]]:
+        """Yield line and text of the texts within expressions, as far as they are written out."""
+        for node in nodes:
+            if (text := self._text(node)) is not None:
+                yield node.lineno, text
+            elif isinstance(node, ast.Name) and node.id in self._constants:
+                if (text := self._text(self._constants[node.id])) is not None:
+                    yield node.lineno, text
+            elif not isinstance(node, ast.Subscript | ast.Lambda):
+                yield from self._texts(*_parts(node))
+
+    def _text(self, node: ast.expr) -> str | None:
+        """Return the text of a literal or of a sum of literals, with values in braces."""
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, str) else None
+        if isinstance(node, ast.JoinedStr):
+            return "".join(
+                part.value if isinstance(part, ast.Constant) else f"{{{_expression(part)}}}"
+                for part in node.values
+            )
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left, right = self._text(node.left), self._text(node.right)
+            if left is None and right is None:
+                return None
+            sides = ((left, node.left), (right, node.right))
+            return "".join(f"{{{ast.unparse(one)}}}" if t is None else t for t, one in sides)
+        return None
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of an expression that may hold texts; of a call its arguments."""
+    if isinstance(node, ast.Call):
+        parts = [*node.args, *(one.value for one in node.keywords)]
+        return [*parts, node.func.value] if isinstance(node.func, ast.Attribute) else parts
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.Compare):
+        return []
+    return [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+
+
+def _expression(part: ast.expr) -> str:
+    """Return the source of a value in a formatted text."""
+    return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ast.unparse(part)
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names of the variables that are used in a part of the code."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _name(function: ast.expr) -> str:
+    """Return the last name of a called function, or ""."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _docstrings(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    """Yield line and text of a class's docstring and of its attributes' docstrings."""
+    for node in owner.body:
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield node.lineno, node.value.value
+
+
+def _is_docstring(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a node is, or is part of, the function's docstring."""
+    first = function.body[0]
+    return isinstance(first, ast.Expr) and (node is first or node is first.value)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the messages, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; default: all")
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS, help="default: all")
+    options = parser.parse_args(arguments)
+    paths = [path.resolve() for path in options.paths] or [ROOT / one for one in SOURCES]
+    for file, line, kind, text in find_messages(paths):
+        if kind in options.kind:
+            print(f"{file}:{line}: {kind}: {text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
