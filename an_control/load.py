@@ -43,21 +43,21 @@ def load_policy(
     Neural Networks for Reinforcement Learning" (arXiv 2109.02869), or is an MLP.
 
     Args:
-        path: a ``.safetensors`` model file, or an ``.onnx`` file of another tool.
-        monitor: the reaction to unannounced rewiring: "off" (none), "reset" (reset the state of
+        path: A ``.safetensors`` model file, or an ``.onnx`` file of another tool.
+        monitor: The reaction to unannounced rewiring: "off" (none), "reset" (reset the state of
             moved channels), "match" (give each signal to the policy under its own id), or None for
             the model file's setting. Only a model with a forward model can have a monitor.
         engine: "numba" (compiled now) or "numpy" (the plain equations, for all models); None: numba
             if it is installed and can compute the model.
-        keep_ticks: ticks for which a missing channel's state is kept; None: one second.
-        recovery: push a robot that stands still, whose readings change by less than this at a tick
+        keep_ticks: Ticks for which a missing channel's state is kept; None: one second.
+        recovery: Push a robot that stands still, whose readings change by less than this at a tick
             (see `an_control.monitor.RecoveringPolicy`); 0: never, None: the model file's value.
 
     Returns:
         A policy that has computed one tick, so that all its code is compiled, and was reset.
 
     Raises:
-        ModelError: the file is not a valid model, or an argument does not fit it; names the file
+        ModelError: The file is not a valid model, or an argument does not fit it; names the file
             and the reason.
 
     Example:
@@ -97,7 +97,7 @@ def make_policy(
     """Make the policy of a model in memory; the arguments are those of `load_policy`.
 
     Raises:
-        ValueError: the engine is unknown or not installed, or monitor or recovery do not fit the
+        ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
             model.
     """
     setting = resolve_monitor(model, monitor)
@@ -126,11 +126,11 @@ def resolve_monitor(model: Model, asked: Monitor | None) -> Monitor:
     """Return the monitor's setting: the one that was asked for, or else the model's.
 
     Args:
-        model: the model.
+        model: The model.
         asked: "off", "reset", "match", or None for the model's setting.
 
     Raises:
-        ValueError: the setting is unknown, or the model has no forward model.
+        ValueError: The setting is unknown, or the model has no forward model.
     """
     if asked not in (None, *get_args(Monitor)):
         allowed = ", ".join(map(repr, get_args(Monitor)))

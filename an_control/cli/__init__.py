@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status.
 
     Args:
-        arguments: the verb and its arguments; None: those of the command line.
+        arguments: The verb and its arguments; None: those of the command line.
     """
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
@@ -44,9 +44,9 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     """Run a verb and return the exit status.
 
     Args:
-        verb: returns the verb's dataclass.
-        prog: the name of the program in messages, such as ``an-control sim``.
-        arguments: the arguments of the verb.
+        verb: Returns the verb's dataclass.
+        prog: The name of the program in messages, such as ``an-control sim``.
+        arguments: The arguments of the verb.
     """
 
     def say(text: str) -> None:

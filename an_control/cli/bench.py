@@ -71,19 +71,18 @@ class BenchCommand:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
-    """inference: a tick of the policy on one core. parts: the same of the authors' Ant with each
-    encoder, pooling and recurrence. monitor: what the identity monitor adds to it
-    (of the Ant policy that ships, or of --model), while signals move every 100 steps, and while the
-    readings fit nothing. ros: from
-    sensor message to command, beside a bare echo of the same message, and steps a second of
-    simulator and node in lockstep. ant:
-    steps a second of the environment alone, beside the package's own. training: steps a second of
-    the rollout engines, beside a plain rollout."""
+    """What to measure. inference: a policy's tick on one core. parts: the tick of the authors' Ant
+    policy with each encoder, pooling and recurrence. monitor: the additional time of the identity
+    monitor (with the shipped Ant policy, or --model), while signals move every 100 steps, and while
+    no assignment explains the readings. ros: the time from sensor message to command, beside a bare
+    echo of the same message, and the steps a second of simulator and node in lockstep. ant: the
+    steps a second of the environment alone, beside the package's own. training: the steps a second
+    of the rollout engines, beside a plain rollout."""
     model: Path | None = None
     """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
-    the authors' policies (monitor, and ros in lockstep: the Ant policy that ships)."""
+    the authors' policies (for monitor, and for ros in lockstep: the shipped Ant policy)."""
     seconds: float = 1.0
-    """About how many seconds each figure is measured."""
+    """Approximate number of seconds for which each figure is measured."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 

@@ -67,11 +67,11 @@ class Findings:
 
 @dataclass(frozen=True)
 class CheckCommand:
-    """Compare a wiring with a model, and with the robot that runs.
+    """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live, the sources. What a draft leaves
-    to be decided (a comment that begins with SET) is wrong until it is deleted. Exit status 0:
-    nothing is wrong; 1: something is; 2: bad input.
+    Prints tables of the channels, the actuators and, with --live, the sources. The open decisions
+    of a draft (comments that begin with SET) count as problems until they are deleted. Exit status
+    0: no problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -85,7 +85,7 @@ class CheckCommand:
     seconds: float = 5.0
     """With --live, for how long to listen."""
     json: OutputFile | None = None
-    """Also write what was found here as JSON."""
+    """Also write the findings here as JSON."""
 
     def run(self) -> int:
         """Check, print the findings and return the exit status."""
@@ -201,7 +201,9 @@ def _channel_row(
     if one.turns:
         found.notes.append(f"channel {id_}: {one.turns}")
     if one.clipped > one.count / 2:
-        found.problems.append(f"channel {id_}: at the ends of its clip most of the time")
+        found.problems.append(
+            f"channel {id_}: its readings are at a limit of its clip most of the time"
+        )
     if id_ in ranges:
         low, high = ranges[id_]
         row |= {"trained_low": low, "trained_high": high}

@@ -41,8 +41,8 @@ def require_packages(extra: str, *packages: str) -> None:
     """Raise InputError if one of these packages is not installed or ROS 2 cannot be used.
 
     Args:
-        extra: the extra of an_control that installs the packages, such as ``sim``.
-        packages: the names of the packages.
+        extra: The extra of an_control that installs the packages, such as ``sim``.
+        packages: The names of the packages.
     """
     for package in packages:
         if importlib.util.find_spec(package) is None:
@@ -105,7 +105,7 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     Numbers that are not finite, which JSON cannot represent, become null.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: The file cannot be written.
     """
     if path is None:
         return

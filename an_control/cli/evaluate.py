@@ -40,15 +40,15 @@ USUAL = default_options(shuffle="reset")
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Measure a model's returns without ROS, its readings rewired as in the simulator.
+    """Measure a model's returns without ROS, with readings disturbed as in the simulator.
 
-    One protocol is given by options. Several are given to --table as comma-separated words:
-    none, reset, K (every K steps) or reset+K, none where left out; then announced; reset or zeroed
-    (what becomes of the neurons' state); the other disturbance options without their dashes, as in
-    delay=1, delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels);
-    until=STEP, monitor=off|reset|match; without=attention|queries|action (of the policy's parts);
-    and background=NAME, of CarRacing.
-    The same seed gives the same starts and permutations under every protocol.
+    Options describe one protocol. --table takes several, each as comma-separated words: first the
+    shuffle (none, reset, K for every K steps, or reset+K; none if left out), then any of announced;
+    reset or zeroed (what happens to the neurons' state); the other disturbance options without
+    their dashes, as in delay=1, delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for
+    --noise-channels); until=STEP; monitor=off|reset|match; without=attention|queries|action (parts
+    of the policy to remove); and background=NAME (CarRacing). The same seed gives the same starts
+    and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -60,13 +60,13 @@ class EvaluateCommand:
     seed: int = 1
     """Seed of starts and disturbances; not one that training used."""
     disturbance: Options = USUAL
-    """What is done to the readings. By default they are shuffled at each reset, also those of a
-    model that needs them in order; then it is said."""
+    """The disturbances. By default the readings are shuffled at each reset, also for a model that
+    needs them in order; a note then says so."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
-    """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
-    reset (when signals move on the way), zeroed (at every step)."""
+    """What happens to the neurons' state: kept (in its slot, or moved along with --announce), reset
+    (at each move during an episode), zeroed (at every step)."""
     until: int | None = None
-    """The step after which no signal moves any more."""
+    """The step after which signals stop moving."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's, whatever the model file says; added channels then do not make them larger."""
@@ -75,18 +75,18 @@ class EvaluateCommand:
     whose signal moved), match (move that state along with the signal); by default what the model
     file says."""
     recovery: float | None = None
-    """Push a robot that stands still by random actions: where its readings change by less than
-    this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
+    """Push a robot that stands still, by random actions: one whose readings change by less than
+    this a tick on average (docs/safety.md); 0: never; by default what the model file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
-    """Protocols to compare, instead of the one that options describe, which are refused beside it;
-    the others are compared with the first."""
+    """Protocols to compare with the first of them; options that describe one protocol are then
+    refused."""
     identification: bool = False
-    """Instead of a protocol: how many steps the neurons need to identify their channels after each
-    reshuffle (--shuffle reset+K, reset+200 by default), and the return with each channel frozen in
-    turn. The monitor is off; the model must have softmax attention. --markdown writes the tables
-    `identification` and `frozen`, --plots the picture identification.png."""
+    """Measure, instead of a protocol, how many steps the neurons need to identify their channels
+    after each reshuffle (--shuffle reset+K, reset+200 by default), and the return with each channel
+    frozen in turn. The monitor is off; the model must have softmax attention. --markdown writes the
+    tables `identification` and `frozen`, --plots the picture identification.png."""
     markdown: OutputFile | None = None
     """Write the table here: between `<!-- table TITLE -->` and `<!-- end of table -->`, or into a
     new file."""
@@ -97,8 +97,8 @@ class EvaluateCommand:
     json: OutputFile | None = None
     """Also write the result here as JSON."""
     state: OutputFile | None = None
-    """Keep each finished row of --table here until the table is whole: the same command plays only
-    the rows that a stopped one lacks."""
+    """Keep each finished row of --table here until the table is complete: the same command then
+    plays only the rows that a stopped one lacks."""
 
     def run(self) -> int:
         """Evaluate, print the results and return the exit status."""

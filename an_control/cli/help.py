@@ -20,9 +20,9 @@ GROUPS = {
         "sim": "a simulated robot and the policy node, over ROS 2",
         "run": "the policy node alone, for a robot",
         "new": "draft the YAML files of another robot, simulated or running",
-        "check": "compare a wiring with a model, and with the robot that runs",
+        "check": "compare a wiring with a model, and with a running robot",
         "view": "show a running robot in the browser, and rewire it there",
-        "rewire": "say where a running policy node's channels come from now",
+        "rewire": "connect a running policy node's channels to other topics or fields",
     },
     "Evaluate": {
         "evaluate": "measure a model's return without ROS, by the paper's protocols",
@@ -31,7 +31,7 @@ GROUPS = {
         "export": "write a policy as an ONNX file",
     },
     "Train": {
-        "learn": "teacher, student, monitor and card of any gymnasium environment in one command",
+        "learn": "train a policy for any gymnasium environment: teacher, student, monitor and card",
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
         "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC, TD3 or TQC",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
@@ -82,7 +82,7 @@ def parse(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     """Return the verb's dataclass with these arguments.
 
     Raises:
-        SystemExit: the arguments ask for help or are wrong.
+        SystemExit: The arguments ask for help or are wrong.
     """
     return tyro.cli(with_help_texts(verb), prog=prog, args=arguments)
 

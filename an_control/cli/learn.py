@@ -26,7 +26,7 @@ from an_control.system.interrupts import INTERRUPTED
 
 @dataclass(frozen=True)
 class LearnCommand(LearnOptions):
-    """From a gymnasium id to a policy that runs: teacher, student, monitor, table of scores, card.
+    """Train a policy for any gymnasium id: teacher, student, monitor, table of scores, model card.
 
     Each step is also a verb of its own: train-teacher, distill, train-monitor, evaluate --table.
     The same command continues a run that was stopped or killed.

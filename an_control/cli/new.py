@@ -22,17 +22,17 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
-    From a gymnasium environment both files that `an-control sim --simulation F --wiring F --model
-    M` runs on; from a running robot its wiring.
+    For a gymnasium environment it drafts both files of `an-control sim --simulation F --wiring F
+    --model M`, for a running robot its wiring.
     """
 
     name: tyro.conf.Positional[str]
     """The robot's name: a letter, then letters, digits or _; the files are NAME.yaml and
     NAME_sim.yaml."""
     env: str | None = None
-    """A gymnasium id, or MODULE:ID where importing the module registers it; or a task: ant, ..."""
+    """A gymnasium id, MODULE:ID if importing the module registers it, or a task such as ant."""
     live: bool = False
-    """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
+    """Listen to the running robot instead: its topics, types, names, rates and ranges."""
     namespace: str = ""
     """With --live, the robot's namespace: only its topics; by default all."""
     seconds: float = 10.0
@@ -40,7 +40,7 @@ class NewCommand:
     out: OutputFolder = Path()
     """The folder of the files."""
     force: bool = False
-    """Overwrite files that are there."""
+    """Overwrite existing files."""
     json: OutputFile | None = None
     """Also write the channels and actuators here as JSON."""
 

@@ -19,7 +19,7 @@ from an_control.wiring import load_wiring
 
 @dataclass(frozen=True)
 class NewModelCommand:
-    """Write a small random policy for a robot: for its bring-up, before anything is learned.
+    """Write a small random policy for a robot, for its bring-up before anything is learned.
 
     Its channels and actuators are the robot's, in their order.
     """
@@ -29,11 +29,11 @@ class NewModelCommand:
     out: OutputFile
     """The model file to write (.safetensors)."""
     weight_scale: float = 0.3
-    """How large the random weights are; 1: as torch starts a layer, 0: every action is 0."""
+    """The scale of the random weights; 1: as PyTorch initialises a layer, 0: every action is 0."""
     ordered: bool = False
-    """An MLP that needs its channels in their order, in place of an attention policy."""
+    """Write an MLP that needs its channels in order, instead of an attention policy."""
     seed: int = 1
-    """Decides the weights."""
+    """Seed of the weights."""
 
     def run(self) -> int:
         """Write the model file and return the exit status."""

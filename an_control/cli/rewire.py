@@ -14,8 +14,8 @@ from an_control.cli.common import InputError, require_packages
 class RewireCommand:
     """Change where the channels of a running policy node come from, all at once or not at all.
 
-    SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
-    field, CHANNEL.source=SOURCE from another source. The policy keeps the state of each channel.
+    SOURCE=TOPIC connects a source to another topic, CHANNEL.field=FIELD a channel to another field,
+    CHANNEL.source=SOURCE a channel to another source. The policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]
@@ -23,7 +23,7 @@ class RewireCommand:
     changes: tyro.conf.Positional[tuple[str, ...]] = ()
     """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
     reload: bool = False
-    """Instead read the wiring's file again."""
+    """Read the wiring file again instead."""
     timeout_s: float = 5.0
     """Seconds to wait for the node."""
 

@@ -64,11 +64,11 @@ class _Files:
 class SimCommand:
     """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep.
 
-    The robot is one that ships, by its name, or your own by its two YAML files.
+    Give a shipped robot by its name, or your own by its two YAML files.
     """
 
     task: tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"] | None] = None
-    """The robot that ships; or else give --simulation, --wiring and --model."""
+    """The name of a shipped robot; without it give --simulation, --wiring and --model."""
     simulation: Path | None = None
     """The simulation YAML; by default the task's. `an-control new` drafts one."""
     wiring: Path | None = None
@@ -81,7 +81,7 @@ class SimCommand:
     seed: int = 0
     """Seed of every start and every disturbance."""
     disturbance: Options = field(default_factory=default_options)
-    """What is done to the readings."""
+    """The disturbances."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
     view: bool = False
@@ -89,18 +89,18 @@ class SimCommand:
     view_port: int = 8765
     """The page's port; 0 takes any that is free."""
     scrambler: bool = False
-    """Put the scrambler between sensors and policy even where it changes nothing at first; its
+    """Put the scrambler between sensors and policy even if it changes nothing at first; its
     parameters, on the node simulator, can then be set at any time."""
     monitor: Monitor | None = node_option("monitor")
     recovery: float | None = node_option("recovery")
     realtime: bool = False
-    """Step in real time, as a robot does, instead of in lockstep."""
+    """Step in real time, as a real robot does, instead of in lockstep."""
     trigger: Literal["sources", "timer"] = node_option("trigger")
     ramp: float | None = node_option("ramp_s")
     thread_priority: int = node_option("thread_priority")
     video: OutputFile | None = None
-    """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
-    camera also what the policy read of each image, coloured by its attention."""
+    """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot with a camera
+    also the policy's view of each image, coloured by its attention."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
@@ -166,7 +166,7 @@ class SimCommand:
         """Return the sources that the simulation does not publish.
 
         Raises:
-            WiringError: simulation and wiring do not fit each other.
+            WiringError: Simulation and wiring do not fit each other.
         """
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation

@@ -26,10 +26,10 @@ FIGURES = {
     "mean": "mean return of this generation's candidates",
     "return": "mean return of the episodes that were learned from, with their noise",
     "validation": "mean return of the newest policy in the validation episodes",
-    "undone": "validation of this round's student, which unlearned, so that the best one continues",
+    "undone": "validation of this round's student, which became worse, so the best one continues",
     "failed": "episodes that failed and were left out",
     "validation_failed": "failed episodes of the validation",
-    "note": "a search that began again, and why",
+    "note": "a restart of the search, and its reason",
 }
 """The meaning of the figures of a metrics line that are shown while a run works."""
 VALIDATION = ("validation", "validation_failed")
@@ -61,7 +61,7 @@ class RunAtTerminal:
     A second signal raises KeyboardInterrupt. Errors of runs are converted to those of a verb.
 
     Args:
-        display: shows the progress.
+        display: Shows the progress.
     """
 
     def __init__(self, display: Display) -> None:
@@ -115,7 +115,7 @@ class Clock:
     """An estimate of a run's remaining time.
 
     Args:
-        progress: the first report of the run.
+        progress: The first report of the run.
     """
 
     def __init__(self, progress: RunProgress) -> None:
@@ -159,8 +159,8 @@ class ProgressLine:
     """A line that is overwritten on a terminal; elsewhere a new line every few seconds.
 
     Args:
-        command: the command that continues the run; None if its folder is not kept.
-        every_s: seconds between two lines if the output is no terminal.
+        command: The command that continues the run; None if its folder is not kept.
+        every_s: Seconds between two lines if the output is no terminal.
     """
 
     def __init__(self, command: str | None, every_s: float = 10.0) -> None:
@@ -219,8 +219,8 @@ class PartBars:
     """A context that shows a bar for each part of `learn`; without a terminal, a line at times.
 
     Args:
-        parts: the names of the parts.
-        every_s: seconds between two lines if the output is no terminal.
+        parts: The names of the parts.
+        every_s: Seconds between two lines if the output is no terminal.
     """
 
     def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:

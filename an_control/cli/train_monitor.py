@@ -24,11 +24,11 @@ from an_control.learning.command_line import format_command
 class TrainMonitorCommand(MonitorOptions):
     """Train the forward model of a model's monitor and write it into the model file.
 
-    The monitor predicts each channel's next reading with it, and so detects unannounced rewiring.
+    With it the monitor predicts each channel's next reading, and so detects unannounced rewiring.
     The model itself drives the episodes to learn from, with exploration; this takes about ten
-    minutes. The policy stays as it is. At the end the monitor is tried on episodes that it has not
-    seen, also on robots with slower sensors, other mass and friction: if it invents moves or finds
-    too few, the model file says so, and the monitor starts as off.
+    minutes. The policy stays as it is. At the end the monitor is tried on new episodes, also on
+    robots with slower sensors, other mass and friction: if it reports wrong moves or finds too few
+    real ones, the model file says so, and the monitor is off by default.
     """
 
     model: tyro.conf.Positional[Path]

@@ -17,8 +17,8 @@ from an_control.learning.command_line import format_command
 class TrainTeacherCommand(TeacherOptions):
     """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` makes a student of it.
 
-    The teacher is an MLP policy, which needs its channels in order. A task that has a teacher of
-    its own (ant) starts from that one by PPO. The same command continues a stopped run, also with
+    The teacher is an MLP policy, which needs its channels in order. For a task with a teacher of
+    its own (ant), PPO starts from that one. The same command continues a stopped run, also with
     other limits: minutes, steps, score. A run also ends when validation has not improved for half
     of it, and for a third of its limits.
     """

@@ -21,8 +21,8 @@ LOOPBACK = "127.0.0.1"
 class ViewCommand:
     """Show a running robot in the browser, and rewire it there; prints the page's address.
 
-    The page shows the robot, what its policy attends to and what the monitor believes. Its patch
-    bay moves, cuts and copies signals. It waits where no robot runs; Ctrl-C ends it.
+    The page shows the robot, its policy's attention and the monitor's estimate; signals can be
+    moved, cut and copied on it. It waits until a robot runs; Ctrl-C ends it.
     """
 
     namespace: str = ""
@@ -30,9 +30,9 @@ class ViewCommand:
     port: int = 8765
     """The port; 0 takes any that is free."""
     host: str = LOOPBACK
-    """The address to listen on. By default only this machine can open the page. With any other,
-    whoever reaches this machine there and has the address with its token can watch, rewire and stop
-    the robot, over a connection that is not encrypted."""
+    """The address to listen on. By default only this machine can open the page. With any other
+    address, anyone who can reach it and has the page's address with its token can watch, rewire and
+    stop the robot, over a connection that is not encrypted."""
 
     def run(self) -> int:
         """Serve the page until it is stopped, and return the exit status."""

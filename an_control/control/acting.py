@@ -22,12 +22,12 @@ class ActionOrder:
     """The mapping between an action in the model's order and commands in the wiring's order.
 
     Args:
-        wiring: the wiring, with A actuators.
-        model_path: the model file, for error texts.
-        model: the model.
+        wiring: The wiring, with A actuators.
+        model_path: The model file, for error texts.
+        model: The model.
 
     Raises:
-        WiringError: the model's actuators are not the wiring's.
+        WiringError: The model's actuators are not the wiring's.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
@@ -74,10 +74,10 @@ class ActingPolicy:
     A new model first watches: it computes beside the acting one for `WATCH_S` without effect.
 
     Args:
-        wiring: the wiring, which names the actuators.
-        model_path: the model file of the first policy.
-        policy: the first policy.
-        ramp_s: seconds of the ramp from the safe command to the policy's; None: as each model was
+        wiring: The wiring, which names the actuators.
+        model_path: The model file of the first policy.
+        policy: The first policy.
+        ramp_s: Seconds of the ramp from the safe command to the policy's; None: as each model was
             trained.
     """
 
@@ -115,7 +115,7 @@ class ActingPolicy:
         """Let `policy` act after it has watched for `WATCH_S`; callable from any thread.
 
         Raises:
-            WiringError: the model's actuators are not the wiring's.
+            WiringError: The model's actuators are not the wiring's.
         """
         order = ActionOrder(self._wiring, model_path, policy.model)
         self.new_model = f"watching {model_path}"
@@ -133,8 +133,8 @@ class ActingPolicy:
         """Step the policy and set `wanted`; return whether another model acts from now on.
 
         Args:
-            readings: readings that the policy has not seen yet.
-            sent: the last command (A,) on the robot's topics, from whatever sender, as the previous
+            readings: Readings that the policy has not seen yet.
+            sent: The last command (A,) on the robot's topics, from whatever sender, as the previous
                 action; None if it is unknown.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():

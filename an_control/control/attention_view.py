@@ -79,10 +79,10 @@ def attended_picture(
 
     Args:
         frame: (H, W) or (H, W, 3).
-        patch: the width and height of a patch in pixels.
+        patch: The width and height of a patch in pixels.
         attended: (rows, columns) each patch's share of the queries, see `shares`.
         present: (rows, columns) False for patches to cover; None: none.
-        scale: the factor by which the picture is enlarged.
+        scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
     picture = picture.astype(np.float64)
@@ -103,8 +103,8 @@ def attention_shares(
 
     Args:
         attention: (M, n), with columns in `order`.
-        order: the ids (n,) of the columns.
-        ids: the ids (N,) of the result.
+        order: The ids (n,) of the columns.
+        ids: The ids (N,) of the result.
     """
     wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
     count = dict(zip(order, wins, strict=True))

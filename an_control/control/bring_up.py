@@ -21,10 +21,10 @@ class BringUp:
     """A generator of commands (A,) that move the robot at a set rate to its start pose.
 
     Args:
-        command: the wiring's command, with the start pose, its rate, tolerance and timeout. Without
+        command: The wiring's command, with the start pose, its rate, tolerance and timeout. Without
             bring-up it is done at once. Actuators of messages without bring-up get their safe value
             meanwhile.
-        step_s: seconds between two commands.
+        step_s: Seconds between two commands.
     """
 
     def __init__(self, command: CommandConfig, step_s: float) -> None:
@@ -58,11 +58,11 @@ class BringUp:
         """Return the next command (A,), and set `done` once the robot is at its start pose.
 
         Args:
-            measured: the measured positions (A,).
-            periods: the time since the last command, in periods.
+            measured: The measured positions (A,).
+            periods: The time since the last command, in periods.
 
         Raises:
-            BringUpError: the start pose was not reached in time.
+            BringUpError: The start pose was not reached in time.
         """
         if self._target is None:
             held = self._moved | np.isnan(self._pose)

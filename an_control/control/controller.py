@@ -47,20 +47,20 @@ class Controller:
     """A wiring and a policy that fit each other, and the tick that joins them.
 
     Args:
-        wiring_path: the wiring YAML.
-        model_path: the model file.
-        engine: the engine that computes the policy, see `load_policy`.
-        monitor: the reaction to unannounced rewiring; None: the model's setting.
-        recovery: push a robot whose readings change by less than this at a tick; 0: never, None:
+        wiring_path: The wiring YAML.
+        model_path: The model file.
+        engine: The engine that computes the policy, see `load_policy`.
+        monitor: The reaction to unannounced rewiring; None: the model's setting.
+        recovery: Push a robot whose readings change by less than this at a tick; 0: never, None:
             the model's value.
-        ramp_s: seconds of the ramp from the safe command to the policy's, after activation and
+        ramp_s: Seconds of the ramp from the safe command to the policy's, after activation and
             every safe command; 0: off, None: as the model was trained.
-        estop: the e-stop; while it is latched all commands are the safe one.
+        estop: The e-stop; while it is latched all commands are the safe one.
 
     Raises:
-        WiringError: the wiring is invalid or does not fit the model; names file, key, value and
+        WiringError: The wiring is invalid or does not fit the model; names file, key, value and
             what is allowed.
-        ModelError: the model file is invalid; names the file and the reason.
+        ModelError: The model file is invalid; names the file and the reason.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Controller:
         self.safe_reason = ""
         """Why the last command was the safe one; "" if it was the policy's."""
         self.safe_cause = ""
-        """The same without figures, which may change at each tick."""
+        """The reason without figures, which may change at each tick."""
         self.repeats = 0
         """The number of ticks without a new reading, which repeated the last action."""
         self.stepped_ns: int | None = None
@@ -106,9 +106,9 @@ class Controller:
         """Run one tick, read -> estimate -> decide -> limit -> send, and return the readings.
 
         Args:
-            now_ns: the time, by which readings age.
-            stamp_ns: the stamp of the readings in lockstep, else None.
-            send: sends the command that `command` returns, and is called once; None: nothing goes
+            now_ns: The time, by which readings age.
+            stamp_ns: The stamp of the readings in lockstep, else None.
+            send: Sends the command that `command` returns, and is called once; None: nothing goes
                 out.
         """
         readings = self.table.read(now_ns, stamp_ns)
@@ -132,10 +132,10 @@ class Controller:
         """Return the command (A,) in physical units that goes out now, by the last tick.
 
         Args:
-            now_ns: the time; None: one period since the last command, as in lockstep.
+            now_ns: The time; None: one period since the last command, as in lockstep.
 
         Raises:
-            BringUpError: the start pose was not reached in time.
+            BringUpError: The start pose was not reached in time.
         """
         wanted = self.acting.wanted
         if self.safe_reason or wanted is None:
@@ -159,7 +159,7 @@ class Controller:
         The channels of wildcards that are present now are expected from now on.
 
         Args:
-            bring_up: whether to move the robot to its start pose first.
+            bring_up: Whether to move the robot to its start pose first.
         """
         self.table.expect_present()
         self.gate.start()
@@ -184,7 +184,7 @@ class Controller:
         """Return the channel table of a new wiring, for `rewire`.
 
         Raises:
-            WiringError: the wiring cannot take over while the node runs.
+            WiringError: The wiring cannot take over while the node runs.
         """
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):

@@ -73,8 +73,8 @@ class SafeCommand:
     come from any thread.
 
     Args:
-        command: the wiring's command, with the safe values.
-        limits: bounds of its values; None: the wiring's.
+        command: The wiring's command, with the safe values.
+        limits: Bounds of its values; None: the wiring's.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
@@ -119,11 +119,11 @@ class SafetyGate:
     is not finite is replaced by the safe command.
 
     Args:
-        command: the wiring's command, with limits, largest rates and safe values.
-        step_s: seconds between two commands.
-        ramp_s: seconds of the ramp from the safe command to the policy's, at the start and after
+        command: The wiring's command, with limits, largest rates and safe values.
+        step_s: Seconds between two commands.
+        ramp_s: Seconds of the ramp from the safe command to the policy's, at the start and after
             every safe command; 0: off.
-        limits: limits narrower than the wiring's, if the messages cannot carry these exactly
+        limits: Limits narrower than the wiring's, if the messages cannot carry these exactly
             (`sendable_limits`).
     """
 
@@ -182,10 +182,10 @@ class SafetyGate:
         """Return the command (A,) that may go out, a new array.
 
         Args:
-            command: the wanted command (A,); if it is not finite, the safe command goes out.
-            now_ns: the time. The command may differ from the last one by the largest rate times the
+            command: The wanted command (A,); if it is not finite, the safe command goes out.
+            now_ns: The time. The command may differ from the last one by the largest rate times the
                 time since then, at most one period. None: one period has passed.
-            ramped: whether the ramp applies.
+            ramped: Whether the ramp applies.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -260,14 +260,14 @@ class Watchdog:
     which does not count as a trip.
 
     Args:
-        send_safe: sends the safe command and returns whether it could be sent, which it cannot
+        send_safe: Sends the safe command and returns whether it could be sent, which it cannot
             while a position to hold is unknown; called on the watchdog's thread.
-        period_s: seconds between two commands.
-        timeout_s: the largest age of the last command in seconds; 0: off, only the e-stop counts.
-        estop: the e-stop.
-        tripped: called on the watchdog's thread after the first safe command of each trip, with
+        period_s: Seconds between two commands.
+        timeout_s: The largest age of the last command in seconds; 0: off, only the e-stop counts.
+        estop: The e-stop.
+        tripped: Called on the watchdog's thread after the first safe command of each trip, with
             whether that could be sent.
-        started: called first on the watchdog's thread, at each start.
+        started: Called first on the watchdog's thread, at each start.
     """
 
     def __init__(

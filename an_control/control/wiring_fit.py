@@ -104,7 +104,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     None if the order is the same because the model names no actuators.
 
     Raises:
-        WiringError: the model's actuators are not the wiring's.
+        WiringError: The model's actuators are not the wiring's.
     """
     names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:
@@ -193,9 +193,9 @@ def describe_differences(found: ChannelNames, model_path: str, *, watched: bool)
     """Return sentences on the differences and their effect.
 
     Args:
-        found: the differences.
-        model_path: the model file.
-        watched: whether an identity monitor is on.
+        found: The differences.
+        model_path: The model file.
+        watched: Whether an identity monitor is on.
     """
     said = []
     if found.unknown:

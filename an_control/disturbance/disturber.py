@@ -62,9 +62,9 @@ class Faults:
     """The faults of N signals in one episode.
 
     Args:
-        count: the number N of signals.
-        streams: the episode's random generators.
-        settings: the settings of the episode's first step.
+        count: The number N of signals.
+        streams: The episode's random generators.
+        settings: The settings of the episode's first step.
     """
 
     def __init__(self, count: int, streams: RandomStreams, settings: DisturbanceSettings) -> None:
@@ -292,12 +292,12 @@ class Disturber:
     Unknown ids are dropped.
 
     Args:
-        ids: the channel ids (N,) of the nominal wiring.
-        settings: the disturbances.
-        seed: the seed of the run.
-        schedule: changes of the settings during each episode.
-        episode: the number of the first episode; None: `reset` must be called first.
-        keep_places: whether channels that a setting makes missing get the reading NaN instead of
+        ids: The channel ids (N,) of the nominal wiring.
+        settings: The disturbances.
+        seed: The seed of the run.
+        schedule: Changes of the settings during each episode.
+        episode: The number of the first episode; None: `reset` must be called first.
+        keep_places: Whether channels that a setting makes missing get the reading NaN instead of
             being dropped.
     """
 
@@ -386,8 +386,8 @@ class Disturber:
         The ids are returned as the same tuple object while they do not change.
 
         Args:
-            values: the readings (n,).
-            ids: their channels' ids (n,).
+            values: The readings (n,).
+            ids: Their channels' ids (n,).
 
         Returns:
             The disturbed readings (m,), and their ids (m,).

@@ -18,10 +18,10 @@ class DisturbedPatches:
     missing starts with its newest frame. A stack contains only frames that arrived.
 
     Args:
-        disturber: decides the disturbances.
+        disturber: Decides the disturbances.
 
     Raises:
-        ValueError: a setting cannot disturb image patches.
+        ValueError: A setting cannot disturb image patches.
     """
 
     def __init__(self, disturber: Disturber) -> None:
@@ -57,8 +57,8 @@ class DisturbedPatches:
         """Disturb one tick.
 
         Args:
-            patches: the patches (N, f, p, p).
-            channels: their channels' ids (N,).
+            patches: The patches (N, f, p, p).
+            channels: Their channels' ids (N,).
 
         Returns:
             The slots' patches (m, f, p, p), and the slots' ids (m,).

@@ -17,8 +17,8 @@ def episode_seed(seed: int, episode: int) -> int:
     """Return the environment seed, from 0 to 2**31 - 1, of an episode of a run.
 
     Args:
-        seed: the seed of the run.
-        episode: the number of the episode.
+        seed: The seed of the run.
+        episode: The number of the episode.
     """
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
 
@@ -29,8 +29,8 @@ class RandomStreams:
     New ones must be added last, so that the others draw the same numbers as before.
 
     Args:
-        seed: the seed of the run.
-        episode: the number of the episode.
+        seed: The seed of the run.
+        episode: The number of the episode.
     """
 
     permutation: np.random.Generator

@@ -28,8 +28,8 @@ class Shuffle:
     """The times at which signals are permuted: at the reset, and every `every` steps after it.
 
     Args:
-        at_reset: whether to permute them at an episode's start.
-        every: the number of steps between two permutations; 0: none.
+        at_reset: Whether to permute them at an episode's start.
+        every: The number of steps between two permutations; 0: none.
     """
 
     at_reset: bool = False
@@ -49,7 +49,7 @@ class Shuffle:
                 (both).
 
         Raises:
-            ValueError: the text is none of these; names it and what is allowed.
+            ValueError: The text is none of these; names it and what is allowed.
 
         Example:
             >>> Shuffle.parse("reset+200")
@@ -99,7 +99,7 @@ class Range:
         """The number.
 
         Raises:
-            ValueError: it is still to be drawn.
+            ValueError: It is still to be drawn.
         """
         if self.is_open:
             raise ValueError(f"{self}: no number has been drawn from it")
@@ -115,7 +115,7 @@ class Range:
         """Return the range for a number, a text such as ``0.1`` or ``0..2``, or a range.
 
         Raises:
-            ValueError: the value is none of these.
+            ValueError: The value is none of these.
         """
         if isinstance(value, Range):
             return value
@@ -237,7 +237,7 @@ class Setting:
         """Return a value from text, YAML or a parameter in this setting's type.
 
         Raises:
-            ValueError: the value is not allowed; names setting, value and what is allowed.
+            ValueError: The value is not allowed; names setting, value and what is allowed.
         """
         if self.kind is Shuffle:
             return value if isinstance(value, Shuffle) else Shuffle.parse(str(value))
@@ -301,7 +301,7 @@ class DisturbanceSettings:
     Each field is described by its `help`, see `SETTINGS`. A number is accepted in place of a range.
 
     Raises:
-        ValueError: a value is not allowed; names setting, value and what is allowed.
+        ValueError: A value is not allowed; names setting, value and what is allowed.
 
     Example:
         >>> settings = DisturbanceSettings(shuffle=Shuffle(at_reset=True), missing=0.1)
@@ -376,23 +376,23 @@ class DisturbanceSettings:
         "standard deviation of normal noise on every signal",
         unit="units of the scaled readings",
     )
-    spike: float = _setting(0.0, "chance of each reading to get a spike", maximum=1)
+    spike: float = _setting(0.0, "probability of a spike in each reading", maximum=1)
     spike_sd: float = _setting(
         5.0,
         "standard deviation of the spikes",
         unit="units of the scaled readings",
         modifies="spike",
     )
-    nan: float = _setting(0.0, "chance of each reading to be NaN", maximum=1)
+    nan: float = _setting(0.0, "probability that a reading is NaN", maximum=1)
     lose: Range = _setting(  # noqa: RUF009
         Range(0, 0),
-        "chance of each message to be lost; the last command then stays",
+        "probability that a message is lost; the last command then stays",
         maximum=1,
         observations=ALL,
     )
     repeat: Range = _setting(  # noqa: RUF009
         Range(0, 0),
-        "chance of each message to repeat the one before it",
+        "probability that a message repeats the one before it",
         maximum=1,
         observations=ALL,
     )
@@ -451,12 +451,12 @@ class DisturbanceSettings:
         """Return the settings that a text describes.
 
         Args:
-            text: comma-separated words: first a shuffle (see `Shuffle.parse`), then settings, as in
+            text: Comma-separated words: first a shuffle (see `Shuffle.parse`), then settings, as in
                 ``none``, ``reset,noise=5`` or ``100,announced``. ``delay=1`` alone means
                 ``none,delay=1``.
 
         Raises:
-            ValueError: a word is not known or its value not allowed; names it and what is allowed.
+            ValueError: A word is not known or its value not allowed; names it and what is allowed.
         """
         shuffle, words = split_words(text)
         settings = cls(shuffle)
@@ -468,7 +468,7 @@ class DisturbanceSettings:
         """Return these settings, changed by one word of a text.
 
         Raises:
-            ValueError: the word is not known or its value not allowed; names it and what is
+            ValueError: The word is not known or its value not allowed; names it and what is
                 allowed.
         """
         name, _, value = word.partition("=")
@@ -486,7 +486,7 @@ class DisturbanceSettings:
         """Return settings from texts, YAML or parameters by name.
 
         Raises:
-            ValueError: a value is not allowed; names setting, value and what is allowed.
+            ValueError: A value is not allowed; names setting, value and what is allowed.
         """
         return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
 
@@ -511,7 +511,7 @@ class DisturbanceSettings:
         disturbed.
 
         Args:
-            streams: the episode's random generators.
+            streams: The episode's random generators.
         """
         ranges = {name: getattr(self, name) for name in RANGES}
         if not any(one.is_open for one in ranges.values()):
@@ -590,8 +590,8 @@ def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
     """Return a sentence on how far robots walked after their stops.
 
     Args:
-        walked_m: the distances in metres of the robots that were up when their stop ended.
-        walk_m: the distance that counts as walking again; None: it is unknown.
+        walked_m: The distances in metres of the robots that were up when their stop ended.
+        walk_m: The distance that counts as walking again; None: it is unknown.
     """
     again = "" if walk_m is None else f"{sum(one >= walk_m for one in walked_m)} of "
     distance = "" if walk_m is None else f" came {walk_m:g} m or more"
@@ -605,9 +605,9 @@ class Stop:
     """A stop by the safe command, which is sent from step `begin` until before step `end`.
 
     Args:
-        begin: the first step of the stop.
-        length: the number of steps of the stop.
-        window: the number of steps after it during which the distance is measured.
+        begin: The first step of the stop.
+        length: The number of steps of the stop.
+        window: The number of steps after it during which the distance is measured.
     """
 
     def __init__(self, begin: int, length: int, window: int) -> None:
@@ -634,8 +634,8 @@ class Stop:
         """Record the robot's distance before a step.
 
         Args:
-            step: the number of the step.
-            distance_m: the distance from the start in metres; None if it is unknown.
+            step: The number of the step.
+            distance_m: The distance from the start in metres; None if it is unknown.
         """
         if step == self.end:
             self._from_m = distance_m
@@ -651,9 +651,9 @@ def motor_output(
     All three are relative to the action that does nothing.
 
     Args:
-        settings: the settings.
-        wanted: the action (A,).
-        before: the output (A,) of the last step; None in the first one.
+        settings: The settings.
+        wanted: The action (A,).
+        before: The output (A,) of the last step; None in the first one.
     """
     wanted = settings.gain.value * wanted
     before = np.zeros_like(wanted) if before is None else before
@@ -680,7 +680,7 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
           400: {missing: 0, shuffle: 50}
 
     Raises:
-        WiringError: the file is invalid; names file, key, value and what is allowed.
+        WiringError: The file is invalid; names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_schedule", "changes"))
     if top["an_control_schedule"].number("1, the version of the format") != 1:

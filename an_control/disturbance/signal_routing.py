@@ -25,8 +25,8 @@ class SignalRouting:
     A signal may be carried by several channels.
 
     Args:
-        ids: the channels (N,).
-        seed: the seed of the noise.
+        ids: The channels (N,).
+        seed: The seed of the noise.
     """
 
     def __init__(self, ids: Sequence[str] = (), seed: int = 0) -> None:
@@ -59,10 +59,10 @@ class SignalRouting:
         """Raise ValueError naming a channel or a signal that is not known."""
         for channel, signal in changes.items():
             if channel not in self._index:
-                raise ValueError(f"{channel!r} is no channel (allowed: {self._known()})")
+                raise ValueError(f"{channel!r} is not a channel (allowed: {self._known()})")
             if signal not in (NOISE, NOTHING) and signal not in self._index:
                 raise ValueError(
-                    f"{channel}: {signal!r} is no signal (allowed: {NOISE}, nothing, or one of"
+                    f"{channel}: {signal!r} is not a signal (allowed: {NOISE}, nothing, or one of"
                     f" {self._known()})"
                 )
 
@@ -70,10 +70,10 @@ class SignalRouting:
         """Let channels carry other signals from now on.
 
         Args:
-            changes: by channel its new signal, or `NOISE` or `NOTHING`.
+            changes: By channel its new signal, or `NOISE` or `NOTHING`.
 
         Raises:
-            ValueError: a channel or a signal is not known.
+            ValueError: A channel or a signal is not known.
         """
         self.check(changes)
         words = {NOTHING: _NOTHING, NOISE: _NOISE}
@@ -95,8 +95,8 @@ class SignalRouting:
         while nothing changes.
 
         Args:
-            values: the readings (n,) by signal.
-            ids: the ids (n,) of the signals.
+            values: The readings (n,) by signal.
+            ids: The ids (n,) of the signals.
 
         Returns:
             The readings (m,) by channel, and the ids (m,) of the channels.

@@ -16,8 +16,8 @@ class TimeBudget:
     """The work that the search may still do in the present tick, in seconds of an ordinary core.
 
     Args:
-        forward: the forward model, whose task has a period.
-        settings: the tuned numbers of the budget.
+        forward: The forward model, whose task has a period.
+        settings: The tuned numbers of the budget.
     """
 
     def __init__(self, forward: ForwardModel, settings: BudgetSettings) -> None:

@@ -20,8 +20,8 @@ class Costs:
     """The cost of each slot as each channel, computed from readings and predictions.
 
     Args:
-        forward: a forward model of N channels.
-        settings: the tuned numbers of the costs.
+        forward: A forward model of N channels.
+        settings: The tuned numbers of the costs.
     """
 
     def __init__(self, forward: ForwardModel, settings: CostSettings) -> None:
@@ -81,11 +81,11 @@ class Costs:
         """Add the costs of T ticks to `costs` (slots, channels), in place.
 
         Args:
-            costs: the costs so far.
+            costs: The costs so far.
             moved: (T, slots) the readings or their changes; NaN where missing.
             expected: (T, channels) the expected values of `moved`.
             reads: (T, slots) the readings.
-            prediction: the prediction (T, channels), of which scale and chance are used.
+            prediction: The prediction (T, channels), of which scale and chance are used.
         """
         scale, chance = prediction.scale, prediction.chance
         self._add_costs(costs, moved, expected, scale, reads, chance, *self._constants)
@@ -116,7 +116,7 @@ class Costs:
         Args:
             moved: (..., N) the changes of the readings; a missing one, NaN, costs what is usual.
             reads: (..., N) the readings.
-            prediction: of a shape (..., N) that broadcasts with these.
+            prediction: Of a shape (..., N) that broadcasts with these.
         """
         smooth, least = self._continuous_costs(moved, prediction), self._settings.min_probability
         likely = np.clip(prediction.chance, least, 1.0 - least)
@@ -146,7 +146,7 @@ class Costs:
         Args:
             moved: (N,) the changes of the readings.
             reads: (N,) the readings.
-            prediction: the prediction (1, N).
+            prediction: The prediction (1, N).
         """
         found: np.ndarray = (
             self.channel_costs(moved[None], reads[None], prediction)[0] - self._usual

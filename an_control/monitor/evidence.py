@@ -55,11 +55,11 @@ class Evidence:
     """Records of ticks, and from them the costs (slots, channels) under any assignment.
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        ticks: the number of records that are kept.
-        budget: counts the work.
-        settings: the tuned numbers of the evidence.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        ticks: The number of records that are kept.
+        budget: Counts the work.
+        settings: The tuned numbers of the evidence.
     """
 
     def __init__(

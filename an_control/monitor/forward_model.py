@@ -76,7 +76,7 @@ class ForwardModel:
     """The forward networks of a model, ready to use; single ticks run in compiled code.
 
     Args:
-        model: a model with a forward model.
+        model: A model with a forward model.
     """
 
     def __init__(self, model: Model) -> None:

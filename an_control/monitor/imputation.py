@@ -34,9 +34,9 @@ class Imputation:
     model that cannot impute leaves NaN for missing slots.
 
     Args:
-        forward: predicts and imputes N channels.
-        costs: compares predictions with readings.
-        settings: the tuned numbers of the imputation.
+        forward: Predicts and imputes N channels.
+        costs: Compares predictions with readings.
+        settings: The tuned numbers of the imputation.
     """
 
     def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
@@ -180,7 +180,7 @@ class Imputation:
         Args:
             readings: (N,) by slot.
             action: (A,) the action before the tick.
-            assignment: the present assignment.
+            assignment: The present assignment.
             signals: (N,) the readings by channel.
             likeliest: (N,) the expected signals; None if nothing is expected.
         """

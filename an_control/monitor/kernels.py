@@ -37,11 +37,11 @@ def add_costs(
         chance: (T, channels) the probability that a binary channel reads 1.
         binary: (channels,) which channels read 0 or 1.
         usual: (channels,) the cost of a missing slot.
-        width: the distance within which a reading counts as 0 or 1.
+        width: The distance within which a reading counts as 0 or 1.
         max_ratio: (channels,) the bound of the ratio of error and scale.
         noise: (channels,) the variance of the noise.
-        min_chance: the least probability that a binary channel reads otherwise than expected.
-        min_likelihood: the likelihood of a reading of a binary channel that is neither 0 nor 1.
+        min_chance: The least probability that a binary channel reads otherwise than expected.
+        min_likelihood: The likelihood of a reading of a binary channel that is neither 0 nor 1.
     """
     count = costs.shape[0]
     offset = np.log(F32(width))
@@ -152,7 +152,7 @@ def mean_change(values, last, most):
     Args:
         values: (N,) float64 the readings.
         last: (N,) the readings before; overwritten by `values`.
-        most: the bound of each channel's difference.
+        most: The bound of each channel's difference.
     """
     total, known = 0.0, 0
     for i in range(len(values)):

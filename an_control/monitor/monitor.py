@@ -65,9 +65,9 @@ class IdentityMonitor:
     """An estimator of the assignment, which turns readings by slot into signals by channel.
 
     Args:
-        forward: the forward model of N channels.
-        ordered: whether the policy needs each signal under its own id as soon as that is known.
-        settings: the tuned numbers of all estimators.
+        forward: The forward model of N channels.
+        ordered: Whether the policy needs each signal under its own id as soon as that is known.
+        settings: The tuned numbers of all estimators.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class IdentityMonitor:
         Args:
             readings: (N,) float32 by slot, NaN where missing.
             action: (A,) the last action.
-            evidence: whether the readings follow from that action. If they do not, as after a
+            evidence: Whether the readings follow from that action. If they do not, as after a
                 command that no action stands for, the assignment stays.
 
         Returns:
@@ -221,10 +221,10 @@ class IdentityMonitor:
         """Return the assignment after comparing it with others by this tick.
 
         Args:
-            assignment: the assignment so far.
+            assignment: The assignment so far.
             readings: (N,) by slot.
             before: (N,) the readings of the tick before.
-            expectation: the expected signals.
+            expectation: The expected signals.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
         known, new = not assignment.lost, search.next_tick()

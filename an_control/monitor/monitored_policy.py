@@ -36,10 +36,10 @@ class MonitoredPolicy(WrappingPolicy):
     """A policy whose readings pass an identity monitor first.
 
     Args:
-        policy: the inner policy, for scalar channels.
-        monitor: estimates which slot feeds which channel.
-        setting: the consequence of a move, "match" or "reset".
-        state_settings: the tuned numbers of the neurons' states.
+        policy: The inner policy, for scalar channels.
+        monitor: Estimates which slot feeds which channel.
+        setting: The consequence of a move, "match" or "reset".
+        state_settings: The tuned numbers of the neurons' states.
     """
 
     def __init__(

@@ -25,9 +25,9 @@ class PartialSearch:
     """The search for an assignment while slots are missing.
 
     Args:
-        forward: the forward model, which classifies N slots.
-        assign: returns the assignment of least cost, see `kernels.assign`.
-        settings: the tuned numbers of the monitor.
+        forward: The forward model, which classifies N slots.
+        assign: Returns the assignment of least cost, see `kernels.assign`.
+        settings: The tuned numbers of the monitor.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class PartialSearch:
         Args:
             readings: (N,) by slot, NaN where missing.
             action: (A,) the action before them.
-            assignment: the present assignment.
-            link: how the readings continue those of the tick before; None if that is unknown.
+            assignment: The present assignment.
+            link: How the readings continue those of the tick before; None if that is unknown.
         """
         last, self._last = self._last, readings
         if last is None:

@@ -23,11 +23,11 @@ def resolve_recovery(model: Model, asked: float | None) -> float:
     """Return the least change of a robot that moves, as asked for or as the model says.
 
     Args:
-        model: the model.
-        asked: the value that the user asked for; 0: no recovery, None: the model's.
+        model: The model.
+        asked: The value that the user asked for; 0: no recovery, None: the model's.
 
     Raises:
-        ValueError: the value is out of range, or the policy is for image patches.
+        ValueError: The value is out of range, or the policy is for image patches.
     """
     least_change = model.task.recovery if asked is None else asked
     if not 0.0 <= least_change <= MAX_RECOVERY:
@@ -41,10 +41,10 @@ class RecoveringPolicy(WrappingPolicy):
     """A policy for scalar channels that pushes the robot if it stands still.
 
     Args:
-        policy: the inner policy, which acts while the robot moves.
-        least_change: the least change of a robot that moves: the mean over channels of a reading's
+        policy: The inner policy, which acts while the robot moves.
+        least_change: The least change of a robot that moves: the mean over channels of a reading's
             change from tick to tick, as a running mean over about twelve ticks.
-        settings: the tuned numbers of the recovery.
+        settings: The tuned numbers of the recovery.
     """
 
     _change: float
@@ -119,7 +119,7 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recoveries(self) -> int:
-        """How often the robot stood still and was pushed since the last reset."""
+        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
         return self._recoveries
 
     @property

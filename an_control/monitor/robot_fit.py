@@ -23,11 +23,11 @@ class RobotFit:
     """An estimator of whether the forward model fits the robot.
 
     Args:
-        limits: bounds from the model's validation. Without them every robot fits, and every
+        limits: Bounds from the model's validation. Without them every robot fits, and every
             assignment is acted on that explains the readings better by `FitSettings.min_gain`.
-        count: the number of slots.
-        still: values at which a reading may stay, such as those of contacts and constants.
-        settings: the tuned numbers of the fit.
+        count: The number of slots.
+        still: Values at which a reading may stay, such as those of contacts and constants.
+        settings: The tuned numbers of the fit.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class RobotFit:
         """Count a tick.
 
         Args:
-            excess: nats of the tick above the usual.
-            known: whether the assignment is known to be right, or else only the best so far.
+            excess: Nats of the tick above the usual.
+            known: Whether the assignment is known to be right, or else only the best so far.
         """
         if self.limits is None:
             return

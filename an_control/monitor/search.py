@@ -69,9 +69,9 @@ class ChangeDetector:
 
         Args:
             costs: (slots, channels) the costs of the tick.
-            prediction: the prediction (1, N) for the tick.
-            assignment: the present assignment.
-            new: whether the assignment is new; then only a much better one counts as a move.
+            prediction: The prediction (1, N) for the tick.
+            assignment: The present assignment.
+            new: Whether the assignment is new; then only a much better one counts as a move.
         """
         min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
@@ -133,11 +133,11 @@ class AssignmentSearch:
     | any | `stand_by` | STAND_BY |
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        budget: bounds the work of a tick.
-        fit: decides what an assignment must explain to be accepted.
-        settings: the tuned numbers of the monitor.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        budget: Bounds the work of a tick.
+        fit: Decides what an assignment must explain to be accepted.
+        settings: The tuned numbers of the monitor.
     """
 
     phase: Phase
@@ -240,11 +240,11 @@ class AssignmentSearch:
         """Take the record of a tick without a detected move; return the assignment after it.
 
         Args:
-            assignment: the present assignment.
-            record: the readings of the slots.
-            prediction: the prediction (1, N) of them under this assignment.
-            unexplained: whether the recent readings contradict the assignment.
-            surprising: whether the assignment explains them worse than it should.
+            assignment: The present assignment.
+            record: The readings of the slots.
+            prediction: The prediction (1, N) of them under this assignment.
+            unexplained: Whether the recent readings contradict the assignment.
+            surprising: Whether the assignment explains them worse than it should.
         """
         self._add(record)
         self.phase = self._next_phase(unexplained)

@@ -21,9 +21,9 @@ class SensorDelay:
     """The estimated delay of the readings, and predictions across it.
 
     Args:
-        forward: the forward model of N channels.
-        costs: compares predictions with readings.
-        settings: the tuned numbers of the delay's estimation.
+        forward: The forward model of N channels.
+        costs: Compares predictions with readings.
+        settings: The tuned numbers of the delay's estimation.
     """
 
     def __init__(self, forward: ForwardModel, costs: Costs, settings: SensorDelaySettings) -> None:

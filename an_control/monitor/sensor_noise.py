@@ -24,7 +24,7 @@ def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
 
     Args:
         readings: (T, N), with at least one channel without NaN.
-        settings: the tuned numbers of the noise.
+        settings: The tuned numbers of the noise.
     """
     readings = readings[:, ~np.isnan(readings).any(0)]
     change = readings[1:] - readings[:-1]
@@ -40,9 +40,9 @@ class SensorNoise:
     """An estimator of the readings' noise, and a filter for it.
 
     Args:
-        max_roughness: the roughness up to which there is no noise.
+        max_roughness: The roughness up to which there is no noise.
         binary: (N,) which channels read 0 or 1.
-        settings: the tuned numbers of the noise.
+        settings: The tuned numbers of the noise.
     """
 
     def __init__(self, max_roughness: float, binary: np.ndarray, settings: NoiseSettings) -> None:

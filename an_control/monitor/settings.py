@@ -59,8 +59,8 @@ class StuckSettings:
     """Consecutive ticks with the same reading after which a slot may be stuck; half as many once
     another slot is found to be stuck."""
     still_ticks: int = 40
-    """The same number for a slot to which a contact or a constant may have moved; the search finds
-    that move in half the time."""
+    """Consecutive ticks for a slot to which a contact or a constant may have moved; the search
+    finds that move in half the time."""
     min_excess: float = 12.0
     """Excess nats that these ticks must cost in total, as the channel should have moved."""
     min_mean_excess: float = 2.0
@@ -150,8 +150,8 @@ class DetectorSettings:
     tick_gain: float = 10.0
     """Nats by which another assignment must explain one tick better to be verified."""
     tick_gain_again: float = 60.0
-    """The same nats in the `WINDOW` ticks after a move, when the present assignment may be
-    wrong."""
+    """Nats by which another assignment must explain one tick better in the `WINDOW` ticks after a
+    move, when the present assignment may be wrong."""
     max_surprise: float = 15.0
     """Recent excess nats a tick beyond which the monitor is lost."""
     max_surprise_channel: float = 1.0
@@ -248,7 +248,8 @@ class FitSettings:
     """Ticks with twice the largest excess after which the robot does not fit, if the assignment was
     known."""
     lost_ticks: int = 100
-    """The same number of ticks while the assignment is still sought."""
+    """Ticks with twice the largest excess after which it does not fit while the assignment is
+    sought."""
     caution: float = 4.0
     """Factor on the gain that another assignment needs while it is unknown whether the robot
     fits."""
@@ -306,7 +307,7 @@ class BudgetSettings:
     fixed work of a tick and with work that is finished beyond the budget, the Ant's takes a
     tenth."""
     unfit_share: float = 0.03
-    """The same share if the model is known not to fit the robot: then nothing waits for the
+    """Share of a tick's period if the model is known not to fit the robot: nothing waits for the
     search."""
     call_s: float = 7e-5
     """Seconds for the calls that compare one assignment, compare one round of swaps, or run the
@@ -345,7 +346,7 @@ class PartialSearchSettings:
     """Nats of the classifier against the assigned channels, as the mean of the present slots, up to
     which the assignment counts as explained: right channels have 0.1 to 1.5, wrong ones 4 to 8."""
     sure_cost: float = 1.0
-    """The same mean nats up to which the assignment is sure."""
+    """Nats of the classifier, in the same mean, up to which the assignment is sure."""
     sure_ticks: int = 8
     """Ticks for which an assignment must be known to be sure."""
     rate: float = 0.2

@@ -21,10 +21,10 @@ class StuckSensors:
     `max_excess` nats above the usual, so that their assignment is known.
 
     Args:
-        count: the number N of slots.
-        values: the readings of contacts and constants that do not change.
-        max_excess: excess nats of the moving slots, below which a tick counts.
-        settings: the tuned numbers of the estimator.
+        count: The number N of slots.
+        values: The readings of contacts and constants that do not change.
+        max_excess: Excess nats of the moving slots, below which a tick counts.
+        settings: The tuned numbers of the estimator.
     """
 
     def __init__(

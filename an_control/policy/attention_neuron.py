@@ -32,9 +32,9 @@ class PolicyEngine(ABC):
     usual change. Readings are NaN before the first tick.
 
     Args:
-        sizes: the policy's sizes.
-        evidence: the number of evidence values a row, used only with prediction attention.
-        dtype: the type of the state's numbers.
+        sizes: The policy's sizes.
+        evidence: The number of evidence values a row, used only with prediction attention.
+        dtype: The type of the state's numbers.
     """
 
     name: str
@@ -99,9 +99,9 @@ class PolicyEngine(ABC):
         """Advance the neurons of `columns` (K,) by one tick without computing an action.
 
         Args:
-            values: readings (K,) float32.
-            columns: indices (K,) of the neurons.
-            previous: the previous action (A,).
+            values: Readings (K,) float32.
+            columns: Indices (K,) of the neurons.
+            previous: The previous action (A,).
         """
 
     @abstractmethod
@@ -115,10 +115,10 @@ class PolicyEngine(ABC):
         """Compute one tick and return the action (A,) float32.
 
         Args:
-            values: readings (N,) float32.
-            columns: the columns (N,) that the readings belong to; None: all, in order.
-            previous: the previous action (A,) float32 in [-1, 1].
-            shift: the shifter by which the message's terms are rounded (see `exact_sums`).
+            values: Readings (N,) float32.
+            columns: The columns (N,) that the readings belong to; None: all, in order.
+            previous: The previous action (A,) float32 in [-1, 1].
+            shift: The shifter by which the message's terms are rounded (see `exact_sums`).
         """
 
     @property
@@ -140,10 +140,10 @@ class AttentionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
     Args:
-        model: a model of kind ``attention_neuron``.
-        engine: computes the ticks; its columns are in the order in which this policy first saw the
+        model: A model of kind ``attention_neuron``.
+        engine: Computes the ticks; its columns are in the order in which this policy first saw the
             ids.
-        keep_ticks: ticks for which a missing channel's state is kept; None: one second of the
+        keep_ticks: Ticks for which a missing channel's state is kept; None: one second of the
             task's steps, or 100 ticks if the model does not say its step.
 
     Raises:
@@ -214,9 +214,9 @@ class AttentionNeuron(PreviousAction, Policy):
         without it. Unknown ids are ignored.
 
         Args:
-            ids: channel ids (N,).
-            channels: indices (N,) of the nominal channels.
-            least: nats that the evidence is raised to, at least.
+            ids: Channel ids (N,).
+            channels: Indices (N,) of the nominal channels.
+            least: Nats that the evidence is raised to, at least.
         """
         if not self._knows_queries:
             return
@@ -234,9 +234,9 @@ class AttentionNeuron(PreviousAction, Policy):
         Unknown ids are ignored.
 
         Args:
-            ids: channel ids (N,).
-            values: their readings (N,).
-            previous: the action (A,) before these readings.
+            ids: Channel ids (N,).
+            values: Their readings (N,).
+            previous: The action (A,) before these readings.
         """
         places, columns = self._find_columns(ids)
         self._engine.advance(values[places].astype(np.float32), columns, previous)
@@ -259,7 +259,7 @@ class AttentionNeuron(PreviousAction, Policy):
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: the reading of each channel by id; one that is not finite counts as missing.
+            readings: The reading of each channel by id; one that is not finite counts as missing.
         """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self._tick(values, tuple(readings))
@@ -270,12 +270,12 @@ class AttentionNeuron(PreviousAction, Policy):
         It is fastest if `ids` stays the same tuple object from tick to tick.
 
         Args:
-            values: readings (N,), float32 or float64; one that is not finite counts as missing.
-            ids: their channel ids (N,), in any order.
+            values: Readings (N,), float32 or float64; one that is not finite counts as missing.
+            ids: Their channel ids (N,), in any order.
 
         Raises:
-            ValueError: the lengths differ, or an id occurs twice.
-            TypeError: the values are not real numbers.
+            ValueError: The lengths differ, or an id occurs twice.
+            TypeError: The values are not real numbers.
         """
         values = check_readings(values, len(ids))
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))

@@ -32,7 +32,7 @@ def shifter(grid: Grid) -> Grid:
     """Return the number that, added and subtracted, rounds smaller ones to the `grid`.
 
     Args:
-        grid: a power of two, or an array of them.
+        grid: A power of two, or an array of them.
     """
     return 1.5 * 2.0**52 * grid
 

@@ -27,7 +27,7 @@ class Head:
     """The network from the message to the action: linear layers with an activation between them.
 
     Args:
-        layers: weights and biases, float64.
+        layers: Weights and biases, float64.
         activation: ``tanh`` or ``relu``, between the layers.
         output: ``tanh`` or ``clip``, after the last layer.
     """
@@ -65,7 +65,7 @@ class MlpPolicy(PreviousAction, Policy):
     order of the call. A missing channel keeps its last reading, and reads 0 before its first one.
 
     Args:
-        model: a model of kind ``mlp``.
+        model: A model of kind ``mlp``.
     """
 
     engine = "numpy"
@@ -90,7 +90,7 @@ class MlpPolicy(PreviousAction, Policy):
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: the reading of each channel by id; one that is not finite counts as missing.
+            readings: The reading of each channel by id; one that is not finite counts as missing.
         """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
@@ -100,13 +100,13 @@ class MlpPolicy(PreviousAction, Policy):
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
 
         Args:
-            values: readings (N,); one that is not finite counts as missing.
-            ids: their channel ids (N,).
+            values: Readings (N,); one that is not finite counts as missing.
+            ids: Their channel ids (N,).
 
         Raises:
-            ValueError: the lengths differ, an id occurs twice, or a model without nominal ids gets
+            ValueError: The lengths differ, an id occurs twice, or a model without nominal ids gets
                 another number of readings than it has inputs.
-            TypeError: the values are not real numbers.
+            TypeError: The values are not real numbers.
         """
         values = check_readings(values, len(ids)).astype(np.float64)
         ids = tuple(ids)

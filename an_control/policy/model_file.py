@@ -86,10 +86,10 @@ class Model:
         """Return the policy with its sums over channels scaled to `channels` of them.
 
         Args:
-            channels: the nominal number of channels; 0: the sums are not scaled.
+            channels: The nominal number of channels; 0: the sums are not scaled.
 
         Raises:
-            ValueError: this kind of policy has no such sums.
+            ValueError: This kind of policy has no such sums.
         """
         if not isinstance(self.sizes, AttentionSizes):
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
@@ -99,7 +99,7 @@ class Model:
         """Return the shapes of the arrays by name.
 
         Raises:
-            ValueError: the parts of the model do not fit each other.
+            ValueError: The parts of the model do not fit each other.
         """
         shapes = self.sizes.shapes()
         if self.forward is None:
@@ -126,12 +126,12 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Of a foreign policy only the monitor is written: beside it if `path` is the ONNX file.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        model: the model.
+        path: The file to write; an existing one is replaced.
+        model: The model.
 
     Raises:
-        ModelError: the model is invalid; names the file and the reason.
-        WriteError: the file cannot be written.
+        ModelError: The model is invalid; names the file and the reason.
+        WriteError: The file cannot be written.
     """
     path = Path(path)
     if model.network is not None:
@@ -167,7 +167,7 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
         monitor: whether to read the monitor that lies beside an ONNX file, too.
 
     Raises:
-        ModelError: the file cannot be read or is not a valid model; names the file and the reason.
+        ModelError: The file cannot be read or is not a valid model; names the file and the reason.
     """
     if is_onnx(path):
         return _read_foreign(Path(path), monitor)
@@ -183,15 +183,15 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     """Return the model of a file without its arrays, by its header alone.
 
     Args:
-        path: a ``.safetensors`` model file.
-        largest: the largest header in bytes that is read.
+        path: A ``.safetensors`` model file.
+        largest: The largest header in bytes that is read.
 
     Returns:
         The model, or None if its header is larger than `largest`, and for an ONNX file, which has
         no header.
 
     Raises:
-        ModelError: no valid model file of this size has this header.
+        ModelError: No valid model file of this size has this header.
     """
     if is_onnx(path):
         return None
@@ -348,4 +348,4 @@ def _check_values(name: str, array: np.ndarray) -> None:
     if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
-        raise ValueError(f"array {name!r} holds a value that is not over 0")
+        raise ValueError(f"array {name!r} holds a value that is not greater than 0")

@@ -74,11 +74,11 @@ def advance_lstm(values, columns, drive, hidden, state):
     """Advance LSTM neurons by one tick, in place.
 
     Args:
-        values: readings (N,).
-        columns: the neurons' rows (N,) in `state`.
-        drive: rows (1 + F, 4d): the sum that all channels share, then the weights of each input.
-        hidden: weights (d, 4d) of the neurons' own outputs.
-        state: rows (., 2d + 1): outputs h, cells c, last reading.
+        values: Readings (N,).
+        columns: The neurons' rows (N,) in `state`.
+        drive: Rows (1 + F, 4d): the sum that all channels share, then the weights of each input.
+        hidden: Weights (d, 4d) of the neurons' own outputs.
+        state: Rows (., 2d + 1): outputs h, cells c, last reading.
     """
     gates = drive.shape[1]
     d = gates // 4
@@ -120,10 +120,10 @@ def advance_stack(values, columns, drive, state):
     """Advance neurons on stacked readings by one tick, in place.
 
     Args:
-        values: readings (N,).
-        columns: the neurons' rows (N,) in `state`.
-        drive: rows (1 + k, d): the sum that all channels share, then the weights of each input.
-        state: rows (., d + k): outputs h, the newest readings.
+        values: Readings (N,).
+        columns: The neurons' rows (N,) in `state`.
+        drive: Rows (1 + k, d): the sum that all channels share, then the weights of each input.
+        state: Rows (., d + k): outputs h, the newest readings.
     """
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
@@ -354,7 +354,7 @@ class NumbaEngine(PolicyEngine):
     """The compiled engine; compiles its code when it is made.
 
     Args:
-        model: a model whose sizes compile (see `AttentionSizes.compiles`).
+        model: A model whose sizes compile (see `AttentionSizes.compiles`).
     """
 
     name = "numba"

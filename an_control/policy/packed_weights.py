@@ -48,7 +48,7 @@ class KernelOptions(NamedTuple):
     relu: bool = False
     clip: bool = False
     normalise: int = 0
-    """As in `AttentionSizes`."""
+    """The field `normalise` of `AttentionSizes`."""
     memory: int = 0
     prediction_attention: bool = False
     reset_on_jump: bool = False
@@ -127,8 +127,8 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
     """Lay out the arrays of the head's memory for compiled code.
 
     Args:
-        arrays: a model's arrays.
-        width: the number of columns of the second result, at least n.
+        arrays: A model's arrays.
+        width: The number of columns of the second result, at least n.
 
     Returns:
         The gates' rows (R, 3H) float32: bias, shares and readings seen last (2n), units (H),

@@ -46,7 +46,7 @@ class Policy(Protocol):
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: the reading of each channel by id, a number or a patch of `reading_shape`.
+            readings: The reading of each channel by id, a number or a patch of `reading_shape`.
         """
 
     @abstractmethod
@@ -54,12 +54,12 @@ class Policy(Protocol):
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
 
         Args:
-            values: readings (N, *reading_shape).
-            ids: their channel ids (N,), in any order.
+            values: Readings (N, *reading_shape).
+            ids: Their channel ids (N,), in any order.
 
         Raises:
-            ValueError: the shapes differ, or an id occurs twice.
-            TypeError: the values have a wrong type.
+            ValueError: The shapes differ, or an id occurs twice.
+            TypeError: The values have a wrong type.
         """
 
     def prepare(self) -> None:
@@ -142,9 +142,9 @@ class ChannelState(Protocol):
         Does nothing if the policy keeps no evidence of that.
 
         Args:
-            ids: channel ids (N,).
-            channels: indices (N,) of the nominal channels.
-            least: nats that the evidence is raised to, at least.
+            ids: Channel ids (N,).
+            channels: Indices (N,) of the nominal channels.
+            least: Nats that the evidence is raised to, at least.
         """
 
     def advance_channels(
@@ -153,9 +153,9 @@ class ChannelState(Protocol):
         """Advance the state of these channels by one tick without computing an action.
 
         Args:
-            ids: channel ids (N,).
-            values: their readings (N,).
-            previous: the action (A,) before these readings.
+            ids: Channel ids (N,).
+            values: Their readings (N,).
+            previous: The action (A,) before these readings.
         """
 
 
@@ -183,8 +183,8 @@ def check_readings(values: np.ndarray, count: int) -> np.ndarray:
     """Return the readings as an array (count,), float32 or float64.
 
     Raises:
-        ValueError: the shape is not (count,).
-        TypeError: the values are not real numbers.
+        ValueError: The shape is not (count,).
+        TypeError: The values are not real numbers.
     """
     values = np.asarray(values)
     if values.dtype.char not in "fd":
@@ -215,7 +215,7 @@ class PreviousAction:
         Set it if another action was sent to the robot.
 
         Raises:
-            ValueError: an action of another shape, or with a value outside [-1, 1], is set.
+            ValueError: An action of another shape, or with a value outside [-1, 1], is set.
         """
         return self._previous.copy()
 
@@ -233,7 +233,7 @@ class WrappingPolicy(Policy):
     """A policy for scalar channels around another one, to which it passes on all calls by default.
 
     Args:
-        policy: the inner policy.
+        policy: The inner policy.
     """
 
     def __init__(self, policy: Policy) -> None:

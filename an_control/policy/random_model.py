@@ -18,10 +18,10 @@ def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | No
     queries, which no input feeds, are uniform within `gain`; a layer norm's weights lie around 1.
 
     Args:
-        sizes: the sizes of the model, which imply its kind.
-        seed: decides the weights.
-        gain: the factor on all weights; 0 makes every action 0.
-        task: the description of the task to store in the model.
+        sizes: The sizes of the model, which imply its kind.
+        seed: Decides the weights.
+        gain: The factor on all weights; 0 makes every action 0.
+        task: The description of the task to store in the model.
     """
     rng = np.random.default_rng(seed)
     arrays = {}

@@ -27,8 +27,8 @@ def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """Compute an LSTM's step.
 
     Args:
-        sums: the gates' sums (..., 4U) in the order input, forget, candidate, output.
-        cells: the cells (..., U) before the step.
+        sums: The gates' sums (..., 4U) in the order input, forget, candidate, output.
+        cells: The cells (..., U) before the step.
 
     Returns:
         The outputs (..., U) and the cells (..., U) after the step.
@@ -47,11 +47,11 @@ def gru_step(
     """Return the units (U,) of the GRU `name` after a step.
 
     Args:
-        weight: arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
+        weight: Arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
             used, with rows in the order of the gates reset, update, new.
-        name: the prefix of these arrays' names.
-        inputs: the inputs (inputs,).
-        units: the units (U,) before the step.
+        name: The prefix of these arrays' names.
+        inputs: The inputs (inputs,).
+        units: The units (U,) before the step.
     """
     entering = weight[f"{name}.input"] @ inputs + weight[f"{name}.bias"]
     x_reset, x_update, x_new = entering.reshape(3, -1)
@@ -65,8 +65,8 @@ class Recurrence:
     """The recurrent layers of a policy, with their state.
 
     Args:
-        sizes: the sizes of the layers.
-        arrays: a model's arrays; those named ``recurrence.*`` are used.
+        sizes: The sizes of the layers.
+        arrays: A model's arrays; those named ``recurrence.*`` are used.
     """
 
     def __init__(self, sizes: RecurrenceSizes, arrays: Mapping[str, np.ndarray]) -> None:

@@ -69,7 +69,7 @@ class Reference(PolicyEngine):
     """The engine in plain numpy, which computes every kind of AttentionNeuron for scalar channels.
 
     Args:
-        model: a model of kind ``attention_neuron``.
+        model: A model of kind ``attention_neuron``.
     """
 
     name = "numpy"
@@ -174,9 +174,9 @@ class Reference(PolicyEngine):
         """Return the neurons' input sums (N, U) float32.
 
         Args:
-            inputs: the inputs (N, F) of each channel.
-            previous: the previous action (A,).
-            recurrent: the sums (N, U) from the neurons' own outputs.
+            inputs: The inputs (N, F) of each channel.
+            previous: The previous action (A,).
+            recurrent: The sums (N, U) from the neurons' own outputs.
         """
         weight = self.weight["neuron.input"]
         if self._sizes.products:

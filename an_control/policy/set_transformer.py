@@ -23,9 +23,9 @@ class SetTransformerBlock:
     """A multihead attention block of width d, MAB(X, Y) (section 3.1, equations 6 and 7).
 
     Args:
-        arrays: a model's arrays, float64.
-        name: the prefix of the block's arrays.
-        heads: the number of heads, which divides d.
+        arrays: A model's arrays, float64.
+        name: The prefix of the block's arrays.
+        heads: The number of heads, which divides d.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str, heads: int) -> None:
@@ -134,10 +134,10 @@ class SetTransformer:
     """The encoder and the pooling of a policy, over all its channels.
 
     Args:
-        sizes: sizes with an encoder, attention ``pma``, or both.
-        arrays: a model's arrays, of which those of encoder and pooling are used.
-        queries: the matrix (M, d) from an encoded output to its scores; not used with ``pma``.
-        bias: the bias (M,) of the scores.
+        sizes: Sizes with an encoder, attention ``pma``, or both.
+        arrays: A model's arrays, of which those of encoder and pooling are used.
+        queries: The matrix (M, d) from an encoded output to its scores; not used with ``pma``.
+        bias: The bias (M,) of the scores.
     """
 
     def __init__(

@@ -74,9 +74,9 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
     """Raise ValueError if the numbers do not fit each other or the blocks' `width`.
 
     Args:
-        sizes: the sizes to check.
-        width: the width of the attention blocks, which the heads must divide.
-        divided: a format for the error's text that describes the width, with ``{}`` for it.
+        sizes: The sizes to check.
+        width: The width of the attention blocks, which the heads must divide.
+        divided: A format for the error's text that describes the width, with ``{}`` for it.
     """
     if (sizes.inducing > 0) != (sizes.encoder == "isab"):
         raise ValueError(
@@ -148,10 +148,10 @@ class RecurrenceSizes:
         kind: ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
             of Parisotto et al. 2019: ``trxl``, ``trxl-i`` (norms moved to the submodules' inputs),
             ``gtrxl`` (and GRU gates in place of sums).
-        units: the width of the output.
-        layers: layers of a transformer.
-        heads: heads of a transformer's attention.
-        window: ticks that a transformer's layer sees, the present one included.
+        units: The width of the output.
+        layers: Layers of a transformer.
+        heads: Heads of a transformer's attention.
+        window: Ticks that a transformer's layer sees, the present one included.
     """
 
     kind: Kind
@@ -211,7 +211,7 @@ class RecurrenceSizes:
         """Return the sizes in a model file's header.
 
         Raises:
-            ValueError: a value is not allowed; names key, value and what is allowed.
+            ValueError: A value is not allowed; names key, value and what is allowed.
         """
         if not isinstance(header, Mapping):
             raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
@@ -249,22 +249,22 @@ class AttentionSizes:
     Not in the paper are (`an_control.policy.reference` has the equations):
 
     Attributes:
-        products: the neuron also gets its inputs times the previous action.
-        attention: the paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
+        products: The neuron also gets its inputs times the previous action.
+        attention: The paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
             query stands for "none of them"; or ``pma``, in which each query attends to the neurons'
             outputs and nothing is multiplied by readings.
-        encoder: lets the neurons' outputs attend to each other first: to all (``sab``), or by way
+        encoder: Lets the neurons' outputs attend to each other first: to all (``sab``), or by way
             of `inducing` points (``isab``).
-        inducing: the number of inducing points.
-        heads: heads of encoder and PMA.
+        inducing: The number of inducing points.
+        heads: Heads of encoder and PMA.
         memory: GRU units (0: none) by which the head behind softmax attention imputes missing
             channels.
-        outlier_weighting: the head gives a reading less weight the farther it is from the expected
+        outlier_weighting: The head gives a reading less weight the farther it is from the expected
             one.
-        prediction_attention: the attention also asks which query expected a channel's reading.
-        reset_on_jump: all neurons are reset if most readings jump at once.
-        recurrence: recurrent layers between the message and the head.
-        normalise: the nominal number of channels, so that added ones do not make the message
+        prediction_attention: The attention also asks which query expected a channel's reading.
+        reset_on_jump: All neurons are reset if most readings jump at once.
+        recurrence: Recurrent layers between the message and the head.
+        normalise: The nominal number of channels, so that added ones do not make the message
             larger; 0: sums stay as they are. Sums behind tanh attention are multiplied by it over
             the number present, which changes no bit while both are equal; those behind softmax
             attention are divided by their attention if that is over 1.
@@ -690,7 +690,7 @@ def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
     """Return the sizes in a model file's header.
 
     Raises:
-        ValueError: a value is not allowed; names key, value and what is allowed.
+        ValueError: A value is not allowed; names key, value and what is allowed.
     """
     if kind not in KINDS:
         raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
@@ -749,12 +749,12 @@ class MonitorValidation:
     """The measured behaviour of a monitor in episodes that it was not trained on.
 
     Attributes:
-        max_excess: nats a tick above the usual up to which readings count as explained.
-        min_gain: nats by which another assignment must explain the readings better.
-        slow: channels that repeat their readings as those of slow sensors do.
-        ticks: ticks played on robots whose signals stayed where they are wired.
-        false_moves_hour: moves an hour that the monitor wrongly reported in these.
-        found: share of the moved signals that the monitor found, in further ticks.
+        max_excess: Nats a tick above the usual up to which readings count as explained.
+        min_gain: Nats by which another assignment must explain the readings better.
+        slow: Channels that repeat their readings as those of slow sensors do.
+        ticks: Ticks played on robots whose signals stayed where they are wired.
+        false_moves_hour: Moves an hour that the monitor wrongly reported in these.
+        found: Share of the moved signals that the monitor found, in further ticks.
     """
 
     max_excess: float
@@ -771,8 +771,8 @@ class MonitorValidation:
 
     def __str__(self) -> str:
         return (
-            f"in {self.ticks} ticks on robots whose signals stayed where they are wired it invented"
-            f" {self.false_moves_hour:.3g} moves an hour (allowed: 0), and it found"
+            f"in {self.ticks} ticks on robots whose signals stayed where they are wired it reported"
+            f" {self.false_moves_hour:.3g} wrong moves an hour (allowed: 0), and it found"
             f" {self.found:.0%} of the signals that did move (at least {MIN_FOUND:.0%})"
         )
 
@@ -781,7 +781,7 @@ class MonitorValidation:
         """Return the validation in a model file's header.
 
         Raises:
-            ValueError: a value is not allowed; names key, value and what is allowed.
+            ValueError: A value is not allowed; names key, value and what is allowed.
         """
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted(header) != sorted(known):
@@ -803,13 +803,13 @@ class ForwardSizes:
     """The sizes of the monitor's networks, and what the monitor does by default.
 
     Attributes:
-        hidden: units in each hidden layer of the network that predicts.
-        identity: units in each of the two layers of the identity classifier.
-        binary: ids of the channels that read 0 or 1.
-        monitor: the default setting of a monitor that passed its validation.
-        imputation: units in each of the two layers of the network that imputes missing channels; 0:
+        hidden: Units in each hidden layer of the network that predicts.
+        identity: Units in each of the two layers of the identity classifier.
+        binary: Ids of the channels that read 0 or 1.
+        monitor: The default setting of a monitor that passed its validation.
+        imputation: Units in each of the two layers of the network that imputes missing channels; 0:
             there is none.
-        validation: the monitor's measured behaviour; None if it was not measured.
+        validation: The monitor's measured behaviour; None if it was not measured.
     """
 
     hidden: list[int]
@@ -832,7 +832,7 @@ class ForwardSizes:
             return ""
         return (
             f"the monitor is off: {validation}; train it for longer (an-control train-monitor), or"
-            f" take it as it is with monitor {self.monitor!r}"
+            f" use it as it is with monitor {self.monitor!r}"
         )
 
     def shapes(self, channels: int, actions: int) -> Shapes:
@@ -861,7 +861,7 @@ class ForwardSizes:
         """Return the sizes in a model file's header.
 
         Raises:
-            ValueError: a value is not allowed; names key, value and what is allowed.
+            ValueError: A value is not allowed; names key, value and what is allowed.
         """
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):

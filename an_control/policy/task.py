@@ -1,7 +1,7 @@
-"""What a policy was trained for, as its model file says it.
+"""The task that a policy was trained for, as its model file describes it.
 
-A `Task` is checked when it is made from a file's header, so that nothing behind it has to ask
-whether a key is there.
+A `Task` is checked when it is made from a file's header, so that no later code has to ask whether
+a key is there.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def _check_bounds(
 
 
 def _check_units(units: list[Any], channels: int) -> None:
-    """Raise ValueError unless there is a scale, which is not 0, and an offset for each channel."""
+    """Raise ValueError unless each channel has a scale, which is not 0, and an offset."""
     if len(units) != channels:
         raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
     for pair in units:
         numbers = isinstance(pair, list) and [type(one) in (int, float) for one in pair]
         if numbers != [True, True] or not all(map(math.isfinite, pair)) or not pair[0]:
-            raise ValueError(f"task.units: {short(pair)} is no pair of scale and offset")
+            raise ValueError(f"task.units: {short(pair)} is not a pair of scale and offset")

@@ -37,7 +37,7 @@ CASES = [
 @pytest.mark.parametrize(("verb", "typed"), CASES, ids=[typed for _, typed in CASES])
 def test_the_command_that_continues_a_run_asks_for_the_same(verb, typed):
     name, *words = shlex.split(typed)
-    given = parse(verb.Verb, name, words)
+    given = parse(verb, name, words)
     printed = shlex.split(format_command(given, name))
     assert printed[:2] == ["an-control", name]
     assert asdict(parse(verb, name, printed[2:])) == asdict(given)

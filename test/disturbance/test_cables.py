@@ -61,7 +61,11 @@ def test_what_turns_up_later_carries_its_own_signal():
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [({"d": "a"}, "'d' is no channel"), ({"a": "d"}, "'d' is no signal"), ({"": ""}, "no channel")],
+    [
+        ({"d": "a"}, "'d' is not a channel"),
+        ({"a": "d"}, "'d' is not a signal"),
+        ({"": ""}, "not a channel"),
+    ],
 )
 def test_what_is_not_there_is_named_and_nothing_changes(changes, named):
     cables = SignalRouting(IDS)

@@ -106,6 +106,24 @@ def test_info_says_what_it_is_and_that_it_has_no_attention(policy, tmp_path, cap
     assert "states: ['h_in']" in capsys.readouterr().out
 
 
+def test_the_node_says_that_it_has_no_attention_and_publishes_none(stand, policy):
+    from diagnostic_msgs.msg import DiagnosticArray
+    from std_msgs.msg import Float64MultiArray
+
+    stand.model, heard, attention = policy, [], []
+    stand.start()
+    stand.peer.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 10)
+    stand.peer.create_subscription(Float64MultiArray, "/policy/attention", attention.append, 10)
+    stand.until(lambda: stand.peer.count_publishers("/policy/attention") == 1, "attention matched")
+    for step in range(1, 5):
+        stand.step(step)
+    stand.until(lambda: heard, "diagnostics")
+    status = next(one for one in heard[-1].status if one.name.endswith(": policy"))
+    values = {pair.key: pair.value for pair in status.values}
+    assert values["attention"] == "none: the policy needs its channels in order"
+    assert not attention
+
+
 def test_a_bad_file_ends_the_verb_with_one_line(tmp_path, capsys):
     path = tmp_path / "policy.onnx"
     path.write_bytes(b"nothing")

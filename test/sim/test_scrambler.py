@@ -184,8 +184,8 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     slot = next(slot for slot, signal in scrambler.order.items() if signal == "")
     assert order(f"{slot}=c.position") == "" and scrambler.order[slot] == "c.position"
     for entries, named in (
-        (["a.position=x"], "'x' is no signal"),
-        (["x=a.position"], "'x' is no channel"),
+        (["a.position=x"], "'x' is not a signal"),
+        (["x=a.position"], "'x' is not a channel"),
         (["a.position"], "CHANNEL=SIGNAL"),
         (["foot.0=", "foot.0="], "twice"),
     ):

@@ -20,8 +20,8 @@ class TopPatchesHead:
     message is kept.
 
     Args:
-        model: a model of kind ``vision_top_patches``.
-        kernels: the loops, plain or compiled.
+        model: A model of kind ``vision_top_patches``.
+        kernels: The loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -77,8 +77,8 @@ class ConvolutionHead:
     Section 4.3 of the paper. Between the layers there may be a memory.
 
     Args:
-        model: a model of kind ``vision_convolution``.
-        kernels: the loops, plain or compiled.
+        model: A model of kind ``vision_convolution``.
+        kernels: The loops, plain or compiled.
     """
 
     WINDOWS = ((4, 2), (3, 1))

@@ -22,9 +22,9 @@ def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) 
     """Turn scores (rows, N) into attention weights before normalising, in place.
 
     Args:
-        scores: overwritten by the weights, rounded by the shifter `grid`.
-        exponential: receives the same weights as float32.
-        grid: the shifter, see `exact_sums`.
+        scores: Overwritten by the weights, rounded by the shifter `grid`.
+        exponential: Receives the same weights as float32.
+        grid: The shifter, see `exact_sums`.
     """
     scores -= scores.max(axis=1, keepdims=True)
     exponential[...] = scores
@@ -68,8 +68,8 @@ def convolve(
         image: (rows, columns, planes).
         weights: (size * size * planes, out).
         bias: (out,).
-        size: the windows' width and height.
-        step: the step from window to window.
+        size: The windows' width and height.
+        step: The step from window to window.
     """
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)

@@ -36,8 +36,8 @@ class PatchAttention:
     rounding. Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
 
     Args:
-        model: a model of a vision kind.
-        kernels: the loops, plain or compiled.
+        model: A model of a vision kind.
+        kernels: The loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:

@@ -23,8 +23,8 @@ class VisionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
 
     Args:
-        model: a model of a vision kind.
-        kernels: the loops, plain or compiled.
+        model: A model of a vision kind.
+        kernels: The loops, plain or compiled.
     """
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
@@ -52,7 +52,7 @@ class VisionNeuron(PreviousAction, Policy):
         """Compute one tick and return the action (A,), see `step_array`.
 
         Args:
-            readings: patches (stack, patch, patch) uint8 by patch id.
+            readings: Patches (stack, patch, patch) uint8 by patch id.
         """
         patches = list(readings.values())
         return self.step_array(np.array(patches) if patches else self.no_patches, tuple(readings))
@@ -64,12 +64,12 @@ class VisionNeuron(PreviousAction, Policy):
         A policy that chooses one of A actions returns 1 for that action and 0 for the others.
 
         Args:
-            patches: patches (N, stack, patch, patch) uint8, the oldest frame first.
-            ids: their channel ids (N,), in any order.
+            patches: Patches (N, stack, patch, patch) uint8, the oldest frame first.
+            ids: Their channel ids (N,), in any order.
 
         Raises:
-            ValueError: the shapes differ, or an id occurs twice.
-            TypeError: the pixels are not uint8.
+            ValueError: The shapes differ, or an id occurs twice.
+            TypeError: The pixels are not uint8.
         """
         patches = np.asarray(patches)
         if patches.dtype != np.uint8:

@@ -354,7 +354,7 @@ def _count_later_weights(widths):
 def rounding_shift(grid):
     """Return the rounding shift for terms whose sum is at most `grid`.
 
-    The policy core's `round_terms` does the same.
+    The policy core's `shifter_for_sum` does the same.
     """
     _, bits = math.frexp(grid)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)
