@@ -120,6 +120,11 @@ class Layout:
         return tuple(id_ for term in self.terms for id_ in term.channels)
 
     @property
+    def computes(self) -> bool:
+        """Whether a term is computed, and not read from channels."""
+        return any(term.kind != "channels" for term in self.terms)
+
+    @property
     def width(self) -> int:
         """How many numbers the network gets, with the history."""
         return self.history.length * sum(term.width for term in self.terms)

@@ -44,8 +44,9 @@ class DistillOptions:
     is as good as the teacher. By default the recipe's number of rounds decides, and always for the
     camera tasks."""
     teacher: str | None = None
-    """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or
-    python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
+    """A model file of an MLP policy, an ONNX file without memory, ppo:FILE.zip (a2c, ddpg, sac,
+    td3) of stable-baselines3, or python:MODULE:FUNCTION, a function from an array of readings to an
+    array of actions in [-1, 1].
     The ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """The torch device to learn on, cpu or cuda."""
