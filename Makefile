@@ -1,7 +1,7 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.14)
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
-# make lint    ruff and mypy
+# make lint    ruff, mypy, and the rules of the structure
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
 #                (more than an hour; one that was stopped makes only the tries that it lacks)
@@ -53,6 +53,7 @@ test-slow: $(VENV)/.test
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .
 	@MYPYPATH=sim:. $(BIN)/mypy -p an_control -p an_control_sim -p experiments
+	@$(BIN)/python -m pytest -qq -n 0 test/test_structure.py
 
 campaign: $(VENV)/.ant
 # The result is there once every try has been made; then the next campaign starts at the first try.

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from an_control.system.interrupts import INTERRUPTED, end_at_once
+from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -20,7 +20,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 def an_control() -> int:
     """Run the command `an-control`; Ctrl-C gives status 130, SIGTERM ends it as any program."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        end_at_once(INTERRUPTED)
+        exit_on_signal(INTERRUPTED)
     from an_control.cli import main
 
     status = main()
@@ -66,10 +66,10 @@ def scrambler() -> int:
 
 def _run_node(run: Callable[[], int]) -> int:
     """Run a node's main; a signal gives status 0, or what `run` has returned if it comes later."""
-    end_at_once(0, *STOPS)
-    from an_control.system.ros_source import ros_problem
+    exit_on_signal(0, *STOPS)
+    from an_control.system.ros_source import describe_ros_problem
 
-    if problem := ros_problem():
+    if problem := describe_ros_problem():
         print(problem, file=sys.stderr)
         return 2
     status = run()

@@ -35,22 +35,22 @@ class SettingsMismatchError(ValueError):
     """Error for a run whose settings do not fit into a table; it names the run and the setting."""
 
 
-def run_an_control(*words: str) -> None:
+def run_an_control(*arguments: str) -> None:
     """Run an-control with these arguments.
 
     Raises:
         CalledProcessError: the command failed.
     """
     program = Path(sys.executable).parent / "an-control"
-    subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def evaluate(
-    folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *words: str
+    folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
     """Evaluate the model in a run's folder and write the results to its `ROWS`."""
     run_an_control(
-        *("evaluate", str(folder / "model.safetensors"), "--task", task, *words),
+        *("evaluate", str(folder / "model.safetensors"), "--task", task, *options),
         *("--episodes", str(episodes), "--seed", str(seed)),
         *("--state", str(folder / "rows.state"), "--json", str(folder / ROWS)),
         *("--table", *protocols),
@@ -71,33 +71,35 @@ def start_run(run: Path, settings: Settings) -> bool:
     return True
 
 
-def read_results(kept: Path, policies: Mapping[Path, Settings]) -> Results:
+def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
     """Return the kept figures, updated by all runs that are evaluated.
 
     A run replaces the kept figures of its policy and seed.
 
     Args:
-        kept: the file with the kept figures.
+        results_file: the file with the kept figures.
         policies: the settings of each policy, by its folder, which has a folder for each seed.
 
     Raises:
         OtherSettings: a run has other settings.
     """
-    found: Results = json.loads(kept.read_text()) if kept.exists() else {}
+    found: Results = json.loads(results_file.read_text()) if results_file.exists() else {}
     for policy, settings in policies.items():
         for path in sorted(policy.glob(f"*/{ROWS}")):
             _check_same_settings(str(path.parent), _read_settings(path.parent), settings)
             found.setdefault(policy.name, {})[path.parent.name] = _summarise_run(path.parent)
         for seed, one in found.get(policy.name, {}).items():
-            _check_same_settings(f"{kept}: {policy.name}/{seed}", one.get("settings", {}), settings)
+            _check_same_settings(
+                f"{results_file}: {policy.name}/{seed}", one.get("settings", {}), settings
+            )
     return found
 
 
-def collect_results(kept: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the figures as `read_results` does, and write them to the file `kept`."""
-    found = read_results(kept, policies)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
+    """Return the figures as `read_results` does, and write them to the file `results_file`."""
+    found = read_results(results_file, policies)
+    results_file.parent.mkdir(parents=True, exist_ok=True)
+    results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return found
 
 
@@ -125,22 +127,22 @@ def _read_settings(run: Path) -> Settings:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _check_same_settings(where: str, there: Settings, asked: Settings) -> None:
+def _check_same_settings(where: str, settings: Settings, asked: Settings) -> None:
     """Raise OtherSettings if a run has other settings than the asked ones."""
     for name, value in asked.items():
-        before = there.get(name)
+        before = settings.get(name)
         if None not in (before, value) and before != value:
             raise SettingsMismatchError(f"{where}: {name} was {before}, not {value}")
 
 
-def protocol_results(found: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
+def protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
     """Return the results of all seeds of a policy under a protocol; [] if none are known."""
-    return [run["protocols"][protocol] for _, run in sorted(found.get(policy.name, {}).items())]
+    return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
 
-def parameter_and_seed_counts(found: Results, policy: Path) -> list[str]:
+def parameter_and_seed_counts(results: Results, policy: Path) -> list[str]:
     """Return a policy's number of parameters and number of seeds, as text."""
-    runs = found[policy.name].values()
+    runs = results[policy.name].values()
     return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
 
@@ -150,14 +152,14 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), error
 
 
-def return_and_error(some: list[dict[str, Any]]) -> tuple[float, float]:
+def return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
     """Return the mean of a protocol's entries and its standard error.
 
     The error is computed over the seeds, or over the episodes if there is one seed.
     """
-    mean, error = mean_and_error([one["mean"] for one in some])
-    if len(some) == 1:
-        error = some[0]["sd"] / max(some[0]["episodes"] - 1, 1) ** 0.5
+    mean, error = mean_and_error([one["mean"] for one in results])
+    if len(results) == 1:
+        error = results[0]["sd"] / max(results[0]["episodes"] - 1, 1) ** 0.5
     return mean, error
 
 

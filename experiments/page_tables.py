@@ -56,7 +56,7 @@ def write_tables(
     description: str | None,
     runs: Path,
     tables: Sequence[PageTable],
-    others: Sequence[ExperimentStep],
+    other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
 ) -> int:
     """Write the tables of an experiment, run its other steps, and return the exit status."""
@@ -70,4 +70,4 @@ def write_tables(
         runs = SMOKE / runs.name
         return run_steps(runs, [table.smoke_step(runs) for table in wanted], options)
     steps = [table.step(runs) for table in wanted]
-    return run_steps(runs, steps if options.only else [*steps, *others], options)
+    return run_steps(runs, steps if options.only else [*steps, *other_steps], options)

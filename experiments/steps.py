@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from an_control.system.files import write_whole
+from an_control.system.files import write_file
 
 READ = (".safetensors", ".yaml")
 """Suffixes of the files on which the result of a command depends."""
@@ -60,14 +60,13 @@ class ExperimentStep:
 
 
 class DoneSteps:
-    """Record of the steps of an experiment that succeeded, kept in a file."""
+    """Record of the steps of an experiment that succeeded, kept in a file.
+
+    Raises:
+        ValueError: the file is not such a record.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Read the record.
-
-        Raises:
-            ValueError: the file is not such a record.
-        """
         self._path = path
         self._records: dict[str, Any] = {}
         if path.exists():
@@ -85,14 +84,14 @@ class DoneSteps:
         """Record a step that succeeded."""
         self._records[step.command] = step.current_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
+        write_file(self._path, json.dumps(self._records, indent=1) + "\n")
 
     def forget(self, steps: Sequence[ExperimentStep]) -> None:
         """Remove these steps from the record, so that they are run again."""
         for step in steps:
             self._records.pop(step.command, None)
         if self._path.exists():
-            write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
+            write_file(self._path, json.dumps(self._records, indent=1) + "\n")
 
 
 def _hash_file(path: str) -> str | None:

@@ -17,7 +17,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.ros import settings
-from an_control.view.process import page
+from an_control.view.process import page_action
 
 BOOLEANS = ["true", "false"]
 PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
@@ -74,7 +74,7 @@ def policy(context: LaunchContext) -> list[ExecuteProcess]:
             output="screen",
             on_exit=end,
         ),
-        *([page(namespace, port)] if shown else []),
+        *([page_action(namespace, port)] if shown else []),
     ]
 
 

@@ -23,7 +23,7 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.load import load_policy
 from an_control.ros.settings import PARAMETERS
 from an_control.system.share import share_path
-from an_control.view.process import page
+from an_control.view.process import page_action
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
 from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
@@ -126,7 +126,7 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
     return [
         node("policy_node", "policy", given["namespace"], policy),
         node("simulator", "simulator", given["namespace"], simulator),
-        *([page(given["namespace"], given["view_port"])] if given["view"] else []),
+        *([page_action(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 

@@ -91,7 +91,7 @@ class _Reader:
         """Yield the texts of a function that makes a status or returns texts."""
         body = [node for part in function.body for node in ast.walk(part)]
         calls = {_name(node.func) for node in body if isinstance(node, ast.Call)}
-        if calls & {"_status", "DiagnosticStatus"}:
+        if calls & {"_make_status", "DiagnosticStatus"}:
             docstring = {id(one) for one in ast.walk(function) if _is_docstring(one, function)}
             for node in body:
                 if id(node) not in docstring:
@@ -134,7 +134,7 @@ class _Reader:
             parts = [*node.value.elts] if isinstance(node.value, ast.Tuple) else [node.value]
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
                 parts.append(node.targets[0].slice)
-        elif isinstance(node, ast.Call) and _name(node.func) in ("_status", "append"):
+        elif isinstance(node, ast.Call) and _name(node.func) in ("_make_status", "append"):
             parts = [*node.args]
         for part in parts:
             if isinstance(part, ast.Constant | ast.JoinedStr | ast.IfExp | ast.BoolOp):

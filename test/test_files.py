@@ -16,7 +16,7 @@ import pytest
 
 from an_control.policy import AttentionSizes, ModelError, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.system.files import WriteError, replacing, write_whole
+from an_control.system.files import WriteError, replace_file, write_file
 from an_control.wiring import WiringError, load_wiring
 
 ROOM = 20_000
@@ -93,7 +93,7 @@ def write_json(path: Path) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {
-    "whole.txt": lambda path: write_whole(path, BIG),
+    "whole.txt": lambda path: write_file(path, BIG),
     "model.safetensors": write_big_model,
     "plot.png": write_plot,
     "table.md": write_markdown,
@@ -116,22 +116,22 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, name, there):
 
 def test_a_device_is_written_to_and_not_replaced():
     with pytest.raises(WriteError, match="/dev/full: No space left on device"):
-        write_whole("/dev/full", "x")
-    write_whole("/dev/null", "x")
+        write_file("/dev/full", "x")
+    write_file("/dev/null", "x")
     assert not Path("/dev/null").is_file()
 
 
 def test_a_link_stays_one_and_its_file_is_replaced(tmp_path):
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
-    write_whole(tmp_path / "link", "new")
+    write_file(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
 
 
 def test_what_the_block_raises_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as beside:
+    with pytest.raises(KeyboardInterrupt), replace_file(path) as beside:
         beside.write_text("new")
         raise KeyboardInterrupt
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
@@ -141,8 +141,8 @@ def test_the_command_line_names_the_file_that_a_full_disk_refused(tmp_path):
     code = (
         "import sys\n"
         "from an_control.cli import info, main\n"
-        "from an_control.system.files import write_whole\n"
-        "info.InfoCommand.run = lambda self: write_whole('/dev/full', 'x')\n"
+        "from an_control.system.files import write_file\n"
+        "info.InfoCommand.run = lambda self: write_file('/dev/full', 'x')\n"
         "sys.exit(main())\n"
     )
     done = subprocess.run(

@@ -141,11 +141,7 @@ def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
     pytest.importorskip("gymnasium", reason="needs the sim extra")
     from an_control_sim.gym import environments
 
-    protocols = [
-        one
-        for name, one in vars(environments).items()
-        if name.startswith("Has") or name == "Batched"
-    ]
+    protocols = [one for name, one in vars(environments).items() if name.startswith("Has")]
     taken = {
         name
         for one in protocols

@@ -171,21 +171,21 @@ class Kernel:
 @LINUX
 def test_a_refusal_is_told_once_and_nothing_is_tried_again_before_the_next_activation(monkeypatch):
     kernel, ticks = Kernel(monkeypatch, allowed=False), RealTimePriority(50)
-    ticks.want()
-    assert "rtprio" in ticks.take()
-    assert [ticks.take() for _ in range(100)] == [""] * 100
+    ticks.request()
+    assert "rtprio" in ticks.apply()
+    assert [ticks.apply() for _ in range(100)] == [""] * 100
     assert kernel.calls == 1
-    ticks.want()
-    assert "rtprio" in ticks.take()
+    ticks.request()
+    assert "rtprio" in ticks.apply()
 
 
 @LINUX
 def test_a_user_may_take_it_and_give_it_back_again_and_again_where_limits_allow_it(monkeypatch):
     kernel, ticks = Kernel(monkeypatch), RealTimePriority(50)
     for _ in range(3):
-        ticks.want()
-        assert ticks.take() == "" and kernel.policy == os.SCHED_FIFO
-        ticks.give_back()
+        ticks.request()
+        assert ticks.apply() == "" and kernel.policy == os.SCHED_FIFO
+        ticks.release()
         assert kernel.policy == os.SCHED_OTHER
 
 
@@ -198,12 +198,12 @@ def test_a_thread_that_hardly_sleeps_loses_its_real_time_priority(monkeypatch):
         for _ in range(10):
             kernel.now_s += SHARE_S / 10
             kernel.processor_s += share * SHARE_S / 10
-            if said := ticks.take():
+            if said := ticks.apply():
                 return said
         return ""
 
-    ticks.want()
-    assert ticks.take() == "" and kernel.policy == os.SCHED_FIFO
+    ticks.request()
+    assert ticks.apply() == "" and kernel.policy == os.SCHED_FIFO
     for share in (0.1, MAX_SHARE - 0.05, 0.5):
         assert second(share) == "" and kernel.policy == os.SCHED_FIFO
     said = [second(MAX_SHARE + 0.15) for _ in range(2)]

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 import sys
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -129,6 +130,16 @@ def test_no_rooms_import_each_other_in_a_cycle(structure):
 def test_a_cycle_and_its_rooms_are_found(structure):
     with pytest.raises(CycleError):
         structure.floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+def test_a_class_name_has_one_meaning():
+    places = defaultdict(list)
+    for folder in ("an_control", "sim/an_control_sim", "launch", "scripts", "experiments"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):

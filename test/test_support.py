@@ -17,7 +17,7 @@ import pytest
 import setuptools
 from packaging.requirements import Requirement
 
-from an_control.system.ros_source import ros_problem
+from an_control.system.ros_source import describe_ros_problem
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORT = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts/support.py")))
@@ -251,7 +251,7 @@ def test_the_folder_of_the_wheels_on_pythonpath_is_no_second_ros(tmp_path, monke
     wheels = rclpy_in(tmp_path, ("rclpy", "9.1.2"), ("ros-rclpy", "9.1.2"))
     monkeypatch.syspath_prepend(str(wheels))
     monkeypatch.setenv("PYTHONPATH", str(wheels))
-    assert ros_problem() == ""
+    assert describe_ros_problem() == ""
 
 
 def test_the_ants_returns_hold_to_the_last_bit():

@@ -32,7 +32,7 @@ from an_control.policy.sizes import (
     VisionSizes,
 )
 from an_control.policy.task import Task
-from an_control.system.interrupts import bound
+from an_control.system.interrupts import bind_to_parent
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
@@ -89,7 +89,7 @@ def measure_on_one_core(
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [str(model)] if model is not None else ["--parts"] * parts
     with subprocess.Popen(
-        bound(command), env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
+        bind_to_parent(command), env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         yield from map(json.loads, process.stdout)

@@ -30,7 +30,7 @@ from an_control.policy.random_model import random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
-from an_control.system.interrupts import bound
+from an_control.system.interrupts import bind_to_parent
 from an_control_sim.envs.tasks import ANT_SIZES
 
 CHANNELS = 28
@@ -202,7 +202,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 @contextmanager
 def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the end of the block."""
-    process = subprocess.Popen(bound(command), start_new_session=True)
+    process = subprocess.Popen(bind_to_parent(command), start_new_session=True)
     try:
         yield process
     finally:

@@ -19,7 +19,7 @@ import rclpy
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import QuietNode
-from an_control.system.interrupts import bound
+from an_control.system.interrupts import bind_to_parent
 from an_control.system.share import share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import message_class, stamp_reader
@@ -115,7 +115,7 @@ def measure_lockstep(
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's graph keeps a node that is only let go.
     with ros_node("simulator", "") as simulator:
-        node = subprocess.Popen(bound(command))
+        node = subprocess.Popen(bind_to_parent(command))
         try:
             bridge = Bridge(
                 simulator,

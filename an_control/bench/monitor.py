@@ -63,7 +63,7 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
         taken[kind].append(time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns))
         return action
 
-    units = Units.of_task(model.task)
+    units = Units.from_task(model.task)
     with closing(make_environment(find_environment_id(model.task.name), units)) as env:
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
         while not any(taken.values()) or time.perf_counter_ns() < end_ns:

@@ -21,8 +21,8 @@ from an_control.cli.help import SHELLS, VERBS, parse, unknown_verb, usage
 from an_control.cli.verbs import completion, verb_class
 from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
-from an_control.system.compilation import told_compilation
-from an_control.system.environment_output import OUTPUT, EnvironmentFailure
+from an_control.system.compilation import report_compilation
+from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 from an_control.system.files import WriteError
 from an_control.system.interrupts import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
@@ -55,7 +55,7 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     def run() -> int:
         work = parse(verb(), prog, arguments)
         check_outputs(work)
-        with interruptible(), told_compilation(say):
+        with interruptible(), report_compilation(say):
             status: int = work.run()
             sys.stdout.flush()
         return status
@@ -90,7 +90,7 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
     except (InputError, ModelError, WiringError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
-    except (WorkError, WriteError, EnvironmentFailure) as error:
+    except (WorkError, WriteError, BrokenEnvironmentError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
     except RunStoppedError:

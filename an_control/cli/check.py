@@ -37,7 +37,7 @@ from an_control.wiring import (
 from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
-    from an_control.commissioning.listen import Listened
+    from an_control.commissioning.listen import ListenResult
 
 FACTOR = 3.0
 """A channel that reads more than this many times as much as in training may have another unit."""
@@ -145,7 +145,7 @@ class CheckCommand:
         watched = resolve_monitor(model, None) != "off"
         found.problems += describe_differences(names, str(self.model), watched=watched)
 
-    def _listen(self, wiring: Wiring) -> Listened:
+    def _listen(self, wiring: Wiring) -> ListenResult:
         from an_control.commissioning.listen import listen
 
         try:
@@ -160,7 +160,7 @@ def _list_channels(
     wiring: Wiring,
     table: ChannelTable,
     model: Model | None,
-    heard: Listened | None,
+    heard: ListenResult | None,
     found: Findings,
 ) -> None:
     """Add a row for each channel of wiring and model, with its readings if the robot was heard."""
@@ -191,7 +191,7 @@ def _list_channels(
 
 
 def _channel_row(
-    id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
+    id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], found: Findings
 ) -> dict[str, Any]:
     """Return the readings of a channel and its range in training; add problems with them."""
     one = heard.ranges.get(id_)
@@ -245,9 +245,9 @@ def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found:
         found.actuators.append(row)
 
 
-def _list_sources(heard: Listened, found: Findings) -> None:
+def _list_sources(heard: ListenResult, found: Findings) -> None:
     for one in heard.sources:
-        problem = one.problem(heard.seconds, heard.control_hz)
+        problem = one.describe_problem(heard.seconds, heard.control_hz)
         found.sources.append(
             {
                 "source": one.config.name,

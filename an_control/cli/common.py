@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from an_control.learning.command_line import format_flag
-from an_control.system.files import WriteError, write_whole
-from an_control.system.ros_source import ros_problem
+from an_control.system.files import WriteError, write_file
+from an_control.system.ros_source import describe_ros_problem
 
 
 class InputError(ValueError):
@@ -48,7 +48,7 @@ def require_packages(extra: str, *packages: str) -> None:
         if importlib.util.find_spec(package) is None:
             source = "source ROS 2, or " if extra == "ros" else ""
             raise InputError(f"needs {package}: {source}pip install 'an_control[{extra}]'")
-    if extra == "ros" and (problem := ros_problem()):
+    if extra == "ros" and (problem := describe_ros_problem()):
         raise InputError(problem)
 
 
@@ -110,7 +110,7 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     if path is None:
         return
     try:
-        write_whole(path, json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
+        write_file(path, json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
     except WriteError as error:
         raise InputError(f"--json {error}") from error
 

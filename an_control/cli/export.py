@@ -11,7 +11,7 @@ from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.policy import read_model
 from an_control.policy.onnx_export import export_onnx
 from an_control.policy.onnx_file import SUFFIX, is_onnx
-from an_control.system.files import WriteError, write_whole
+from an_control.system.files import WriteError, write_file
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ExportCommand:
             raise InputError(f"--onnx {self.onnx}: must end in {SUFFIX}")
         model = read_model(self.model)
         try:
-            write_whole(self.onnx, export_onnx(model))
+            write_file(self.onnx, export_onnx(model))
         except WriteError as error:
             raise InputError(f"--onnx {error}") from error
         except ValueError as error:

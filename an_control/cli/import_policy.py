@@ -12,7 +12,7 @@ from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.learning.import_policy import Names, import_policy
 from an_control.policy import read_model
 from an_control.policy.onnx_file import SUFFIX, is_onnx
-from an_control.system.files import WriteError, write_whole
+from an_control.system.files import WriteError, write_file
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ImportCommand:
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
         content = import_policy(self.policy, self._names(), self.normalise)
         try:
-            write_whole(self.out, content)
+            write_file(self.out, content)
         except WriteError as error:
             raise InputError(f"--out {error}") from error
         model = read_model(self.out, monitor=False)

@@ -20,7 +20,7 @@ from an_control.cli.terminal import PartBars, RunAtTerminal, with_figures
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
 from an_control.learning.command_line import format_command
 from an_control.learning.runs.progress import RunStoppedError
-from an_control.system.environment_output import EnvironmentFailure
+from an_control.system.environment_output import BrokenEnvironmentError
 from an_control.system.interrupts import INTERRUPTED
 
 
@@ -43,8 +43,8 @@ class LearnCommand(LearnOptions):
         try:
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
                 result = learn(self, terminal.progress)
-        except EnvironmentFailure as failure:
-            raise EnvironmentFailure(f"{failure}{self._kept}") from failure
+        except BrokenEnvironmentError as failure:
+            raise BrokenEnvironmentError(f"{failure}{self._kept}") from failure
         except (InputError, WorkError) as error:
             raise InputError(f"{error}{self._kept}") from error
         except (KeyboardInterrupt, RunStoppedError):

@@ -12,7 +12,7 @@ from typing import Any
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, require_packages, write_json
-from an_control.system.files import write_whole
+from an_control.system.files import write_file
 from an_control.wiring import ChannelTable, load_wiring
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
@@ -90,11 +90,13 @@ class NewCommand:
 
     def _draft_from_robot(self, path: Path) -> int:
         from an_control.commissioning.draft import draft_robot
-        from an_control.commissioning.survey import survey
+        from an_control.commissioning.survey import survey_topics
 
         print(f"listening for {self.seconds:g} s", flush=True)
         try:
-            draft = draft_robot(self.name, survey(self.namespace, self.seconds), self.namespace)
+            draft = draft_robot(
+                self.name, survey_topics(self.namespace, self.seconds), self.namespace
+            )
         except ValueError as error:
             raise InputError(f"--live: {error}") from error
         texts = {path: draft.text()}
@@ -114,7 +116,7 @@ class NewCommand:
     def _write(self, texts: Mapping[Path, str]) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            write_whole(path, text)
+            write_file(path, text)
             print(f"wrote {path}")
 
     def _report(

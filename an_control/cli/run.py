@@ -14,7 +14,7 @@ from an_control.cli.common import InputError, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
 from an_control.ros.settings import PARAMETERS, parameter_values
-from an_control.system.interrupts import INTERRUPTED, end_at_once
+from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
 def node_option(name: str) -> Any:
@@ -53,7 +53,7 @@ class RunCommand:
 
     def run(self) -> int:
         """Run the policy node until it ends, and return the exit status."""
-        end_at_once(INTERRUPTED)  # until the node handles signals itself
+        exit_on_signal(INTERRUPTED)  # until the node handles signals itself
         require_packages("ros", "rclpy")
         controller = Controller(
             str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery

@@ -25,11 +25,11 @@ from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.ros.settings import parameter_values
-from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
+from an_control.system.interrupts import INTERRUPTED, bind_to_parent, exit_on_signal
 from an_control.system.priority import take_priority
 from an_control.system.share import share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
-from an_control.view.process import command as page_command
+from an_control.view.process import page_command as page_command
 from an_control.view.process import wait_for_page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
@@ -106,7 +106,7 @@ class SimCommand:
 
     def run(self) -> int:
         """Run the episodes, print the results and return the exit status."""
-        end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
+        exit_on_signal(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
         require_packages("ros", "rclpy")
         require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
@@ -365,7 +365,7 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameter_arguments(values)]
-    process = subprocess.Popen(bound(command), start_new_session=True)
+    process = subprocess.Popen(bind_to_parent(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
 

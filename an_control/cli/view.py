@@ -12,7 +12,7 @@ from an_control.cli.common import InputError, require_packages
 from an_control.view.process import NICE, PACKAGES
 
 if TYPE_CHECKING:
-    from an_control.view.server import Server
+    from an_control.view.server import PageServer
 
 LOOPBACK = "127.0.0.1"
 
@@ -53,7 +53,7 @@ class ViewCommand:
             ) from error
         return 0
 
-    def _say(self, server: Server) -> None:
+    def _say(self, server: PageServer) -> None:
         if self.host != LOOPBACK:
             print(
                 f"an-control view: listens on {self.host}: whoever has the address below can watch,"

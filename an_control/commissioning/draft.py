@@ -1,4 +1,4 @@
-"""A draft of a robot's wiring, from the topics that `survey` has heard."""
+"""A draft of a robot's wiring, from the topics that `survey_topics` has heard."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from an_control.commissioning.survey import IMAGES, Survey, Taken, Topic
+from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft
 
-OF_JOINTS = {
+JOINT_COMMANDS = {
     "sensor_msgs/msg/JointState": "effort",
     "std_msgs/msg/Float64MultiArray": "data",
     "trajectory_msgs/msg/JointTrajectory": "points[0].positions",
 }
 """Message types that command joints, with the field that holds the values."""
-OF_A_BASE = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
+BASE_COMMANDS = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
 """Message types that drive a base, with the path before the velocities."""
-MOVES = ("linear.x", "angular.z")
+BASE_VELOCITIES = ("linear.x", "angular.z")
 LASER_SCAN, BEAMS = "sensor_msgs/msg/LaserScan", "ranges[*]"
 LIMITS = (-1.0, 1.0)
 GAPS, LEAST_AGE_S = 3.0, 0.05
@@ -51,16 +51,16 @@ def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
     channels: list[Entry] = []
     constant: list[str] = []
     for topic in topics:
-        for entry in _channels(names[topic.name], topic):
+        for entry in _draft_channels(names[topic.name], topic):
             low, high = topic.ranges[entry[0].field]
             if low < high or topic.joints:
                 channels.append(entry)
             else:
                 constant.append(f"{names[topic.name]}: {entry[0].field}  (always {low:.6g})")
     if not channels:
-        every = [list(_channels(names[topic.name], topic)) for topic in topics]
+        every = [list(_draft_channels(names[topic.name], topic)) for topic in topics]
         channels, constant = [one for some in every for one in some], []
-    command, actuators = _command(topics, found.taken, namespace)
+    command, actuators = _draft_command(topics, found.taken, namespace)
     return Draft(
         robot=robot,
         about=(
@@ -68,24 +68,24 @@ def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
             "Rename the ids to those of your model (an-control check compares them), scale and",
             "clip the readings as in training, and set the limits and safe values below.",
         ),
-        rate_hz=_rate(topics),
+        rate_hz=_choose_rate(topics),
         rate="ticks per second; must be within 10% of what the model was trained at",
-        sources=[_source(names[one.name], one, namespace) for one in topics],
-        channels=_unique(channels),
+        sources=[_draft_source(names[one.name], one, namespace) for one in topics],
+        channels=_with_unique_ids(channels),
         command=command,
         actuators=actuators,
-        aside=_aside(found, constant),
+        aside=_describe_unused(found, constant),
     )
 
 
-def _rate(topics: Sequence[Topic]) -> float:
+def _choose_rate(topics: Sequence[SurveyedTopic]) -> float:
     """Return the rate of the joints' topics, or else of the fastest topic."""
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
     return float(f"{max(every, default=RATE_HZ):.3g}")
 
 
-def _source_names(topics: Sequence[Topic]) -> dict[str, str]:
+def _source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
     """Return a short name for each topic."""
     names: dict[str, str] = {}
     for topic in topics:
@@ -99,34 +99,34 @@ def _source_names(topics: Sequence[Topic]) -> dict[str, str]:
     return names
 
 
-def _source(name: str, topic: Topic, namespace: str) -> tuple[SourceConfig, str]:
+def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[SourceConfig, str]:
     """Return a topic's source with a comment."""
     age_s = float(f"{max(LEAST_AGE_S, GAPS * topic.gap_s):.2g}")
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message"
     by = ", ".join(topic.publishers)
     stamp = "" if topic.stamped else "; not stamped: not alone in lockstep"
-    config = SourceConfig(name, _relative(topic.name, namespace), topic.type, age_s)
+    config = SourceConfig(name, _relative_name(topic.name, namespace), topic.type, age_s)
     return config, f"{heard}, gaps up to {topic.gap_s:.2g} s, by {by}{stamp}"
 
 
-def _relative(topic: str, namespace: str) -> str:
+def _relative_name(topic: str, namespace: str) -> str:
     """Return a topic's name without the namespace, so that the wiring fits every such robot."""
     prefix = f"/{namespace.strip('/')}/"
     return topic.removeprefix(prefix) if namespace.strip("/") else topic
 
 
-def _channels(source: str, topic: Topic) -> Iterator[Entry]:
+def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
     """Yield a channel with a comment for each number of a topic."""
     for path, (low, high) in topic.ranges.items():
-        channel = ChannelConfig(_id(source, path, topic), source, path)
+        channel = ChannelConfig(_channel_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
-            channel = _beams(channel, topic)
+            channel = _draft_beams(channel, topic)
         turning = topic.turning.get(path)
         hint = turning.hint(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
-def _beams(channel: ChannelConfig, topic: Topic) -> ChannelConfig:
+def _draft_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
     """Return the channel of a laser's beams, with a value for beams without a hit."""
     ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
     nearest, farthest = ends
@@ -135,7 +135,7 @@ def _beams(channel: ChannelConfig, topic: Topic) -> ChannelConfig:
     return replace(channel, inf=farthest, valid=(nearest, farthest))
 
 
-def _id(source: str, path: str, topic: Topic) -> str:
+def _channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
     """Return a channel's id: hip.position for position[hip], imu.roll for roll(orientation), ..."""
     field, _, key = path.partition("[")
     if topic.joints and key:
@@ -145,7 +145,7 @@ def _id(source: str, path: str, topic: Topic) -> str:
     return f"{source}.{_PATH_PARTS.sub('.', path).strip('.')}"
 
 
-def _unique(channels: Sequence[Entry]) -> list[Entry]:
+def _with_unique_ids(channels: Sequence[Entry]) -> list[Entry]:
     """Return the channels, each with an id of its own."""
     count: dict[str, int] = {}
     for config, _ in channels:
@@ -156,34 +156,37 @@ def _unique(channels: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def _command(
-    topics: Sequence[Topic], taken: Sequence[Taken], namespace: str
+def _draft_command(
+    topics: Sequence[SurveyedTopic], taken: Sequence[SubscribedTopic], namespace: str
 ) -> tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]:
     """Return key, value and comment of each line on where commands go, and the actuators."""
     joints = tuple(dict.fromkeys(name for one in topics for name in one.joints))
-    kinds = [*OF_JOINTS, *OF_A_BASE] if joints else [*OF_A_BASE, *OF_JOINTS]
+    kinds = [*JOINT_COMMANDS, *BASE_COMMANDS] if joints else [*BASE_COMMANDS, *JOINT_COMMANDS]
     for kind in kinds:
         for one in taken:
             if one.type == kind:
                 heard = f"heard by {', '.join(one.subscribers)}"
-                lines = ("topic", _relative(one.name, namespace), heard), ("type", kind, "")
-                if kind in OF_A_BASE:
-                    return lines, [_actuator(path, OF_A_BASE[kind] + path) for path in MOVES]
-                field = "field", OF_JOINTS[kind], "SET THIS: what it commands"
-                return (*lines, field), [_actuator(name) for name in joints or ["actuator"]]
+                lines = ("topic", _relative_name(one.name, namespace), heard), ("type", kind, "")
+                if kind in BASE_COMMANDS:
+                    return lines, [
+                        _draft_actuator(path, BASE_COMMANDS[kind] + path)
+                        for path in BASE_VELOCITIES
+                    ]
+                field = "field", JOINT_COMMANDS[kind], "SET THIS: what it commands"
+                return (*lines, field), [_draft_actuator(name) for name in joints or ["actuator"]]
     topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
-    lines = topic, ("type", next(iter(OF_JOINTS)), "")
+    lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
     field = "field", "effort", "position, velocity or effort"
-    return (*lines, field), [_actuator(name) for name in joints or ["actuator"]]
+    return (*lines, field), [_draft_actuator(name) for name in joints or ["actuator"]]
 
 
-def _actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
+def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
     """Return an actuator whose numbers the user must set."""
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"
 
 
-def _aside(found: Survey, constant: Sequence[str]) -> list[str]:
+def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
     """Return comments on topics that became no channels."""
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/camera.md"

@@ -15,7 +15,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-from an_control.commissioning.survey import ANGULAR, Turning
+from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
     DISCOVERY_S,
     describe_similar_topic,
@@ -43,7 +43,7 @@ KEPT = 100_000
 
 
 @dataclass
-class Heard:
+class HeardSource:
     """The messages of one source; times are of the steady clock, in seconds."""
 
     config: SourceConfig
@@ -79,7 +79,7 @@ class Heard:
         """Median delay from stamp to arrival, None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
-    def problem(self, seconds: float, control_hz: float) -> str:
+    def describe_problem(self, seconds: float, control_hz: float) -> str:
         """Return the problems of this source for a policy at `control_hz`, or ""."""
         if self.other_types:
             return f"publisher of {self.other_types}"
@@ -91,7 +91,7 @@ class Heard:
         if len(stamps) > 2 and len(set(stamps)) == 1:
             return (
                 "every message has the same stamp, and so only the first one counts: the sender"
-                " must stamp each message anew, or leave the stamp 0"
+                " must give each message a new stamp, or leave the stamp 0"
             )
         if self.rivals:
             return "; ".join(self.rivals)
@@ -109,25 +109,25 @@ class Heard:
 
 
 @dataclass
-class Range:
+class ReadingRange:
     """The range of a channel's readings, scaled and clipped as the policy gets them."""
 
     count: int = 0
     low: float = np.inf
     high: float = -np.inf
     clipped: int = 0
-    turning: Turning = field(default_factory=Turning)
+    turning: AngleDetector = field(default_factory=AngleDetector)
     turns: str = ""
     """A hint for an angle that jumps or grows, or ""."""
 
 
 @dataclass(frozen=True)
-class Listened:
+class ListenResult:
     """Everything that was heard in `seconds`."""
 
     seconds: float
-    sources: tuple[Heard, ...]
-    ranges: dict[str, Range]
+    sources: tuple[HeardSource, ...]
+    ranges: dict[str, ReadingRange]
     """Range of each channel by its id; a camera's patches are left out."""
     reads: int
     """Number of times that the readings were taken."""
@@ -140,7 +140,7 @@ class Listened:
     """Problems of the command topics, as texts."""
 
 
-def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
+def listen(wiring: Wiring, namespace: str, seconds: float) -> ListenResult:
     """Listen to a wiring's sources.
 
     Args:
@@ -165,26 +165,28 @@ def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
 
 def _listen(
     node: Node, executor: SingleThreadedExecutor, table: ChannelTable, seconds: float
-) -> Listened:
+) -> ListenResult:
     """Listen with this node and table."""
     wiring = table.wiring
-    heard = {one.name: Heard(one) for one in wiring.sources}
-    ranges: dict[str, Range] = {}
-    inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1, informed=True)
-    find(node, executor, [one.topic for one in wiring.sources])
+    heard = {one.name: HeardSource(one) for one in wiring.sources}
+    ranges: dict[str, ReadingRange] = {}
+    inputs = Inputs(
+        node, table, time.monotonic_ns, partial(_record_message, node, heard), 1, informed=True
+    )
+    wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
     until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
     while (now_s := time.monotonic()) < until_s:
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            _range(table, ranges)
+            _record_readings(table, ranges)
     for one in heard.values():
-        _look(node, one)
+        _record_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
     missing = table.why_missing(time.monotonic_ns())
-    said = [_command(node, message) for message in wiring.command.messages]
+    said = [_describe_command_topic(node, message) for message in wiring.command.messages]
     inputs.close()
-    return Listened(
+    return ListenResult(
         seconds,
         tuple(heard.values()),
         ranges,
@@ -196,14 +198,18 @@ def _listen(
     )
 
 
-def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
+def wait_for_publishers(
+    node: Node, executor: SingleThreadedExecutor, topics: Collection[str]
+) -> None:
     """Wait until each of these topics has a publisher, at most DISCOVERY_S."""
     until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
 
 
-def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None) -> None:
+def _record_message(
+    node: Node, heard: dict[str, HeardSource], source: str, stamp_ns: int | None
+) -> None:
     """Record a message's times."""
     one = heard[source]
     if len(one.times_s) < KEPT:
@@ -213,24 +219,24 @@ def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
+def _record_readings(table: ChannelTable, ranges: dict[str, ReadingRange]) -> None:
     """Take the readings, and record them in the channels' ranges."""
     readings = table.read(time.monotonic_ns())
     if readings.values.ndim > 1:
         return
     configs = table.configs
     for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
-        one = ranges.setdefault(id_, Range())
+        one = ranges.setdefault(id_, ReadingRange())
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
         config = configs[id_]
         if ANGULAR.search(config.field) and not (config.wave or config.wrap):
-            one.turning.note((value - config.offset) / config.scale)
+            one.turning.record((value - config.offset) / config.scale)
             one.turns = one.turning.hint(config.field.replace("*", "NAME"))
         clip = config.clip
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
-def _look(node: Node, one: Heard) -> None:
+def _record_publishers(node: Node, one: HeardSource) -> None:
     """Record who publishes a source's topic, and with which quality of service."""
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
@@ -239,17 +245,17 @@ def _look(node: Node, one: Heard) -> None:
     one.other_types = describe_wrong_types(infos, one.config.type, one.topic)
     if not infos:
         one.elsewhere = describe_similar_topic(node, one.topic, one.config.type)
-    one.quality = _quality(find_publishers_qos(node, one.config.topic, 1)) if right else ""
+    one.quality = _describe_quality(find_publishers_qos(node, one.config.topic, 1)) if right else ""
 
 
-def _quality(qos: QoSProfile) -> str:
+def _describe_quality(qos: QoSProfile) -> str:
     """Return a quality of service as text."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
-def _command(node: Node, message: MessageFields) -> tuple[str, list[str]]:
+def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, list[str]]:
     """Return subscribers and publishers of a command topic as text, and its problems."""
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)

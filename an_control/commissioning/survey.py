@@ -48,7 +48,7 @@ angle."""
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
-class Turning:
+class AngleDetector:
     """A detector of angles whose values jump by a turn, or grow over more than one."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Turning:
         self._last = self._travelled = 0.0
         self._jumps = False
 
-    def note(self, value: float) -> None:
+    def record(self, value: float) -> None:
         """Record the next value."""
         if self._first is None:
             self._first = self._last = value
@@ -76,7 +76,7 @@ class Turning:
 
 
 @dataclass
-class Topic:
+class SurveyedTopic:
     """A topic that was heard: lowest and highest value of each number, by field path."""
 
     name: str
@@ -92,7 +92,7 @@ class Topic:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     joints: tuple[str, ...] = ()
     """Names in messages with a list of names, such as JointState."""
-    turning: dict[str, Turning] = field(default_factory=dict)
+    turning: dict[str, AngleDetector] = field(default_factory=dict)
     """Detector for each number that may be an angle, by field path."""
 
     @property
@@ -103,7 +103,7 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class Taken:
+class SubscribedTopic:
     """A topic that is subscribed but not read here, and so may take commands."""
 
     name: str
@@ -115,11 +115,11 @@ class Taken:
 class Survey:
     """The topics of a robot: those that were heard, and those that may take commands."""
 
-    topics: tuple[Topic, ...]
-    taken: tuple[Taken, ...]
+    topics: tuple[SurveyedTopic, ...]
+    taken: tuple[SubscribedTopic, ...]
 
 
-def survey(namespace: str, seconds: float) -> Survey:
+def survey_topics(namespace: str, seconds: float) -> Survey:
     """Listen to all topics in a namespace for a time from the first message.
 
     Args:
@@ -142,26 +142,26 @@ def survey(namespace: str, seconds: float) -> Survey:
 def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float) -> Survey:
     """Listen with this node."""
     prefix = f"/{namespace}/" if namespace else "/"
-    topics: dict[str, Topic] = {}
+    topics: dict[str, SurveyedTopic] = {}
     until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
     while (now_s := time.monotonic()) < until_s:
         if not heard_any and any(one.messages for one in topics.values()):
             heard_any, until_s = True, now_s + seconds
         if now_s >= look_s:
-            _look(node, prefix, topics)
+            _subscribe_to_new(node, prefix, topics)
             look_s = now_s + LOOK_S
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
     for topic in topics.values():
         infos = node.get_publishers_info_by_topic(topic.name)
         topic.publishers = tuple(sorted({owner_name(one) for one in infos}))
     heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
-    return Survey(heard, tuple(_taken(node, prefix, topics)))
+    return Survey(heard, tuple(_list_subscribed(node, prefix, topics)))
 
 
-def _look(node: Node, prefix: str, topics: dict[str, Topic]) -> None:
+def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
     """Subscribe to topics that have appeared."""
     for name, types in node.get_topic_names_and_types():
-        if name in topics or not _concerns(name, prefix) or not node.count_publishers(name):
+        if name in topics or not _is_robots_own(name, prefix) or not node.count_publishers(name):
             continue
         if _carries_commands(node, name):
             continue
@@ -169,10 +169,10 @@ def _look(node: Node, prefix: str, topics: dict[str, Topic]) -> None:
             cls = message_class(types[0])
         except LookupError:
             continue
-        _listen(node, topics.setdefault(name, Topic(name, types[0])), cls)
+        _subscribe(node, topics.setdefault(name, SurveyedTopic(name, types[0])), cls)
 
 
-def _listen(node: Node, topic: Topic, cls: Any) -> None:
+def _subscribe(node: Node, topic: SurveyedTopic, cls: Any) -> None:
     """Subscribe to a topic, and record its messages."""
     stamp_of = stamp_reader(cls)
 
@@ -183,22 +183,22 @@ def _listen(node: Node, topic: Topic, cls: Any) -> None:
             topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
         else:
             topic.first_s = now_s
-        topic.joints = tuple(dict.fromkeys((*topic.joints, *_joints(message))))
+        topic.joints = tuple(dict.fromkeys((*topic.joints, *_names_in(message))))
         topic.messages, topic.last_s = topic.messages + 1, now_s
         topic.stamped |= stamp_of(message) is not None
         if topic.type in IMAGES:
             return
-        for path, low, high in numbers(message):
+        for path, low, high in list_numbers(message):
             before = topic.ranges.get(path, (low, high))
             topic.ranges[path] = min(low, before[0]), max(high, before[1])
             if low == high and ANGULAR.search(path):
-                topic.turning.setdefault(path, Turning()).note(low)
+                topic.turning.setdefault(path, AngleDetector()).record(low)
 
     qos = find_publishers_qos(node, topic.name, 10)
     node.create_subscription(cls, topic.name, hear, qos)
 
 
-def _concerns(name: str, prefix: str) -> bool:
+def _is_robots_own(name: str, prefix: str) -> bool:
     """Return whether a topic may be one of the robot's own."""
     return name.startswith(prefix) and name not in OWN and not name.endswith("/transition_event")
 
@@ -212,24 +212,26 @@ def _carries_commands(node: Node, name: str) -> bool:
     return last in INSIDE and head in owners
 
 
-def _taken(node: Node, prefix: str, topics: dict[str, Topic]) -> Iterator[Taken]:
+def _list_subscribed(
+    node: Node, prefix: str, topics: dict[str, SurveyedTopic]
+) -> Iterator[SubscribedTopic]:
     """Yield the topics that are subscribed but not read here."""
     for name, types in sorted(node.get_topic_names_and_types()):
-        if name in topics or not _concerns(name, prefix):
+        if name in topics or not _is_robots_own(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
         subscribers = tuple(sorted({owner_name(one) for one in infos}))
         if subscribers:
-            yield Taken(name, types[0], subscribers)
+            yield SubscribedTopic(name, types[0], subscribers)
 
 
-def _joints(message: Any) -> tuple[str, ...]:
+def _names_in(message: Any) -> tuple[str, ...]:
     """Return the names that stand beside arrays in a message."""
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 
 
-def numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]]:
+def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]]:
     """Yield each number of a message: field path, lowest and highest value.
 
     Stamps and covariances are left out; a quaternion gives its three angles.
@@ -239,21 +241,21 @@ def numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]
         if kind.message in _SKIPPED or "covariance" in name:
             continue
         if kind.message == QUATERNION and not kind.array:
-            for angle, one in zip(("roll", "pitch", "yaw"), _angles(value), strict=True):
+            for angle, one in zip(("roll", "pitch", "yaw"), _to_angles(value), strict=True):
                 if np.isfinite(one):
                     yield f"{angle}({path})", one, one
         elif kind.message and not kind.array:
-            yield from numbers(value, f"{path}.")
+            yield from list_numbers(value, f"{path}.")
         elif kind.numeric and not kind.array:
             yield path, float(value), float(value)
         elif kind.numeric and len(value):
-            yield from _elements(path, np.asarray(value, np.float64), _joints(message))
+            yield from _list_elements(path, np.asarray(value, np.float64), _names_in(message))
 
 
 _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs/Header")}
 
 
-def _elements(
+def _list_elements(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the elements of an array, or one wildcard if it is long."""
@@ -276,7 +278,7 @@ def _elements(
             )
 
 
-def _angles(value: Any) -> tuple[float, ...]:
+def _to_angles(value: Any) -> tuple[float, ...]:
     """Return roll, pitch and yaw of a quaternion."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

@@ -33,11 +33,11 @@ def format_command(options: Any, name: str) -> str:
     return shlex.join([*words, *_format_fields(options, others)])
 
 
-def _format_fields(given: Any, some: Iterable[Field[Any]]) -> list[str]:
+def _format_fields(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
     """Return the words of all fields that differ from their defaults, also inside groups."""
     words = []
-    for field in some:
-        value, typed = getattr(given, field.name), format_flag(field.name)
+    for field in options_fields:
+        value, typed = getattr(options, field.name), format_flag(field.name)
         if is_dataclass(value):
             words += _format_fields(value, fields(value))
         elif field.name == "resume" or value == field.default:

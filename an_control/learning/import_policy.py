@@ -235,8 +235,7 @@ def _bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.n
 
 
 class _Inert:
-    """Stands for every object of a pickle that is no array: it keeps what it is given, and does
-    nothing."""
+    """An object in place of one of a pickle that is no array; it keeps its state and does nothing."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.state: Any = None

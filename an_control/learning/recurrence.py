@@ -136,6 +136,11 @@ class RecurrentTransformer(nn.Module):
     """Transformer that also attends to the W - 1 ticks before a sequence.
 
     Inside, the batch is the first dimension.
+
+    Args:
+        inputs: Number of inputs per step.
+        sizes: Kind and sizes.
+        gate_bias: Initial bias of the gates (gtrxl).
     """
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float) -> None:
@@ -175,7 +180,12 @@ class RecurrentTransformer(nn.Module):
 
 
 class RecurrentLayer(nn.Module):
-    """Layer of a transformer: attention over the window, then a position-wise network."""
+    """Layer of a transformer: attention over the window, then a position-wise network.
+
+    Args:
+        sizes: Kind and sizes.
+        gate_bias: Initial bias of the gates (gtrxl).
+    """
 
     ages: Tensor
 
@@ -241,6 +251,10 @@ class RecurrenceGate(nn.Module):
     """GRU gate g(x, y) that replaces the residual sum x + y.
 
     Weight rows are in the order reset, update, new.
+
+    Args:
+        units: Number of units U.
+        bias: Initial bias; the larger, the closer the gate's output is to x.
     """
 
     def __init__(self, units: int, bias: float) -> None:
@@ -277,7 +291,12 @@ def _make_matrix(rows: int, columns: int) -> nn.Parameter:
 
 
 class MultiheadAttentionBlock(nn.Module):
-    """Multihead attention block MAB(X, Y) of width d (Lee et al. 2019, equation 6)."""
+    """Multihead attention block MAB(X, Y) (Lee et al. 2019, equation 6).
+
+    Args:
+        width: Numbers d per row.
+        heads: Number of attention heads.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -314,7 +333,14 @@ class MultiheadAttentionBlock(nn.Module):
 
 
 class SetEncoder(nn.Module):
-    """Set Transformer encoder (SAB or ISAB) over the neurons' outputs (..., N, d)."""
+    """Set Transformer encoder (SAB or ISAB) over the neurons' outputs (..., N, d).
+
+    Args:
+        kind: "sab" or "isab".
+        width: Numbers d per neuron.
+        heads: Number of attention heads.
+        inducing: Number of inducing points (isab).
+    """
 
     def __init__(self, kind: Encoder, width: int, heads: int, inducing: int) -> None:
         super().__init__()
@@ -350,7 +376,13 @@ class SetEncoder(nn.Module):
 
 
 class SetPooling(nn.Module):
-    """Set Transformer pooling (PMA): M seed vectors attend to the N channels."""
+    """Set Transformer pooling (PMA): M seed vectors attend to the N channels.
+
+    Args:
+        seeds: Number of seed vectors M.
+        width: Numbers d per neuron.
+        heads: Number of attention heads.
+    """
 
     def __init__(self, seeds: int, width: int, heads: int) -> None:
         super().__init__()

@@ -100,7 +100,7 @@ def check_probabilities(faults: Mapping[F, float]) -> None:
     """
     if sum(faults.values()) > 1.0 + PROBABILITY_TOLERANCE:
         together = sum(faults.values())
-        raise ValueError(f"faults: chances that are {together:g} together (allowed: up to 1)")
+        raise ValueError(f"faults: probabilities with the sum {together:g} (allowed: up to 1)")
 
 
 def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:

@@ -48,13 +48,13 @@ OverZero = Annotated[float, SettingLimits(over=True)]
 AnyNumber = Annotated[float, SettingLimits(-math.inf)]
 
 
-def parse_settings(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
+def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()) -> T:
     """Return an instance of the dataclass `kind` from the mapping at `entry`.
 
     Args:
         kind: The dataclass; its fields without a default are required keys.
         entry: The place in the YAML file.
-        also: Further keys that may be there; they are not read.
+        other_keys: Further keys that may be there; they are not read.
 
     Raises:
         WiringError: A key or value is not valid; the message names file, key, value and what is
@@ -68,7 +68,7 @@ def parse_settings(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T
         if one.default is MISSING and one.default_factory is MISSING
     }
     optional = tuple(name for name in every if name not in needed)
-    found = entry.fields((*also, *(name for name in every if name in needed)), optional)
+    found = entry.fields((*other_keys, *(name for name in every if name in needed)), optional)
     values = {name: _parse_value(hints[name], found[name]) for name in found if name in every}
     try:
         return kind(**values)

@@ -35,7 +35,7 @@ from an_control.policy.sizes import (
     sizes_from_header,
 )
 from an_control.policy.task import Task
-from an_control.system.files import open_regular, write_whole
+from an_control.system.files import open_regular, write_file
 from an_control.wiring.checked_yaml import WiringError
 
 FORMAT = 2
@@ -156,7 +156,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         _read_description(BytesIO(content), len(content))  # what cannot be read is not written
     except INVALID as error:
         raise ModelError(f"{path}: {error}") from error
-    write_whole(path, content)
+    write_file(path, content)
 
 
 def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:

@@ -187,7 +187,9 @@ class DiagnosticsReport:
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
-        return self._make_status("gate", level, "commands that the gate changed", values)
+        return self._make_status(
+            "gate", level, "number of commands that the safety gate changed, by reason", values
+        )
 
     def _monitor_statuses(self) -> list[DiagnosticStatus]:
         """Return the status of the identity monitor, if there is one."""
@@ -199,9 +201,12 @@ class DiagnosticsReport:
             )
         level, text = OK, "all signals are where they are wired"
         if report.misfit:
-            level, text = WARN, f"does not fit: {report.misfit}; no further signal is moved"
+            level, text = (
+                WARN,
+                f"its model does not fit this robot: {report.misfit}; signals are left as they are",
+            )
         elif report.lost:
-            level, text = WARN, "does not know which slot carries which signal"
+            level, text = WARN, "cannot tell which input slot carries which signal"
         elif report.moved:
             level, text = WARN, f"{len(report.moved)} signals are not where they are wired"
         values = {
@@ -216,9 +221,9 @@ class DiagnosticsReport:
     def _watchdog_status(self, active: bool) -> DiagnosticStatus:
         """Return the status of the watchdog."""
         watchdog = self._watchdog
-        level, text = OK, "commands go out" if active else "inactive"
+        level, text = OK, "commands are sent" if active else "inactive"
         if active and self._output.shadow:
-            text = "in shadow nothing is commanded"
+            text = "off: in shadow no commands are sent"
         elif not watchdog.timeout_s:
             text = "off"
         elif watchdog.tripped:
@@ -521,8 +526,8 @@ class EventLog:
             self._misfit = bool(report.misfit)
             if self._misfit and self._throttle.allow(MONITOR, now_s):
                 self._logger.warning(
-                    f"the monitor's model does not fit this robot: {report.misfit}; no further"
-                    " signal is moved"
+                    f"the monitor's model does not fit this robot: {report.misfit}; signals are"
+                    " left as they are"
                 )
         moved = report.moved
         if report.lost or moved == self._moved:
@@ -571,7 +576,7 @@ class EventLog:
         """Log which sources are awaited, and warn of each that has been awaited for too long."""
         late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
         if late - self._said_waiting:
-            self._logger.info(f"waiting for {', '.join(sorted(late))}")
+            self._logger.info(f"waiting for the first message of {', '.join(sorted(late))}")
         self._said_waiting = frozenset(late)
         for name, (then_s, notice) in tuple(self._waiting.items()):
             if now_s >= then_s + START_S:

@@ -63,7 +63,9 @@ class SteadyLifecycleNode(LifecycleNode):
     Jazzy's raises in its executor, so that a request of any client could end the node.
     """
 
-    def _LifecycleNodeMixin__change_state(self, transition_id: int) -> TransitionCallbackReturn:
+    def _LifecycleNodeMixin__change_state(  # noqa: N802 - rclpy's private method
+        self, transition_id: int
+    ) -> TransitionCallbackReturn:
         try:
             change = super()._LifecycleNodeMixin__change_state  # type: ignore[misc]
             found: TransitionCallbackReturn = change(transition_id)

@@ -90,7 +90,10 @@ def describe_unheard_commands(
     if not deaf:
         return ""
     who = "nobody hears" if len(deaf) == len(listeners) else "not all hear"
-    return f"{who} commands on {topic}: {', '.join(deaf)}: let it subscribe with the default one"
+    return (
+        f"{who} commands on {topic}: {', '.join(deaf)}: subscribe with the default quality of"
+        " service"
+    )
 
 
 def count_nodes_of_same_name(node: Node) -> int:

@@ -82,8 +82,8 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
     if rate_hz * config.max_age_s < 1.0:
         older = f", and raise its max_age_s, which is {config.max_age_s:g}"
     return (
-        f"{rate_hz:.3g} messages a second, where {where}; if that is meant, write rate_hz:"
-        f" {rate_hz:.3g} into the source{older}"
+        f"{rate_hz:.3g} messages a second, but {where}; if that is intended, set rate_hz:"
+        f" {rate_hz:.3g} in the source{older}"
     )
 
 
@@ -96,8 +96,8 @@ def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
         return ""
     where = "ahead of" if ahead_s > 0.0 else "behind"
     return (
-        f"its stamps are {abs(ahead_s):.1f} s {where} this node's clock: set the clock of the"
-        " machine that sends it, or use_sim_time in both or in neither"
+        f"its stamps are {abs(ahead_s):.1f} s {where} this node's clock: correct the clock of"
+        " the sending machine, or set use_sim_time in both nodes or in neither"
     )
 
 
@@ -325,7 +325,9 @@ class Inputs:
             if topic not in self._subscriptions:
                 self._subscribe(topic, cls)
             elif (type_ := self._subscriptions[topic][-1].msg_type) is not cls:
-                raise RuntimeError(f"it is read as {type_.__name__} here, not {cls.__name__}")
+                raise RuntimeError(
+                    f"this node already reads it as {type_.__name__}, not as {cls.__name__}"
+                )
         except RuntimeError as error:
             raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
 

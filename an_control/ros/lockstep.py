@@ -1,4 +1,4 @@
-"""When to act in lockstep: once per stamp, when every source has it or the wait has run out.
+"""The decision when to act in lockstep: once per stamp, when all sources have it or the wait ends.
 
 Stamps only rise; one that falls by over a second means that the simulator was started again.
 """

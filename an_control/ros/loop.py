@@ -179,7 +179,7 @@ class Loop:
         self._events.reset(time.monotonic())
         self.active, self._broken = True, False
         self._publish_from_now(shadow=self._output.shadow)
-        self._priority.want()
+        self._priority.request()
 
     def deactivate(self) -> None:
         """Stop acting, with the safe command as the last one."""
@@ -189,7 +189,7 @@ class Loop:
             self._output.publish(self.controller.stop, self._stamp_ns())
             self._output.stop()
         finally:
-            self._priority.give_back()
+            self._priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
         """Switch to proposing, or back to commanding; the policy continues with its state."""
@@ -295,7 +295,7 @@ class Loop:
         """Make one tick; any error in it ends in deactivation, and so in the safe command."""
         if self._broken:
             return
-        refusal = self._priority.take()
+        refusal = self._priority.apply()
         self._tick_began_s = time.perf_counter()
         try:
             self._tick(stamp_ns, self._tick_began_s)
@@ -354,7 +354,7 @@ class Loop:
         """Log an error in a tick, deactivate, and do not tick before the next activation."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
         self._node.get_logger().error(
-            f"{why}; {'deactivating' if self.active else 'watching ends'}"
+            f"{why}; {'deactivating' if self.active else 'the node stops watching'}"
         )
         self._broken = True
         if self.active:
@@ -400,7 +400,7 @@ class Loop:
         """Log that sending a command took too long, during which rclpy blocked the watchdog too."""
         if 0.0 < self._watchdog.timeout_s < send_s:
             self._node.get_logger().error(
-                f"the middleware took {send_s:.3f} s to send a command, and no other could go out",
+                f"the middleware took {send_s:.3f} s to send a command, which delayed all others",
                 throttle_duration_sec=TOLD_S,
             )
 
@@ -411,7 +411,11 @@ class Loop:
         more = f"; {before} more trips since the line before" if before else ""
         if not self._trips.allow("", now_s):
             return
-        done = "safe command" if sent else "no safe command either: a position to hold is unknown"
+        done = (
+            "safe command"
+            if sent
+            else "no safe command, because a position to hold has not been measured"
+        )
         self._node.get_logger().error(
             f"watchdog: no command for {limit_s:.3g} s: {done} ({self._why_silent()}){more}"
         )

@@ -46,7 +46,7 @@ from an_control.ros.graph import QuietNode, describe_similar_topic
 from an_control.ros.loop import Loop, prepare_first_ticks
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.settings import Settings
-from an_control.system.compilation import told_compilation
+from an_control.system.compilation import report_compilation
 from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
 from an_control.wiring import ChannelTable, load_wiring
 
@@ -275,7 +275,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """Load wiring and model and connect; on bad input log why and stay unconfigured."""
         try:
             self._settings = parameters.read_settings(self)
-            with told_compilation(self.get_logger().warning):
+            with report_compilation(self.get_logger().warning):
                 self._loop = self._make_loop(self._settings)
         except Exception as error:
             self._disconnect()
@@ -289,7 +289,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """Return the loop for these settings."""
         for name in ("wiring", "model"):
             if not getattr(settings, name):
-                raise ValueError(f"parameter {name}: is not set; allowed: the path of a file")
+                raise ValueError(f"parameter {name}: is not set; set it to the path of a file")
         controller = Controller(
             settings.wiring,
             settings.model,

@@ -1,4 +1,4 @@
-"""When to tick in real time by the sources' pace: when the newest set of messages is complete.
+"""The decision when to tick in real time by the sources' pace: when a set of messages is complete.
 
 A set is complete when every source that comes at about the control rate or faster has brought a
 message within half a period. Ticks keep a schedule of the control rate: a tick comes with a

@@ -84,8 +84,8 @@ class Settings:
     wiring: str = _parameter("", "path of the robot's wiring YAML")
     model: str = _parameter(
         "",
-        "path of the policy's model file (.safetensors); to set it swaps the policy: its header is"
-        " checked at once, its arrays in the background (/diagnostics: new model)",
+        "path of the policy's model file (.safetensors); setting it later swaps the policy: its"
+        " header is checked at once, its arrays in the background (/diagnostics: new model)",
         when="always",
     )
     mode: str = _parameter(
@@ -113,7 +113,7 @@ class Settings:
         False, "configure and activate at once, without a lifecycle manager"
     )
     check_rate: bool = _parameter(
-        True, "refuse to act at a rate more than 10% off the one that the model was trained at"
+        True, "refuse to act if the rate differs by more than 10% from the model's training"
     )
     engine: str = _parameter(
         "auto",
@@ -137,8 +137,8 @@ class Settings:
     )
     recovery: float = _parameter(
         UNSET,
-        "push a robot that stands still by random actions: where its readings change by less than"
-        " this at a tick in the mean; 0 = never",
+        "make a robot that stands still move by random actions; it stands still if its readings"
+        " change by less than this per tick on average; 0 = never",
         bounds=(UNSET, 1.0),
         unset="what the model file says",
     )
@@ -153,13 +153,13 @@ class Settings:
     )
     lockstep_wait_s: float = _parameter(
         0.5,
-        "in lockstep: seconds to wait for the other sources of a stamp; what has not come by then"
-        " is missing",
+        "in lockstep: seconds to wait for the other sources of a stamp; sources that have not come"
+        " by then are missing",
         bounds=(0.001, 60.0),
     )
     watchdog_s: float = _parameter(
         UNSET,
-        "seconds without a command after which the safe one goes out; 0 = off",
+        "seconds without a command after which the safe command is sent; 0 = off",
         bounds=(UNSET, 3600.0),
         unset="1.75 periods in real time, off in lockstep",
     )
@@ -174,7 +174,7 @@ class Settings:
         50,
         "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 98, while the node is"
         " active in real time and where the system allows it; the watchdog's is one higher; 0 ="
-        " leave them as they are",
+        " ordinary priority",
         bounds=(0, 98),
     )
 

@@ -33,7 +33,7 @@ Threads = tuple[Callable[[], int], Callable[[int], Any]]
 """The functions that read and set the number of threads."""
 
 
-class OneThread:
+class OneBlasThread:
     """A limit of one thread for BLAS, which any number of calls can hold at a time.
 
     The number of threads belongs to the whole process: the first holder remembers it, and the last
@@ -101,5 +101,5 @@ def numpy_threads() -> Threads | None:
     return None
 
 
-one_blas_thread = OneThread(numpy_threads())
+one_blas_thread = OneBlasThread(numpy_threads())
 """The limit for numpy's BLAS, as a decorator."""

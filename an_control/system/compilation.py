@@ -61,7 +61,7 @@ def innermost_block() -> Compilation | None:
 
 
 @contextmanager
-def told_compilation(tell: Callable[[str], object]) -> Iterator[None]:
+def report_compilation(tell: Callable[[str], object]) -> Iterator[None]:
     """Call `tell` with a line when numba starts to compile in this block, and with one at its end.
 
     It is meant for one thread; compilations of other threads are counted too.

@@ -26,12 +26,12 @@ from typing import Any
 from an_control.system.compilation import Compilation, innermost_block
 
 
-def _leave(*functions: Any, **options: Any) -> Any:
+def _return_unchanged(*functions: Any, **options: Any) -> Any:
     """Return the decorated function unchanged, or a decorator that does."""
     return functions[0] if functions else lambda function: function
 
 
-njit: Any = _leave
+njit: Any = _return_unchanged
 Listener: Any = object
 COMPILES = False
 """Whether `njit` compiles; if not, it returns plain Python functions."""
@@ -63,7 +63,7 @@ def sources_hash(path: str) -> str:
         if path not in sources:
             sources[path] = Path(path).read_bytes()
             for module in IMPORTED.findall(sources[path].decode()):
-                waiting += _files(module)
+                waiting += _module_files(module)
     digest = hashlib.sha256()
     for path in sorted(sources):
         digest.update(hashlib.sha256(sources[path]).digest())
@@ -71,7 +71,7 @@ def sources_hash(path: str) -> str:
 
 
 @functools.cache
-def _files(module: str) -> list[str]:
+def _module_files(module: str) -> list[str]:
     """Return the file of a module; for a package, all files in its folder."""
     package, *parts = module.split(".")
     spec = importlib.util.find_spec(package)
@@ -83,7 +83,7 @@ def _files(module: str) -> list[str]:
     return [str(path) for path in Path(base).glob("*.py")]
 
 
-class _ByHash:
+class _HashedLocator:
     """A mix-in for numba's locators that names cache folders by hash, for our packages only."""
 
     _cache_path: str
@@ -140,7 +140,7 @@ class _Reporter(Listener):
             block.end()
 
 
-def _install() -> None:
+def _install_in_numba() -> None:
     """Let numba use locators by hash first, and report what it compiles.
 
     Locators by hash decline the functions of other packages.
@@ -148,10 +148,10 @@ def _install() -> None:
     event.register("numba:compile", _Reporter())
     known: list[Any] = caching.CacheImpl._locator_classes
     by_hash: list[Any] = [
-        type(f"{locator.__name__}ByHash", (_ByHash, locator), {}) for locator in known
+        type(f"{locator.__name__}ByHash", (_HashedLocator, locator), {}) for locator in known
     ]
     caching.CacheImpl._locator_classes = [*by_hash, *known]
 
 
 if COMPILES:
-    _install()
+    _install_in_numba()

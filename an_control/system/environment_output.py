@@ -21,14 +21,14 @@ MAX_CHARACTERS = 1_000_000
 """Maximum length of a run's file; more output is counted, but not kept."""
 
 
-class EnvironmentFailure(Exception):
+class BrokenEnvironmentError(Exception):
     """An error of an environment, or a result of it that no policy can be trained with.
 
     The message names the environment, what it did, and the line of its code if that is known.
     """
 
 
-class Printed(NamedTuple):
+class PrintedOutput(NamedTuple):
     """Output since the last call of `take`.
 
     Attributes:
@@ -143,7 +143,7 @@ class EnvironmentOutput(io.TextIOBase):
         """
         try:
             yield
-        except (EnvironmentFailure, ValueError):
+        except (BrokenEnvironmentError, ValueError):
             self._reset()
             raise
         finally:
@@ -153,8 +153,8 @@ class EnvironmentOutput(io.TextIOBase):
             self.print_notes()
             if self._waiting:
                 print(
-                    f"lines that the environment printed, which are not shown: {self.lines}; the"
-                    f" first: {self.first}",
+                    f"the environment printed {self.lines} lines, which are not shown; the first:"
+                    f" {self.first}",
                     file=sys.stderr,
                 )
             self._reset()
@@ -164,15 +164,15 @@ class EnvironmentOutput(io.TextIOBase):
         for note in self.notes():
             print(note, file=sys.stderr)
 
-    def take(self) -> Printed:
+    def take(self) -> PrintedOutput:
         """Return the output of a worker's environments since the last call."""
         notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
-        printed = Printed("".join(self._waiting), self.lines - self._taken, notes)
+        printed = PrintedOutput("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
         self.notes()
         return printed
 
-    def add(self, printed: Printed) -> None:
+    def add(self, printed: PrintedOutput) -> None:
         """Add the output of a worker."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)

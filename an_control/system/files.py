@@ -42,18 +42,18 @@ def read_regular(path: str | os.PathLike[str], limit: int | None = None) -> byte
         return file.read(-1 if limit is None else limit + 1)
 
 
-def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file (text as UTF-8).
 
     Raises:
         WriteError: If that fails; the file is then as before.
     """
-    with replacing(path) as beside, open(beside, "wb") as file:
+    with replace_file(path) as beside, open(beside, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a path of the same suffix to write to, which replaces the file after the block.
 
     If the block raises, the new file is removed and the old one is unchanged. A device or a pipe is
@@ -82,7 +82,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock an existing folder against other processes within this block.
 
     A file system without such locks, as NFS may be, locks nothing.

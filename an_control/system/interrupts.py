@@ -17,7 +17,7 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
 
-def end_at_once(status: int, *numbers: int) -> None:
+def exit_on_signal(status: int, *numbers: int) -> None:
     """End the process with this exit status at a signal, SIGINT if none is named.
 
     No exception is raised, which running code could swallow; so use it only while there is nothing
@@ -57,7 +57,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def bound(command: Sequence[str]) -> list[str]:
+def bind_to_parent(command: Sequence[str]) -> list[str]:
     """Return a command line whose process gets SIGTERM when its parent ends, even by SIGKILL.
 
     It uses setpriv of util-linux; without that, the command is returned unchanged.

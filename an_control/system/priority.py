@@ -117,15 +117,15 @@ class RealTimePriority:
         self._measured: dict[int, tuple[float, float]] = {}
         """Time of the last measurement, and processor time by then, of each thread at priority."""
 
-    def want(self) -> None:
-        """Let the threads that call `take` have the priority from now on."""
+    def request(self) -> None:
+        """Let the threads that call `apply` have the priority from now on."""
         self._wanted = self.priority > 0
 
-    def take(self) -> str:
+    def apply(self) -> str:
         """Give the calling thread the priority; return why it has none, else "".
 
         A thread that takes more than MAX_SHARE of a core loses it. Any reason is returned only
-        once, and nothing more is tried before the next `want`.
+        once, and nothing more is tried before the next `request`.
         """
         if not self._wanted:
             return ""
@@ -138,7 +138,9 @@ class RealTimePriority:
                 return ""
             try:
                 if measured is not None:
-                    _check_share((time.thread_time() - measured[1]) / (now_s - measured[0]))
+                    _check_processor_share(
+                        (time.thread_time() - measured[1]) / (now_s - measured[0])
+                    )
                 elif not take_real_time_priority(self.priority):
                     self._wanted = False
                     return ""
@@ -148,7 +150,7 @@ class RealTimePriority:
             self._measured[thread] = now_s, time.thread_time()
             return ""
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Return the threads that have the priority to ordinary scheduling, from any thread."""
         with self._lock:
             self._reset()
@@ -161,10 +163,10 @@ class RealTimePriority:
         self._measured.clear()
 
 
-def _check_share(share: float) -> None:
+def _check_processor_share(share: float) -> None:
     """Raise PermissionError if a thread takes a larger share of a core than allowed."""
     if share > MAX_SHARE:
         raise PermissionError(
-            f"their thread took {100 * share:.0f} % of a core, of at most {100 * MAX_SHARE:.0f} %,"
-            " so that others may starve; let it compute less"
+            f"their thread used {100 * share:.0f} % of a core (maximum {100 * MAX_SHARE:.0f} %),"
+            " which may starve other threads; reduce its load"
         )

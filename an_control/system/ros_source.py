@@ -1,4 +1,4 @@
-"""Which ROS 2 this process would import, determined without importing it.
+"""Checks of the ROS 2 that this process would import, made without importing it.
 
 A mixture of two distributions is refused before rclpy loads the libraries of both.
 """
@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["rclpy_version", "ros_problem"]
+__all__ = ["describe_ros_problem", "rclpy_version"]
 
 
 def rclpy_version() -> tuple[int, ...]:
@@ -23,7 +23,7 @@ def rclpy_version() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def ros_problem() -> str:
+def describe_ros_problem() -> str:
     """Return why the ROS 2 that this process would import cannot be used, as one line, or ""."""
     sourced, wheels = _sourced_rclpy(), _wheels_folder()
     if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):

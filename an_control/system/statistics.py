@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def with_error(mean: float, sd: float, count: int) -> str:
+def format_mean(mean: float, sd: float, count: int) -> str:
     """Return the mean of `count` episodes with its standard error, as text.
 
     A single episode has no standard error. `sd` is the standard deviation with ddof 0.

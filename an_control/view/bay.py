@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from an_control.disturbance.signal_routing import NOISE, NOTHING
-from an_control.view.schema import Wire
+from an_control.view.schema import SlotWiring
 
-KEPT = 200
+KEPT_CHANGES = 200
 """Maximum number of changes that can be undone."""
 _ELEMENT = re.compile(r"position\[(.+)\]")
 NO_SCRAMBLER = "the robot has no scrambler: start its simulator with scrambler:=true"
@@ -26,12 +26,12 @@ NO_CHANNELS = (
 )
 
 
-class Refusal(ValueError):
+class RefusedChangeError(ValueError):
     """A change that is not possible; the text says why."""
 
 
 @dataclass(frozen=True)
-class Change:
+class WiringChange:
     """New signals of the scrambler's input slots, and new parameters of the policy node.
 
     Attributes:
@@ -43,11 +43,11 @@ class Change:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-class Bay:
+class RewiringPanel:
     """The wiring of one robot as the page shows it, with the changes that a user can ask for.
 
-    `see_order` and `see_wiring` set the present state. `connect`, `cut` and the like return the
-    change to make, which the caller carries out; `did` records it for `undo`.
+    `set_order` and `set_wiring` set the present state. `connect`, `cut_signal` and the like return
+    the change to make, which the caller carries out; `record_change` records it for `undo`.
     """
 
     def __init__(self) -> None:
@@ -57,15 +57,15 @@ class Bay:
         """Source and field of each channel."""
         self._first: dict[str, tuple[str, str]] = {}
         self._scrambled = ""
-        self._back: list[Change] = []
+        self._back: list[WiringChange] = []
 
-    def see_order(self, order: Mapping[str, str] | None) -> None:
+    def set_order(self, order: Mapping[str, str] | None) -> None:
         """Set the scrambler's present order; None if there is no scrambler."""
         if (order is None) != (self.order is None):
             self._back = []
         self.order = None if order is None else dict(order)
 
-    def see_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
+    def set_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
         """Set the policy node's present wiring.
 
         Args:
@@ -98,21 +98,24 @@ class Bay:
     def signals(self) -> list[str]:
         """Signals that can be connected, in the order of the wiring."""
         if self.order is None:
-            return list(dict.fromkeys(map(_label, self._first.values())))
-        return self._plugs()
+            return list(dict.fromkeys(map(_field_label, self._first.values())))
+        return self._ordered_slots()
 
     @property
-    def wires(self) -> list[Wire]:
+    def wires(self) -> list[SlotWiring]:
         """All input slots, in the order of the wiring."""
         if self.order is None:
-            return [Wire(one, _label(where), one) for one, where in self._reads.items()]
-        channels = {plug: channel for channel, plug in self._plug_of().items()}
-        return [Wire(plug, self.order[plug], channels.get(plug, plug)) for plug in self._plugs()]
+            return [SlotWiring(one, _field_label(where), one) for one, where in self._reads.items()]
+        channels = {plug: channel for channel, plug in self._slot_of_channel().items()}
+        return [
+            SlotWiring(plug, self.order[plug], channels.get(plug, plug))
+            for plug in self._ordered_slots()
+        ]
 
     @property
     def why_not_announced(self) -> str:
         """Reason why no change can be announced, "" if it can."""
-        plugs = self._reads if self.order is None else self._plug_of()
+        plugs = self._reads if self.order is None else self._slot_of_channel()
         return "" if plugs else NO_CHANNELS
 
     @property
@@ -125,7 +128,7 @@ class Bay:
         """Number of changes that can be undone."""
         return len(self._back)
 
-    def connect(self, signal: str, plug: str, *, announced: bool) -> Change:
+    def connect(self, signal: str, plug: str, *, announced: bool) -> WiringChange:
         """Return the change that connects a signal to an input slot and swaps it with the slot's.
 
         Raises:
@@ -133,60 +136,60 @@ class Bay:
         """
         before = self._signal_of(plug)
         if signal not in self.signals:
-            raise Refusal(f"{signal!r} is no signal of this robot")
+            raise RefusedChangeError(f"{signal!r} is no signal of this robot")
         if before == signal:
-            raise Refusal(f"{plug} carries {signal} already")
+            raise RefusedChangeError(f"{plug} carries {signal} already")
         others = [one.plug for one in self.wires if one.signal == signal]
         if others:
-            return self._moved({plug: others[0], others[0]: plug}, announced=announced)
+            return self._move_signals({plug: others[0], others[0]: plug}, announced=announced)
         if self.order is None:
-            return Change(parameters=self._field(plug, signal))
-        return Change({plug: signal})
+            return WiringChange(parameters=self._field_parameters(plug, signal))
+        return WiringChange({plug: signal})
 
-    def cut(self, plug: str) -> Change:
+    def cut_signal(self, plug: str) -> WiringChange:
         """Return the change that leaves an input slot without a signal. Raises Refusal."""
-        return self._replaced(plug, NOTHING)
+        return self._replace_signal(plug, NOTHING)
 
-    def noise(self, plug: str) -> Change:
+    def put_noise(self, plug: str) -> WiringChange:
         """Return the change that puts noise into an input slot. Raises Refusal."""
-        return self._replaced(plug, NOISE)
+        return self._replace_signal(plug, NOISE)
 
-    def copy(self, signal: str, plug: str) -> Change:
+    def copy_signal(self, signal: str, plug: str) -> WiringChange:
         """Return the change that connects a signal to this input slot too. Raises Refusal."""
         if signal not in self.signals:
-            raise Refusal(f"{signal!r} is no signal of this robot")
-        return self._replaced(plug, signal)
+            raise RefusedChangeError(f"{signal!r} is no signal of this robot")
+        return self._replace_signal(plug, signal)
 
-    def shuffle(self, rng: random.Random, *, announced: bool) -> Change:
+    def shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
         """Return a change that permutes all signals. Raises Refusal."""
         plugs = [one.plug for one in self.wires]
         if len(plugs) < 2:
-            raise Refusal(self.why_not_announced or "there is nothing to shuffle")
-        return self._moved(
+            raise RefusedChangeError(self.why_not_announced or "there is nothing to shuffle")
+        return self._move_signals(
             dict(zip(plugs, rng.sample(plugs, len(plugs)), strict=True)), announced=announced
         )
 
-    def straight(self) -> Change:
+    def restore_file_wiring(self) -> WiringChange:
         """Return the change back to the wiring of the file."""
         order = {plug: plug for plug, signal in (self.order or {}).items() if signal != plug}
-        return Change(order, self._parameters(self._first))
+        return WiringChange(order, self._changed_parameters(self._first))
 
-    def undo(self) -> Change:
+    def undo(self) -> WiringChange:
         """Return the change that undoes the last one. Raises Refusal if there is none."""
         if not self._back:
-            raise Refusal("there is nothing to take back")
+            raise RefusedChangeError("there is no change to undo")
         return self._back[-1]
 
-    def did(self, change: Change, back: Change | None) -> None:
+    def record_change(self, change: WiringChange, back: WiringChange | None) -> None:
         """Record that a change has been carried out.
 
         Args:
             change: The change.
-            back: The change that undoes it, as `way_back` returned before; None if the change was
+            back: The change that undoes it, as `inverse_of` returned before; None if the change was
                 itself
                 an undo.
         """
-        self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT:]
+        self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT_CHANGES:]
         if self.order is not None:
             self.order.update(change.order)
         for key, value in change.parameters.items():
@@ -194,7 +197,7 @@ class Bay:
             source, path = self._reads[channel]
             self._reads[channel] = (value, path) if part == "source" else (source, value)
 
-    def way_back(self, change: Change) -> Change:
+    def inverse_of(self, change: WiringChange) -> WiringChange:
         """Return the change that undoes a change which is about to be carried out.
 
         Raises:
@@ -203,20 +206,22 @@ class Bay:
         now = self.order or {}
         channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}
         if gone := (change.order.keys() - now.keys()) | (channels - self._reads.keys()):
-            raise Refusal(f"the robot no longer has {', '.join(sorted(gone))}")
+            raise RefusedChangeError(f"the robot no longer has {', '.join(sorted(gone))}")
         order = {plug: now[plug] for plug in change.order}
         parameters: dict[str, str] = {}
         for channel in channels:
-            parameters |= self._keys(channel, self._reads[channel])
-        return Change(order, {key: parameters[key] for key in change.parameters})
+            parameters |= self._channel_parameters(channel, self._reads[channel])
+        return WiringChange(order, {key: parameters[key] for key in change.parameters})
 
-    def _moved(self, places: Mapping[str, str], *, announced: bool) -> Change:
+    def _move_signals(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
         """Return the change that gives each slot another's signal; if announced, readers follow."""
         if self.order is None:
             if not announced:
-                raise Refusal(NO_SCRAMBLER)
-            return Change(
-                parameters=self._parameters({one: self._reads[by] for one, by in places.items()})
+                raise RefusedChangeError(NO_SCRAMBLER)
+            return WiringChange(
+                parameters=self._changed_parameters(
+                    {one: self._reads[by] for one, by in places.items()}
+                )
             )
         order = {
             plug: self.order[by]
@@ -224,56 +229,58 @@ class Bay:
             if self.order[by] != self.order[plug]
         }
         if not announced:
-            return Change(order)
+            return WiringChange(order)
         if self.why_not_announced:
-            raise Refusal(self.why_not_announced)
+            raise RefusedChangeError(self.why_not_announced)
         now = {by: plug for plug, by in places.items()}
         reads = {
             channel: (self._scrambled, f"position[{now[plug]}]")
-            for channel, plug in self._plug_of().items()
+            for channel, plug in self._slot_of_channel().items()
             if plug in now
         }
-        return Change(order, self._parameters(reads))
+        return WiringChange(order, self._changed_parameters(reads))
 
-    def _replaced(self, plug: str, signal: str) -> Change:
+    def _replace_signal(self, plug: str, signal: str) -> WiringChange:
         """Return the change that gives an input slot another signal."""
         if self.order is None:
-            raise Refusal(NO_SCRAMBLER)
+            raise RefusedChangeError(NO_SCRAMBLER)
         if self._signal_of(plug) == signal:
-            raise Refusal(f"{plug} carries {signal or 'nothing'} already")
-        return Change({plug: signal})
+            raise RefusedChangeError(f"{plug} carries {signal or 'nothing'} already")
+        return WiringChange({plug: signal})
 
     def _signal_of(self, plug: str) -> str:
         """Return the signal of an input slot."""
         found = next((one.signal for one in self.wires if one.plug == plug), None)
         if found is None:
-            raise Refusal(f"{plug!r} is no plug of this robot")
+            raise RefusedChangeError(f"{plug!r} is no plug of this robot")
         return found
 
-    def _field(self, channel: str, signal: str) -> dict[str, str]:
+    def _field_parameters(self, channel: str, signal: str) -> dict[str, str]:
         """Return the parameters by which a channel reads a signal."""
-        where = next(one for one in self._first.values() if _label(one) == signal)
-        return self._parameters({channel: where})
+        where = next(one for one in self._first.values() if _field_label(one) == signal)
+        return self._changed_parameters({channel: where})
 
-    def _parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    def _changed_parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
         """Return the parameters that differ from their present values."""
         found: dict[str, str] = {}
         for channel, where in reads.items():
-            now = self._keys(channel, self._reads.get(channel, where))
-            found |= {k: v for k, v in self._keys(channel, where).items() if now[k] != v}
+            now = self._channel_parameters(channel, self._reads.get(channel, where))
+            found |= {
+                k: v for k, v in self._channel_parameters(channel, where).items() if now[k] != v
+            }
         return found
 
-    def _keys(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
+    def _channel_parameters(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
         """Return the parameters of a channel that reads this source and field."""
         return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
 
-    def _plugs(self) -> list[str]:
+    def _ordered_slots(self) -> list[str]:
         """Return the scrambler's input slots: first those that the wiring names, in its order."""
         order = self.order or {}
-        others = sorted(order, key=_natural)
+        others = sorted(order, key=_natural_order)
         return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
 
-    def _plug_of(self) -> dict[str, str]:
+    def _slot_of_channel(self) -> dict[str, str]:
         """Return the input slot that each channel reads, if it is one of the scrambler's."""
         found = {}
         for channel, (source, path) in self._reads.items():
@@ -283,11 +290,11 @@ class Bay:
         return found
 
 
-def _natural(name: str) -> list[tuple[str, int]]:
+def _natural_order(name: str) -> list[tuple[str, int]]:
     """Return a sort key by which camera.2.1 comes before camera.10.1."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
-def _label(where: tuple[str, str]) -> str:
+def _field_label(where: tuple[str, str]) -> str:
     """Return the name of a signal that is a source's field."""
     return f"{where[0]}: {where[1]}"

@@ -22,14 +22,14 @@ from std_srvs.srv import SetBool, Trigger
 from an_control.view import schema
 
 MOST_UPDATES = 64
-"""Maximum number of messages of `tell` that wait for one browser."""
-"""Maximum number of messages of `tell` that wait for one browser."""
-"""Maximum number of messages of `tell` that wait for one browser."""
+"""Maximum number of messages of `enqueue` that wait for one browser."""
+"""Maximum number of messages of `enqueue` that wait for one browser."""
+"""Maximum number of messages of `enqueue` that wait for one browser."""
 PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
 
 
-class Client:
+class BrowserClient:
     """One browser, which may be slow: of each kind of update only the newest waits for it.
 
     Args:
@@ -49,7 +49,7 @@ class Client:
         self._waiting[name] = message
         self._ready.set()
 
-    def tell(self, message: bytes) -> None:
+    def enqueue(self, message: bytes) -> None:
         """Put a message into the queue to stay; beyond MOST_UPDATES the oldest is dropped."""
         name = f"update {next(self._numbers)}"
         self._updates.append(name)
@@ -77,22 +77,22 @@ class Client:
         self._ready.set()
 
 
-class Clients:
+class BrowserClients:
     """All connected browsers."""
 
     def __init__(self) -> None:
-        self._clients: set[Client] = set()
+        self._clients: set[BrowserClient] = set()
         self.refused = 0
         """Number of refused messages."""
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    def add(self, client: Client) -> None:
+    def add(self, client: BrowserClient) -> None:
         """Add a browser."""
         self._clients.add(client)
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: BrowserClient) -> None:
         """Close and remove a browser."""
         client.close()
         self._clients.discard(client)
@@ -101,7 +101,7 @@ class Clients:
         """Offer an update to all browsers; a picture is bytes."""
         if not self._clients:
             return
-        name = PICTURE if isinstance(update, bytes) else schema.name_of(update)
+        name = PICTURE if isinstance(update, bytes) else schema.tag_of(update)
         message = update if isinstance(update, bytes) else schema.encode(update)
         for client in self._clients:
             client.offer(name, message)
@@ -115,11 +115,11 @@ A Trigger is not repeated once its service has answered, since restarting twice 
 SLICE_S = 0.001
 
 
-class Unanswered(Exception):
+class UnansweredCallError(Exception):
     """A call that a node did not answer; the text names the service."""
 
 
-class Calls:
+class ServiceCalls:
     """Calls of services from one node, several at a time.
 
     Args:
@@ -137,11 +137,11 @@ class Calls:
 
     async def trigger(self, service: str) -> str:
         """Call a std_srvs/Trigger; return why it was refused, or "". Raises Unanswered."""
-        return _refusal(await self._call(Trigger, service, Trigger.Request()))
+        return _why_refused(await self._call(Trigger, service, Trigger.Request()))
 
     async def set_bool(self, service: str, value: bool) -> str:
         """Call a std_srvs/SetBool; return why it was refused, or "". Raises Unanswered."""
-        return _refusal(await self._call(SetBool, service, SetBool.Request(data=value)))
+        return _why_refused(await self._call(SetBool, service, SetBool.Request(data=value)))
 
     async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
         """Set parameters, all or none; return why they were refused, or "". Raises Unanswered."""
@@ -187,7 +187,7 @@ class Calls:
         finally:
             for future in futures:
                 client.remove_pending_request(future)
-        raise Unanswered(f"{service} did not answer within {self._limit_s:g} s")
+        raise UnansweredCallError(f"{service} did not answer within {self._limit_s:g} s")
 
     def close(self) -> None:
         """Destroy all clients."""
@@ -198,6 +198,6 @@ class Calls:
         self._executor.shutdown()
 
 
-def _refusal(response: Any) -> str:
+def _why_refused(response: Any) -> str:
     """Return why a service refused, or ""."""
     return "" if response.success else str(response.message or "refused")

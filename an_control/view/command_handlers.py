@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from an_control.view import schema
-from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
-from an_control.view.clients import Calls, Unanswered
-from an_control.view.graph import SCRAMBLED, Found
+from an_control.view.bay import NO_SCRAMBLER, RefusedChangeError, RewiringPanel, WiringChange
+from an_control.view.clients import ServiceCalls, UnansweredCallError
+from an_control.view.graph import SCRAMBLED, RobotGraph
 from an_control.view.listener import Listener
 
 SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
-NO_SIMULATOR = "there is no simulator whose episode could be restarted"
-NO_ROBOT = "no robot runs"
+NO_SIMULATOR = "no simulator is running, so no episode can be restarted"
+NO_ROBOT = "no robot is running"
 UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
 """Maximum time that a change waits for a tick, to fall between two ticks."""
 
 
-class Deeds:
+class CommandHandlers:
     """The commands that a page can give to one robot, carried out one after the other.
 
     An e-stop does not wait for its turn.
@@ -34,11 +34,11 @@ class Deeds:
         seed: Seed of the shuffles.
     """
 
-    def __init__(self, calls: Calls, listener: Listener, seed: int | None = None) -> None:
-        self.bay = Bay()
+    def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
+        self.bay = RewiringPanel()
         self.policy = ""
-        """Name of the policy node in the graph, which can be stopped before `see` has succeeded."""
-        self.found = Found()
+        """Name of the policy node, which can be stopped before `read_robot` has succeeded."""
+        self.found = RobotGraph()
         """The nodes whose parameters have been read."""
         self.lockstep = False
         self.model = ""
@@ -52,10 +52,10 @@ class Deeds:
     async def forget(self) -> None:
         """Forget the robot, because it is gone or another one is shown."""
         async with self._turn:
-            self.found, self.settings = Found(), {}
+            self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
-    async def see(self, found: Found, *, new: bool) -> bool:
+    async def read_robot(self, found: RobotGraph, *, new: bool) -> bool:
         """Read the parameters of this robot's nodes; return whether they could be read.
 
         Args:
@@ -63,10 +63,10 @@ class Deeds:
             new: Whether the policy node was not there before.
         """
         async with self._turn:
-            return await self._see(found, new=new)
+            return await self._read_robot(found, new=new)
 
-    async def _see(self, found: Found, *, new: bool) -> bool:
-        """Do what `see` does, while holding the turn."""
+    async def _read_robot(self, found: RobotGraph, *, new: bool) -> bool:
+        """Do what `read_robot` does, while holding the turn."""
         policy = found.policy
         try:
             wiring = await self._calls.parameters_below(policy, REWIRABLE)
@@ -76,7 +76,7 @@ class Deeds:
                 settings = await self._calls.parameters(found.scrambler, SETTINGS)
                 # A separate call: a node that lacks one of several parameters returns none.
                 robot = await self._calls.parameters(found.scrambler, ["wiring"])
-        except Unanswered:
+        except UnansweredCallError:
             return False
         new = new or policy != self.found.policy
         self.found = found
@@ -84,113 +84,113 @@ class Deeds:
         self.model = str(shape.get("model", "")).rpartition("/")[2]
         # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
         self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
-        self.settings = {name: _plain(value) for name, value in settings.items()}
+        self.settings = {name: _to_number(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
-        self.bay.see_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
+        self.bay.set_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
         return True
 
-    async def do(self, command: schema.Command) -> schema.Reply:
+    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command; the reply says why not, or what was done and how long it took."""
         begin_s = time.monotonic()
         try:
-            if isinstance(command, schema.EStop | schema.ResetEStop):
-                text = await self._stop(command)
+            if isinstance(command, schema.EStopCommand | schema.ResetEStopCommand):
+                text = await self._set_estop(command)
             else:
                 async with self._turn:
-                    text = await self._do(command)
-        except (Refusal, Unanswered) as error:
-            return schema.Reply(command.id, False, str(error))
+                    text = await self._carry_out_next(command)
+        except (RefusedChangeError, UnansweredCallError) as error:
+            return schema.ReplyUpdate(command.id, False, str(error))
         took_ms = round(1e3 * (time.monotonic() - begin_s), 1)
-        return schema.Reply(command.id, True, text, took_ms)
+        return schema.ReplyUpdate(command.id, True, text, took_ms)
 
-    async def _stop(self, command: schema.EStop | schema.ResetEStop) -> str:
+    async def _set_estop(self, command: schema.EStopCommand | schema.ResetEStopCommand) -> str:
         """Latch or clear the e-stop; return what was done."""
         if not self.policy:
-            raise Refusal(NO_ROBOT)
-        latch = isinstance(command, schema.EStop)
+            raise RefusedChangeError(NO_ROBOT)
+        latch = isinstance(command, schema.EStopCommand)
         service = "estop" if latch else "reset_estop"
         if refusal := await self._calls.trigger(f"{self.policy}/{service}"):
-            raise Refusal(refusal)
+            raise RefusedChangeError(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
-    async def _do(self, command: schema.Command) -> str:
+    async def _carry_out_next(self, command: schema.Command) -> str:
         """Carry out a command other than an e-stop; return what was done."""
         if not self.found.policy:
-            raise Refusal(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
+            raise RefusedChangeError(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
         match command:
-            case schema.Restart():
+            case schema.RestartCommand():
                 if not self.found.simulator:
-                    raise Refusal(NO_SIMULATOR)
+                    raise RefusedChangeError(NO_SIMULATOR)
                 if refusal := await self._calls.trigger(f"{self.found.simulator}/reset"):
-                    raise Refusal(refusal)
+                    raise RefusedChangeError(refusal)
                 return "episode restarted"
-            case schema.Set():
-                return await self._set(command.name, command.value)
-            case schema.Undo():
-                await self._carry_out(self.bay.undo(), undone=True)
+            case schema.SetCommand():
+                return await self._set_disturbance(command.name, command.value)
+            case schema.UndoCommand():
+                await self._make_change(self.bay.undo(), undone=True)
                 return "undone"
-        change, text = self._meant(command)
-        await self._carry_out(change)
+        change, text = self._change_for(command)
+        await self._make_change(change)
         return text
 
-    def _meant(self, command: schema.Command) -> tuple[Change, str]:
+    def _change_for(self, command: schema.Command) -> tuple[WiringChange, str]:
         """Return the change that a command asks for, and its description."""
         bay = self.bay
         match command:
-            case schema.Connect(signal=signal, plug=plug, announced=announced):
+            case schema.ConnectCommand(signal=signal, plug=plug, announced=announced):
                 how = "announced" if announced else "unannounced"
                 return bay.connect(signal, plug, announced=announced), f"{signal} to {plug}, {how}"
-            case schema.Cut(plug=plug):
-                return bay.cut(plug), f"{plug} cut"
-            case schema.Noise(plug=plug):
-                return bay.noise(plug), f"noise in {plug}"
-            case schema.Copy(signal=signal, plug=plug):
-                return bay.copy(signal, plug), f"{signal} also in {plug}"
-            case schema.Shuffle(announced=announced):
+            case schema.CutCommand(plug=plug):
+                return bay.cut_signal(plug), f"{plug} cut"
+            case schema.NoiseCommand(plug=plug):
+                return bay.put_noise(plug), f"noise in {plug}"
+            case schema.CopyCommand(signal=signal, plug=plug):
+                return bay.copy_signal(signal, plug), f"{signal} also in {plug}"
+            case schema.ShuffleCommand(announced=announced):
                 how = "announced" if announced else "unannounced"
                 return bay.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
             case _:
-                return bay.straight(), "all straight"
+                return bay.restore_file_wiring(), "back to the wiring of the file"
 
-    async def _set(self, name: str, value: float) -> str:
+    async def _set_disturbance(self, name: str, value: float) -> str:
         """Set a disturbance of the scrambler; return what was done."""
         if not self.found.scrambler:
-            raise Refusal(NO_SCRAMBLER)
+            raise RefusedChangeError(NO_SCRAMBLER)
         given: object = value
         if name == "shuffle":
             given = str(round(value)) if value else "none"
         if refusal := await self._calls.set_parameters(self.found.scrambler, {name: given}):
-            raise Refusal(refusal)
+            raise RefusedChangeError(refusal)
         self.settings[name] = value
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
-    async def _carry_out(self, change: Change, *, undone: bool = False) -> None:
+    async def _make_change(self, change: WiringChange, *, undone: bool = False) -> None:
         """Make a change of both nodes between two ticks; if one refuses, neither is changed.
 
         In lockstep the simulator is paused meanwhile. In real time the change starts just after a
         tick.
         """
-        back = self.bay.way_back(change)
+        back = self.bay.inverse_of(change)
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
             if pause and (refusal := await self._pause(True)):
-                raise Refusal(refusal)
+                raise RefusedChangeError(refusal)
             if both and not pause:
-                await self._listener.arrival("channels", TICK_S)
-            await self._change(change, back)
+                await self._listener.wait_for_message("channels", TICK_S)
+            await self._change_both(change, back)
         finally:
             if pause:
                 await self._pause(False)
-        self.bay.did(change, None if undone else back)
+        self.bay.record_change(change, None if undone else back)
 
-    async def _change(self, change: Change, back: Change) -> None:
+    async def _change_both(self, change: WiringChange, back: WiringChange) -> None:
         """Change both nodes at once; if one fails, undo the change of the other."""
         order, rewire = await asyncio.gather(
-            self._order(change.order), self._rewire(change.parameters), return_exceptions=True
+            self._set_order(change.order), self._rewire(change.parameters), return_exceptions=True
         )
         if order is None and rewire is not None:
-            await self._order(back.order)
+            await self._set_order(back.order)
         if rewire is None and order is not None:
             await self._rewire(back.parameters)
         if failed := order or rewire:
@@ -200,23 +200,23 @@ class Deeds:
         """Pause or continue the simulator; return why that was refused, or ""."""
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
 
-    async def _order(self, order: Mapping[str, str]) -> None:
+    async def _set_order(self, order: Mapping[str, str]) -> None:
         """Set the scrambler's order."""
         if not order:
             return
         entries = [f"{plug}={signal}" for plug, signal in order.items()]
         if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
-            raise Refusal(refusal)
+            raise RefusedChangeError(refusal)
 
     async def _rewire(self, parameters: Mapping[str, str]) -> None:
         """Set the policy node's parameters."""
         if not parameters:
             return
         if refusal := await self._calls.set_parameters(self.found.policy, parameters):
-            raise Refusal(refusal)
+            raise RefusedChangeError(refusal)
 
 
-def _plain(value: object) -> float:
+def _to_number(value: object) -> float:
     """Return a setting as a number: the high end of a range; for the shuffle its steps."""
     number = str(value).removeprefix("reset+").rpartition("..")[2]
     with suppress(ValueError):

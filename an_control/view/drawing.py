@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from an_control.system.share import share_path
-from an_control.view.schema import Link, Skeleton
+from an_control.view.schema import Skeleton, SkeletonLink
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 
 ENDING = "_drawing.yaml"
@@ -46,12 +46,12 @@ def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
                 allowed = f"a joint of the robot: {', '.join(joints)}"
                 raise WiringError(path, f"links.{link.name}.joint", link.joint, allowed)
         return skeleton
-    fitting = [one for one in _shipped() if one.joints <= set(joints)]
+    fitting = [one for one in _shipped_skeletons() if one.joints <= set(joints)]
     return max(fitting, key=lambda one: len(one.joints), default=None)
 
 
 @cache
-def _shipped() -> tuple[Skeleton, ...]:
+def _shipped_skeletons() -> tuple[Skeleton, ...]:
     """Return the shipped skeletons."""
     return tuple(map(read_skeleton, sorted(share_path("config").glob(f"*{ENDING}"))))
 
@@ -65,7 +65,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
     top = read_yaml(path).fields(("an_control_drawing", "links"), ("base", "view"))
     if top["an_control_drawing"].number("1, the version of the format") != 1:
         raise top["an_control_drawing"].error("1, the version of the format")
-    links: list[Link] = []
+    links: list[SkeletonLink] = []
     for name, entry in top["links"].items("a mapping of links, each with to and width"):
         links.append(_read_link(name, entry, [link.name for link in links]))
     if not any(link.joint for link in links):
@@ -77,15 +77,15 @@ def read_skeleton(path: str | Path) -> Skeleton:
         raise moves.error("true or false")
     return Skeleton(
         links=links,
-        height=_optional(base, "height", 0.0, "m", -MAX_M, MAX_M),
+        height=_read_optional(base, "height", 0.0, "m", -MAX_M, MAX_M),
         moves=moves is None or bool(moves.value),
-        yaw=_optional(view, "yaw", -0.6, "rad", -10.0, 10.0),
-        tilt=_optional(view, "tilt", 0.5, "rad", 0.0, 1.5),
-        span=_optional(view, "span", 2.5, "m", 0.01, MAX_M),
+        yaw=_read_optional(view, "yaw", -0.6, "rad", -10.0, 10.0),
+        tilt=_read_optional(view, "tilt", 0.5, "rad", 0.0, 1.5),
+        span=_read_optional(view, "span", 2.5, "m", 0.01, MAX_M),
     )
 
 
-def _read_link(name: str, entry: Entry, above: list[str]) -> Link:
+def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
     """Return one link; `above` are the names of the links before it."""
     jointed = isinstance(entry.value, dict) and "joint" in entry.value
     keys = entry.fields(
@@ -96,25 +96,25 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> Link:
     parent = keys.get("parent")
     if parent is not None and parent.value not in above:
         raise parent.error(f"a link above this one in the file: {', '.join(above) or 'none'}")
-    axis = _numbers(keys["axis"], AXIS, _SPACE) if "axis" in keys else []
+    axis = _read_numbers(keys["axis"], AXIS, _SPACE) if "axis" in keys else []
     if "axis" in keys and not any(axis):
         raise keys["axis"].error(AXIS)
     colour = [28.0, 55.0, 50.0]
     if "colour" in keys:
-        colour = _numbers(keys["colour"], COLOUR, ((0, 360), (0, 100), (0, 100)))
-    return Link(
+        colour = _read_numbers(keys["colour"], COLOUR, ((0, 360), (0, 100), (0, 100)))
+    return SkeletonLink(
         name=name,
         parent=-1 if parent is None else above.index(str(parent.value)),
         joint=keys["joint"].text("the name of a joint", _NAME) if "joint" in keys else "",
         kind=keys["kind"].text("revolute, prismatic", _KIND) if "kind" in keys else "revolute",  # type: ignore[arg-type]
         axis=axis,
-        to=_numbers(keys["to"], VECTOR, _SPACE),
+        to=_read_numbers(keys["to"], VECTOR, _SPACE),
         width=keys["width"].number(f"m, 0 to {MAX_M:g}", 0.0, MAX_M),
         colour=colour,
     )
 
 
-def _numbers(entry: Entry, what: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
+def _read_numbers(entry: Entry, what: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
     """Return a list of numbers within these bounds."""
     if not isinstance(entry.value, list) or len(entry.value) != len(bounds):
         raise entry.error(what)
@@ -122,7 +122,7 @@ def _numbers(entry: Entry, what: str, bounds: Sequence[tuple[float, float]]) -> 
     return [one.number(what, *pair) for one, pair in zip(elements, bounds, strict=True)]
 
 
-def _optional(
+def _read_optional(
     group: dict[str, Entry], key: str, default: float, unit: str, low: float, high: float
 ) -> float:
     """Return an optional number."""

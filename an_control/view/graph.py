@@ -13,7 +13,7 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
 from an_control.ros.graph import UNKNOWN, owner_name
-from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
+from an_control.view.listener import LATCHED, NEWEST, SEVERAL, TopicSubscription
 
 TRIGGER = "std_srvs/srv/Trigger"
 KINDS = {
@@ -27,8 +27,8 @@ Names alone would not do: a player of recordings can be paused too, and is no si
 SCRAMBLED = "scrambled"
 """Name of the scrambler's topic, in the robot's namespace."""
 FIXED = {
-    "diagnostics": Topic("/diagnostics", DiagnosticArray, SEVERAL),
-    "events": Topic("/parameter_events", ParameterEvent, SEVERAL),
+    "diagnostics": TopicSubscription("/diagnostics", DiagnosticArray, SEVERAL),
+    "events": TopicSubscription("/parameter_events", ParameterEvent, SEVERAL),
 }
 _INSIDE = {
     "channels": JointState,
@@ -44,7 +44,7 @@ _SENSORS = {
 
 
 @dataclass(frozen=True)
-class Found:
+class RobotGraph:
     """The nodes and topics of a robot.
 
     Attributes:
@@ -59,10 +59,10 @@ class Found:
     scrambler: str = ""
     simulator: str = ""
     others: tuple[str, ...] = ()
-    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topics: Mapping[str, TopicSubscription] = field(default_factory=dict)
 
 
-def find(node: Node, robot: str = "", shown: str = "") -> Found:
+def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
     """Return the nodes and topics of a robot.
 
     Args:
@@ -71,29 +71,32 @@ def find(node: Node, robot: str = "", shown: str = "") -> Found:
         shown: Policy node that was found before. It is kept while it exists, so that a user who
             operates a robot is not moved to another one that appears.
     """
-    offers = _offers(node)
+    offers = _find_nodes(node)
     policies = offers["policy"]
-    mine = [one for one in policies if not robot or _space(one) == robot.rstrip("/")]
+    mine = [one for one in policies if not robot or _namespace_of(one) == robot.rstrip("/")]
     if not mine:
-        return Found(others=tuple(policies), topics=FIXED)
+        return RobotGraph(others=tuple(policies), topics=FIXED)
     policy = shown if shown in mine else mine[0]
-    space = _space(policy)
+    space = _namespace_of(policy)
     scrambler, simulator = (
-        next((one for one in offers[kind] if _space(one) == space), "")
+        next((one for one in offers[kind] if _namespace_of(one) == space), "")
         for kind in ("scrambler", "simulator")
     )
     topics = dict(FIXED)
-    topics |= {name: Topic(f"{policy}/{name}", type_, NEWEST) for name, type_ in _INSIDE.items()}
+    topics |= {
+        name: TopicSubscription(f"{policy}/{name}", type_, NEWEST)
+        for name, type_ in _INSIDE.items()
+    }
     if scrambler:
-        topics["order"] = Topic(f"{scrambler}/order", DiagnosticStatus, LATCHED)
+        topics["order"] = TopicSubscription(f"{scrambler}/order", DiagnosticStatus, LATCHED)
     if simulator:
-        topics["progress"] = Topic(f"{simulator}/progress", JointState)
-    topics |= _sensors(node, space, policy)
+        topics["progress"] = TopicSubscription(f"{simulator}/progress", JointState)
+    topics |= _find_sensors(node, space, policy)
     others = tuple(one for one in policies if one != policy)
-    return Found(policy, scrambler, simulator, others, topics)
+    return RobotGraph(policy, scrambler, simulator, others, topics)
 
 
-def _offers(node: Node) -> dict[str, list[str]]:
+def _find_nodes(node: Node) -> dict[str, list[str]]:
     """Return the full names of the nodes of each kind, in order."""
     types: dict[str, dict[str, list[str]]] = {}
     for service, offered in node.get_service_names_and_types():
@@ -109,7 +112,7 @@ def _offers(node: Node) -> dict[str, list[str]]:
     }
 
 
-def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
+def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
     """Return the topics to draw the robot from; a camera as the policy sees it, if it has one."""
     there: dict[str, list[str]] = {}
     for topic, types in node.get_topic_names_and_types():
@@ -123,23 +126,23 @@ def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
             for one in there.get(type_, ())
             if "/" not in one.removeprefix(f"{space}/").replace("camera/", "")
             and one != f"{space}/{SCRAMBLED}"
-            and not _publishers(node, one) & {policy, UNKNOWN}
+            and not _publisher_names(node, one) & {policy, UNKNOWN}
         ]
         wanted = [f"{space}/{one}" for one in usual if f"{space}/{one}" in topics]
         if wanted or topics:
-            found[name] = Topic((wanted or sorted(topics))[0], cls)
+            found[name] = TopicSubscription((wanted or sorted(topics))[0], cls)
     attended = f"{policy}/attended"
     if attended in there.get("sensor_msgs/msg/Image", ()):
-        found["image"] = Topic(attended, Image)
+        found["image"] = TopicSubscription(attended, Image)
         found.pop("joints", None)
     return found
 
 
-def _publishers(node: Node, topic: str) -> set[str]:
+def _publisher_names(node: Node, topic: str) -> set[str]:
     """Return the names of the nodes that publish a topic."""
     return {owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
-def _space(node: str) -> str:
+def _namespace_of(node: str) -> str:
     """Return the namespace of a node, without a slash at its end."""
     return node.rpartition("/")[0]

@@ -20,7 +20,7 @@ KEPT = 20
 """Number of newest samples of the keys whose principal axes are shown."""
 
 
-def matrix(message: Any) -> NDArray[np.float64] | None:
+def read_matrix(message: Any) -> NDArray[np.float64] | None:
     """Return a Float64MultiArray as (rows, columns), or None if it is no matrix."""
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
@@ -29,7 +29,7 @@ def matrix(message: Any) -> NDArray[np.float64] | None:
     return data.reshape(sizes)
 
 
-def channel_ids(message: Any) -> list[str]:
+def read_channel_ids(message: Any) -> list[str]:
     """Return the ids of the channels that a matrix of the policy node is about."""
     for one in message.layout.dim:
         label, *ids = one.label.split(" ")
@@ -38,37 +38,37 @@ def channel_ids(message: Any) -> list[str]:
     return []
 
 
-def weights(attention: NDArray[np.float64]) -> NDArray[np.float64]:
+def attention_strength(attention: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how strongly each channel is attended to, (N,) from 0 to 1 for the strongest."""
     strength = np.abs(attention).mean(axis=0)
     most = float(strength.max(initial=0.0))
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
-def hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+def to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return attention (rows, columns) in hundredths of its maximum, averaged if it is large."""
-    small = _means(_means(attention, MOST_ROWS).T, MOST_COLUMNS).T
+    small = _average_rows(_average_rows(attention, MOST_ROWS).T, MOST_COLUMNS).T
     most = float(np.abs(small).max(initial=0.0))
     if not np.isfinite(most) or most == 0.0:
         return np.zeros(small.shape, np.int64)
     return np.rint(100.0 * small / most).astype(np.int64)
 
 
-def _means(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+def _average_rows(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     """Return at most `most` rows, each the mean of several if there are more."""
     if len(values) <= most:
         return values
     return np.array([part.mean(axis=0) for part in np.array_split(values, most)])
 
 
-class KeyMap:
+class KeyProjection:
     """A projection of keys onto the two principal axes of the newest samples, without jumps."""
 
     def __init__(self) -> None:
         self._looks: deque[NDArray[np.float64]] = deque(maxlen=KEPT)
         self._axes: NDArray[np.float64] | None = None
 
-    def see(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
+    def project(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the coordinates (N, 2) from -1 to 1 of keys (N, k)."""
         keys = np.where(np.isfinite(keys), keys, 0.0)
         if self._looks and self._looks[-1].shape[1] != keys.shape[1]:
@@ -82,12 +82,12 @@ class KeyMap:
         if axes.shape[1] < 2:
             axes = np.column_stack([axes, np.zeros(len(axes))])
         if self._axes is not None:
-            axes = self._turned(axes)
+            axes = self._align_axes(axes)
         self._axes = axes
         reach = float(np.abs((every - middle) @ axes).max(initial=0.0))
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
-    def _turned(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _align_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return axes of the same plane that are nearest to the last ones (Procrustes)."""
         assert self._axes is not None
         left, _, right = np.linalg.svd(axes.T @ self._axes)
@@ -101,7 +101,7 @@ _PLACES |= {"bgra8": (2, 1, 0), "8UC1": (0, 0, 0), "8UC3": (2, 1, 0)}
 _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 
 
-def picture(image: Any) -> bytes | None:
+def encode_picture(image: Any) -> bytes | None:
     """Return a sensor_msgs/Image as the page draws it, or None if it cannot be drawn."""
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step

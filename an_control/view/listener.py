@@ -24,7 +24,7 @@ LATCHED = QoSProfile(
 )
 
 
-class Topic(NamedTuple):
+class TopicSubscription(NamedTuple):
     """A topic to listen to."""
 
     name: str
@@ -37,12 +37,12 @@ class Listener:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicSubscription] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
         self._taken: dict[str, list[Any]] = {}
-        """Messages that `arrival` has taken, by topic."""
+        """Messages that `wait_for_message` has taken, by topic."""
 
-    def follow(self, topics: Mapping[str, Topic]) -> None:
+    def follow(self, topics: Mapping[str, TopicSubscription]) -> None:
         """Listen to these topics and to no others; keys are names that the caller chooses."""
         for name, topic in tuple(self._topics.items()):
             if topics.get(name) != topic:
@@ -56,7 +56,7 @@ class Listener:
                 )
                 self._topics[name] = topic
 
-    def waiting(self, name: str) -> list[Any]:
+    def take_all(self, name: str) -> list[Any]:
         """Return the messages of a topic that have come since the last call, oldest first."""
         subscription, messages = self._subscriptions.get(name), self._taken.pop(name, [])
         if subscription is not None:
@@ -65,15 +65,15 @@ class Listener:
                     messages.append(taken[0])
         return messages
 
-    def newest(self, name: str) -> Any:
+    def take_newest(self, name: str) -> Any:
         """Return the newest message of a topic that has come since the last call, or None."""
-        messages = self.waiting(name)
+        messages = self.take_all(name)
         return messages[-1] if messages else None
 
-    async def arrival(self, name: str, limit_s: float) -> None:
-        """Wait up to `limit_s` for the next message of a topic; `waiting` still returns it."""
-        seen, until_s = self.waiting(name), time.monotonic() + limit_s
-        while not (new := self.waiting(name)) and time.monotonic() < until_s:
+    async def wait_for_message(self, name: str, limit_s: float) -> None:
+        """Wait up to `limit_s` for the next message of a topic; `take_all` still returns it."""
+        seen, until_s = self.take_all(name), time.monotonic() + limit_s
+        while not (new := self.take_all(name)) and time.monotonic() < until_s:
             await asyncio.sleep(LOOK_S)
         self._taken[name] = [*seen[-1:], *new]
 

@@ -8,23 +8,23 @@ import time
 from rclpy.node import Node
 
 from an_control.view import schema
-from an_control.view.bay import Bay
-from an_control.view.clients import Calls, Client, Clients
-from an_control.view.command_handlers import Deeds
-from an_control.view.graph import find
+from an_control.view.bay import RewiringPanel
+from an_control.view.clients import BrowserClient, BrowserClients, ServiceCalls
+from an_control.view.command_handlers import CommandHandlers
+from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
-from an_control.view.watch import Watch
+from an_control.view.watch import RobotWatch
 
 RATE_HZ = 20.0
 FIND_S = 1.0
 HEALTH_S = 2.0
-WAITING = "no robot runs here: start one, for example an-control sim ant --realtime --view"
+WAITING = "no robot is running here: start one, for example an-control sim ant --realtime --view"
 FOUND = "a policy node is there: waiting for its diagnostics and parameters"
 SILENT = "the policy node has been silent for some seconds: it has ended, or its machine is busy"
 INACTIVE = "the policy node does not act: activate it"
 
 
-class Live:
+class LiveRobot:
     """One robot, shown to all browsers.
 
     Args:
@@ -34,12 +34,12 @@ class Live:
     """
 
     def __init__(self, calls: Node, listener: Node, robot: str = "") -> None:
-        self.clients = Clients()
+        self.clients = BrowserClients()
         self._node, self._robot = listener, robot
-        self._calls = Calls(calls)
+        self._calls = ServiceCalls(calls)
         self._listener = Listener(listener)
-        self.deeds = Deeds(self._calls, self._listener)
-        self.watch = Watch(self._listener)
+        self.handlers = CommandHandlers(self._calls, self._listener)
+        self.watch = RobotWatch(self._listener)
         self._known = False
         """Whether the parameters of the robot's nodes have been read."""
         self._shown: dict[str, schema.Update] = {}
@@ -47,41 +47,41 @@ class Live:
 
     async def run(self) -> None:
         """Watch the robot and look for its nodes, for ever."""
-        await asyncio.gather(self._look(), self._find())
+        await asyncio.gather(self._publish_updates(), self._find_repeatedly())
 
-    async def _look(self) -> None:
+    async def _publish_updates(self) -> None:
         """Publish updates RATE_HZ times a second; nothing here waits for another node."""
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
-            for update in self.watch.look():
+            for update in self.watch.take_updates():
                 self.clients.publish(update)
             if self.watch.order is not None:
-                self.deeds.bay.see_order(self.watch.order)
+                self.handlers.bay.set_order(self.watch.order)
                 self.watch.order = None
-            self._show(self._robot_now())
-            self._show(self._bay_now())
+            self._publish_if_changed(self._robot_update())
+            self._publish_if_changed(self._bay_update())
             if now_s >= health_s:
                 health_s = now_s + HEALTH_S
-                self._show(self._health())
+                self._publish_if_changed(self._health_update())
             next_s = max(next_s + 1.0 / RATE_HZ, time.monotonic())
             await asyncio.sleep(next_s - time.monotonic())
 
-    def welcome(self, client: Client) -> None:
+    def welcome(self, client: BrowserClient) -> None:
         """Send a new browser the present state, and all updates from now on."""
-        for update in (*self._shown.values(), *self.watch.known()):
-            client.tell(schema.encode(update))
+        for update in (*self._shown.values(), *self.watch.present_updates()):
+            client.enqueue(schema.encode(update))
         self.clients.add(client)
 
-    async def do(self, command: schema.Command) -> schema.Reply:
+    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command, and tell all browsers what was rewired."""
-        reply = await self.deeds.do(command)
+        reply = await self.handlers.carry_out(command)
         if reply.ok:
-            self.clients.publish(self.watch.mark(reply.text))
-            self._show(self._bay_now())
+            self.clients.publish(self.watch.record_mark(reply.text))
+            self._publish_if_changed(self._bay_update())
         return reply
 
-    async def _find(self) -> None:
+    async def _find_repeatedly(self) -> None:
         """Look for the robot's nodes, FIND_S after the last look has ended."""
         while True:
             await self._find_once()
@@ -89,8 +89,8 @@ class Live:
 
     async def _find_once(self) -> None:
         """Look for nodes; read the parameters of nodes that are new or whose were set."""
-        watch, deeds, before = self.watch, self.deeds, self.watch.found
-        found = find(self._node, self._robot, before.policy)
+        watch, deeds, before = self.watch, self.handlers, self.watch.found
+        found = find_robot(self._node, self._robot, before.policy)
         new = not self._known or found.scrambler != before.scrambler
         if found != before:
             watch.follow(found)
@@ -99,19 +99,19 @@ class Live:
             self._known, new = False, True
             await deeds.forget()
         if found.scrambler != before.scrambler:
-            deeds.bay.see_order(None)
+            deeds.bay.set_order(None)
         if not found.policy:
             return
         if watch.silent:  # the node may come back as another process
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
-            self._known = await deeds.see(found, new=new)
-            watch.see_wiring(deeds.wiring)
+            self._known = await deeds.read_robot(found, new=new)
+            watch.set_wiring(deeds.wiring)
 
-    def _robot_now(self) -> schema.Robot:
+    def _robot_update(self) -> schema.RobotUpdate:
         """Return the update on the robot and its state."""
-        watch, deeds = self.watch, self.deeds
+        watch, deeds = self.watch, self.handlers
         found = watch.found
         state, text = "running", ""
         policy = watch.parts.get("policy")
@@ -125,7 +125,7 @@ class Live:
             state, text = "inactive", INACTIVE
         elif policy is not None:
             text = policy.text
-        return schema.Robot(
+        return schema.RobotUpdate(
             state=state,  # type: ignore[arg-type]
             text=text,
             name=found.policy.rpartition("/")[0] or found.policy,
@@ -135,33 +135,33 @@ class Live:
             simulated=bool(found.simulator),
         )
 
-    def _bay_now(self) -> schema.Bay:
+    def _bay_update(self) -> schema.BayUpdate:
         """Return the update on the wiring."""
-        bay = self.deeds.bay if self.deeds.found.policy else Bay()
-        return schema.Bay(
+        bay = self.handlers.bay if self.handlers.found.policy else RewiringPanel()
+        return schema.BayUpdate(
             signals=bay.signals,
             wires=bay.wires,
             why_not_announced=bay.why_not_announced,
             why_not_unannounced=bay.why_not_unannounced,
             undo=bay.undos,
-            settings=dict(self.deeds.settings),
+            settings=dict(self.handlers.settings),
         )
 
-    def _health(self) -> schema.Health:
+    def _health_update(self) -> schema.HealthUpdate:
         """Return the update on the page's own process."""
         before_s, used_s = self._cpu
         self._cpu = time.monotonic(), time.process_time()
         load = (self._cpu[1] - used_s) / max(1e-9, self._cpu[0] - before_s)
-        return schema.Health(
+        return schema.HealthUpdate(
             seconds=round(self.watch.seconds, 1),
             clients=len(self.clients),
             refused=self.clients.refused,
             load=round(load, 3),
         )
 
-    def _show(self, update: schema.Update) -> None:
+    def _publish_if_changed(self, update: schema.Update) -> None:
         """Send an update to all browsers if it differs from the last one."""
-        name = schema.name_of(update)
+        name = schema.tag_of(update)
         if self._shown.get(name) != update:
             self._shown[name] = update
             self.clients.publish(update)

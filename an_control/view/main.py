@@ -13,8 +13,8 @@ from rclpy.signals import SignalHandlerOptions
 
 from an_control.ros.graph import QuietNode
 from an_control.ros.shared_memory import without_shared_memory
-from an_control.view.live import Live
-from an_control.view.server import LOOPBACK, Server, listen
+from an_control.view.live import LiveRobot
+from an_control.view.server import LOOPBACK, PageServer, open_listening_socket
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -23,7 +23,7 @@ async def serve(
     port: int,
     host: str = LOOPBACK,
     robot: str = "",
-    started: Callable[[Server], None] = lambda server: None,
+    started: Callable[[PageServer], None] = lambda server: None,
 ) -> None:
     """Serve the page of a robot until SIGINT or SIGTERM.
 
@@ -51,9 +51,9 @@ async def serve(
 @asynccontextmanager
 async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
-) -> AsyncIterator[tuple[Server, asyncio.Future[None]]]:
+) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
     """Yield the server, and the task that watches the robot, which ends only by an error."""
-    listening = listen(port, host)
+    listening = open_listening_socket(port, host)
     context = Context()
     with without_shared_memory():
         rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
@@ -61,9 +61,9 @@ async def serving(
             QuietNode(name, context=context, start_parameter_services=False, enable_rosout=False)
             for name in ("an_control_view", "an_control_view_listener")
         )
-    live = Live(calls, listener, robot)
+    live = LiveRobot(calls, listener, robot)
     try:
-        server = Server(live, listening, host)
+        server = PageServer(live, listening, host)
         looking = asyncio.ensure_future(live.run())
         try:
             yield server, looking

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from an_control.system.interrupts import bound
+from an_control.system.interrupts import bind_to_parent
 
 if TYPE_CHECKING:
     from launch.actions import ExecuteProcess
@@ -24,11 +24,13 @@ START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
 """Maximum time until the page finds the policy; time to read parameters then; polling interval."""
 
 
-def command(namespace: str, port: int | str) -> list[str]:
+def page_command(namespace: str, port: int | str) -> list[str]:
     """Return the command line that shows the robot of a namespace."""
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
-    return bound([sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)])
+    return bind_to_parent(
+        [sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)]
+    )
 
 
 def wait_for_page(
@@ -47,7 +49,7 @@ def wait_for_page(
         time.sleep(LOOK_S)
 
 
-def page(namespace: str, port: int | str) -> ExecuteProcess:
+def page_action(namespace: str, port: int | str) -> ExecuteProcess:
     """Return the launch action that starts the page; the launch does not end with it.
 
     Raises:
@@ -57,4 +59,4 @@ def page(namespace: str, port: int | str) -> ExecuteProcess:
 
     if missing := [one for one in PACKAGES if importlib.util.find_spec(one) is None]:
         raise RuntimeError(f"view:=true needs {missing[0]}: pip install 'an_control[view]'")
-    return ExecuteProcess(cmd=command(namespace, port), name="view", output="screen")
+    return ExecuteProcess(cmd=page_command(namespace, port), name="view", output="screen")

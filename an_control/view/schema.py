@@ -18,11 +18,16 @@ Id: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
-class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=str.lower):
+def _make_tag(class_name: str) -> str:
+    """Return the tag of a message's class, such as "connect" for ConnectCommand."""
+    return class_name.removesuffix("Command").removesuffix("Update").lower()
+
+
+class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_make_tag):
     id: Id
 
 
-class Connect(_Command):
+class ConnectCommand(_Command):
     """A command to connect a signal to an input slot, in exchange with the slot's present signal.
 
     If `announced`, the wiring by which the policy reads follows.
@@ -33,40 +38,40 @@ class Connect(_Command):
     announced: bool
 
 
-class Cut(_Command):
+class CutCommand(_Command):
     """A command to leave an input slot without a signal."""
 
     plug: Name
 
 
-class Noise(_Command):
+class NoiseCommand(_Command):
     """A command to put noise into an input slot."""
 
     plug: Name
 
 
-class Copy(_Command):
+class CopyCommand(_Command):
     """A command to connect a signal to this input slot too."""
 
     signal: Name
     plug: Name
 
 
-class Shuffle(_Command):
+class ShuffleCommand(_Command):
     """A command to permute all signals."""
 
     announced: bool
 
 
-class Straight(_Command):
+class StraightCommand(_Command):
     """A command to return to the wiring of the file."""
 
 
-class Undo(_Command):
+class UndoCommand(_Command):
     """A command to undo the last change."""
 
 
-class Set(_Command):
+class SetCommand(_Command):
     """A command to set a disturbance of the scrambler, by its parameter."""
 
     name: Literal["jitter", "missing", "shuffle"]
@@ -74,28 +79,38 @@ class Set(_Command):
     """For `shuffle` the steps between two permutations, 0 = none."""
 
 
-class Restart(_Command):
+class RestartCommand(_Command):
     """A command to restart the simulator's episode."""
 
 
-class EStop(_Command):
+class EStopCommand(_Command):
     """A command to latch the policy node's e-stop."""
 
 
-class ResetEStop(_Command):
+class ResetEStopCommand(_Command):
     """A command to clear the policy node's e-stop."""
 
 
 Command: TypeAlias = (
-    Connect | Cut | Noise | Copy | Shuffle | Straight | Undo | Set | Restart | EStop | ResetEStop
+    ConnectCommand
+    | CutCommand
+    | NoiseCommand
+    | CopyCommand
+    | ShuffleCommand
+    | StraightCommand
+    | UndoCommand
+    | SetCommand
+    | RestartCommand
+    | EStopCommand
+    | ResetEStopCommand
 )
 
 
-class _Update(msgspec.Struct, tag_field="is", tag=str.lower):
+class _Update(msgspec.Struct, tag_field="is", tag=_make_tag):
     pass
 
 
-class Robot(_Update):
+class RobotUpdate(_Update):
     """The robot that is shown, and its state."""
 
     state: Literal["waiting", "running", "inactive", "silent"]
@@ -110,7 +125,7 @@ class Robot(_Update):
     """Whether its episode can be restarted."""
 
 
-class Wire(msgspec.Struct, frozen=True):
+class SlotWiring(msgspec.Struct, frozen=True):
     """An input slot, the signal in it ("" nothing, "noise") and the channel that reads it."""
 
     plug: str
@@ -118,11 +133,11 @@ class Wire(msgspec.Struct, frozen=True):
     channel: str
 
 
-class Bay(_Update):
+class BayUpdate(_Update):
     """The wiring, and which changes are possible; a reason is "" if a change is possible."""
 
     signals: list[str]
-    wires: list[Wire]
+    wires: list[SlotWiring]
     why_not_announced: str
     """Reason why no change can be announced."""
     why_not_unannounced: str
@@ -130,18 +145,18 @@ class Bay(_Update):
     undo: int
     """Number of changes that can be undone."""
     settings: dict[str, float]
-    """Present values of `Set`."""
+    """Present values of `SetCommand`."""
     rows: int = 0
     """Number of rows of a camera's patches, else 0."""
 
 
-class Channels(_Update):
+class ChannelsUpdate(_Update):
     """The ids (N,) of the channels in the following ticks, in their order."""
 
     ids: list[str]
 
 
-class Link(msgspec.Struct, frozen=True):
+class SkeletonLink(msgspec.Struct, frozen=True):
     """A link of a skeleton: it begins at its parent's end and has its parent's orientation.
 
     A joint turns (revolute, rad) or moves (prismatic, m) it along `axis`, in its parent's frame.
@@ -157,7 +172,7 @@ class Link(msgspec.Struct, frozen=True):
     to: list[float]
     """Vector [x, y, z] from its beginning to its end, in m; 0 for a ball."""
     width: float
-    """In m; 0 if the link is not drawn."""
+    """Width in m; 0 if the link is not drawn."""
     colour: list[float]
     """Hue in degrees, saturation and lightness in %."""
 
@@ -165,7 +180,7 @@ class Link(msgspec.Struct, frozen=True):
 class Skeleton(msgspec.Struct, frozen=True):
     """The drawing of a robot; parents come before their links."""
 
-    links: list[Link]
+    links: list[SkeletonLink]
     height: float
     """Height of the base above the ground in m, to which the pose's height is added."""
     moves: bool
@@ -183,8 +198,8 @@ class Skeleton(msgspec.Struct, frozen=True):
         return {link.joint for link in self.links if link.joint}
 
 
-class Drawing(_Update):
-    """How the robot is drawn, and the joints whose positions (m or rad) ticks have."""
+class DrawingUpdate(_Update):
+    """The kind of drawing of the robot, and the joints whose positions (m or rad) ticks have."""
 
     kind: Literal["skeleton", "camera", "dials", "bars"]
     joints: list[str]
@@ -193,7 +208,7 @@ class Drawing(_Update):
     """Reason why the robot's own drawing cannot be used."""
 
 
-class Tick(_Update):
+class TickUpdate(_Update):
     """One tick: readings (N,), attention (N,) from 0 to 1, joint positions, pose, and episode.
 
     The pose is x y z in m and a quaternion x y z w.
@@ -208,7 +223,7 @@ class Tick(_Update):
     """Number of channels that should be present."""
 
 
-class Matrix(_Update):
+class MatrixUpdate(_Update):
     """The attention, row by row, in hundredths of its maximum; rows may be means of queries."""
 
     rows: int
@@ -216,13 +231,13 @@ class Matrix(_Update):
     values: list[int]
 
 
-class Clusters(_Update):
+class ClustersUpdate(_Update):
     """Each channel's key on two principal axes of the last seconds: x and y in turn, -1 to 1."""
 
     points: list[float]
 
 
-class Part(msgspec.Struct, frozen=True):
+class DiagnosticsPart(msgspec.Struct, frozen=True):
     """A status of /diagnostics; level 0 is ok, 1 warning, 2 error, 3 stale."""
 
     name: str
@@ -231,13 +246,13 @@ class Part(msgspec.Struct, frozen=True):
     values: dict[str, str]
 
 
-class Diagnostics(_Update):
+class DiagnosticsUpdate(_Update):
     """The statuses of the policy node's parts."""
 
-    parts: list[Part]
+    parts: list[DiagnosticsPart]
 
 
-class Score(_Update):
+class ScoreUpdate(_Update):
     """Rows of figures, two a second, oldest first; unknown figures are None.
 
     Each row is [s, return, reward a step, p50 of a tick in us, p99, present share].
@@ -248,13 +263,13 @@ class Score(_Update):
     """Whether these rows replace all earlier ones."""
 
 
-class Marks(_Update):
+class MarksUpdate(_Update):
     """Times of rewirings in s, with their descriptions."""
 
     marks: list[tuple[float, str]]
 
 
-class Health(_Update):
+class HealthUpdate(_Update):
     """The page's own process: seconds it has run, browsers, refused messages, share of a core."""
 
     seconds: float
@@ -263,7 +278,7 @@ class Health(_Update):
     load: float
 
 
-class Reply(_Update):
+class ReplyUpdate(_Update):
     """The answer to a command; `text` says why it was refused, or what was done."""
 
     id: int
@@ -273,18 +288,18 @@ class Reply(_Update):
 
 
 Update: TypeAlias = (
-    Robot
-    | Bay
-    | Channels
-    | Drawing
-    | Tick
-    | Matrix
-    | Clusters
-    | Diagnostics
-    | Score
-    | Marks
-    | Health
-    | Reply
+    RobotUpdate
+    | BayUpdate
+    | ChannelsUpdate
+    | DrawingUpdate
+    | TickUpdate
+    | MatrixUpdate
+    | ClustersUpdate
+    | DiagnosticsUpdate
+    | ScoreUpdate
+    | MarksUpdate
+    | HealthUpdate
+    | ReplyUpdate
 )
 
 _decoder = msgspec.json.Decoder(Command)
@@ -313,6 +328,6 @@ def encode(update: Update) -> bytes:
     return _encoder.encode(update)
 
 
-def name_of(update: Update) -> str:
-    """Return the name of an update's kind; only the newest update of a kind counts."""
-    return type(update).__name__.lower()
+def tag_of(message: Command | Update) -> str:
+    """Return the tag of a message; of the updates with one tag only the newest counts."""
+    return _make_tag(type(message).__name__)

@@ -24,8 +24,8 @@ from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandle
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from an_control.view import schema
-from an_control.view.clients import Client
-from an_control.view.live import Live
+from an_control.view.clients import BrowserClient
+from an_control.view.live import LiveRobot
 
 LOG = logging.getLogger(__name__)
 PAGE = Path(__file__).with_name("page")
@@ -47,10 +47,10 @@ HEADERS = {
 }
 
 
-class _Guarded(RequestHandler):
+class _GuardedHandler(RequestHandler):
     """A request handler that refuses requests without the token or for another host."""
 
-    def initialize(self, server: Server) -> None:
+    def initialize(self, server: PageServer) -> None:
         """Keep the server."""
         self.server = server
 
@@ -69,12 +69,12 @@ class _Guarded(RequestHandler):
             raise HTTPError(403, reason="wrong token")
 
 
-class _File(_Guarded, StaticFileHandler):
+class _FileHandler(_GuardedHandler, StaticFileHandler):
     """A request handler for the page's files."""
 
-    def initialize(self, server: Server, **options: Any) -> None:  # type: ignore[override]
+    def initialize(self, server: PageServer, **options: Any) -> None:  # type: ignore[override]
         """Keep the server and the files' options."""
-        _Guarded.initialize(self, server)
+        _GuardedHandler.initialize(self, server)
         StaticFileHandler.initialize(self, **options)
 
     def set_extra_headers(self, path: str) -> None:
@@ -82,7 +82,7 @@ class _File(_Guarded, StaticFileHandler):
         self.set_header("Cache-Control", "no-store")
 
 
-class _Nowhere(_Guarded):
+class _NotFoundHandler(_GuardedHandler):
     """A request handler for any other path, which is not found."""
 
     def get(self) -> None:
@@ -90,10 +90,10 @@ class _Nowhere(_Guarded):
         raise HTTPError(404)
 
 
-class _Socket(_Guarded, WebSocketHandler):
+class _SocketHandler(_GuardedHandler, WebSocketHandler):
     """The web socket of one browser."""
 
-    client: Client | None = None
+    client: BrowserClient | None = None
 
     def check_origin(self, origin: str) -> bool:
         """Return whether the socket is opened by this page."""
@@ -109,11 +109,11 @@ class _Socket(_Guarded, WebSocketHandler):
         """Welcome the browser and start to send."""
         self.set_nodelay(True)
         self._pending: set[asyncio.Task[None]] = set()
-        self.client = Client(self._send)
+        self.client = BrowserClient(self._send)
         self.server.live.welcome(self.client)
         self._sender = asyncio.ensure_future(self._run(self.client))
 
-    async def _run(self, client: Client) -> None:
+    async def _run(self, client: BrowserClient) -> None:
         """Send until the connection ends."""
         with suppress(WebSocketClosedError, asyncio.CancelledError):
             await client.run()
@@ -127,11 +127,11 @@ class _Socket(_Guarded, WebSocketHandler):
         assert self.client is not None
         try:
             command = schema.decode(message)
-            if len(self._pending) >= PENDING and not isinstance(command, schema.EStop):
+            if len(self._pending) >= PENDING and not isinstance(command, schema.EStopCommand):
                 raise ValueError(f"more than {PENDING} commands at once")
         except ValueError as error:
             self.server.live.clients.refused += 1
-            self._reply(schema.Reply(0, False, f"refused: {error}"))
+            self._reply(schema.ReplyUpdate(0, False, f"refused: {error}"))
             return
         task = asyncio.ensure_future(self._do(command))
         self._pending.add(task)
@@ -140,17 +140,17 @@ class _Socket(_Guarded, WebSocketHandler):
     async def _do(self, command: schema.Command) -> None:
         """Carry out a command and reply."""
         try:
-            reply = await self.server.live.do(command)
+            reply = await self.server.live.carry_out(command)
         except Exception as error:  # the browser must be told that it was not done
-            name = type(command).__name__.lower()
+            name = schema.tag_of(command)
             LOG.exception("%s failed", name)
-            reply = schema.Reply(command.id, False, f"{name}: an unexpected error: {error!r}")
+            reply = schema.ReplyUpdate(command.id, False, f"{name}: an unexpected error: {error!r}")
         self._reply(reply)
 
-    def _reply(self, reply: schema.Reply) -> None:
+    def _reply(self, reply: schema.ReplyUpdate) -> None:
         """Send a reply if the browser is still there."""
         if self.client is not None:
-            self.client.tell(schema.encode(reply))
+            self.client.enqueue(schema.encode(reply))
 
     def on_close(self) -> None:
         """Forget the browser."""
@@ -160,7 +160,7 @@ class _Socket(_Guarded, WebSocketHandler):
             self.client = None
 
 
-def listen(port: int, host: str = LOOPBACK) -> socket.socket:
+def open_listening_socket(port: int, host: str = LOOPBACK) -> socket.socket:
     """Return a socket that listens on a port, 0 for any.
 
     Raises:
@@ -172,10 +172,10 @@ def listen(port: int, host: str = LOOPBACK) -> socket.socket:
     return made
 
 
-class Server:
+class PageServer:
     """The web server of the page, on a listening socket, with a random token."""
 
-    def __init__(self, live: Live, listening: socket.socket, host: str = LOOPBACK) -> None:
+    def __init__(self, live: LiveRobot, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
         self._host = host
         self._names = self._own_names()
@@ -184,9 +184,9 @@ class Server:
         files = {"path": str(PAGE), "default_filename": "index.html"}
         application = Application(
             [
-                (r"/[^/]+/live", _Socket, own),
-                (r"/[^/]+/((?:[\w-]+\.(?:html|css|js|svg))?)", _File, own | files),
-                (r"/.*", _Nowhere, own),
+                (r"/[^/]+/live", _SocketHandler, own),
+                (r"/[^/]+/((?:[\w-]+\.(?:html|css|js|svg))?)", _FileHandler, own | files),
+                (r"/.*", _NotFoundHandler, own),
             ],
             compress_response=True,
             websocket_max_message_size=MOST_BYTES,

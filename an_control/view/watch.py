@@ -11,8 +11,15 @@ import numpy as np
 
 from an_control.view import schema
 from an_control.view.drawing import find_skeleton
-from an_control.view.graph import Found
-from an_control.view.insight import KeyMap, channel_ids, hundredths, matrix, picture, weights
+from an_control.view.graph import RobotGraph
+from an_control.view.insight import (
+    KeyProjection,
+    attention_strength,
+    encode_picture,
+    read_channel_ids,
+    read_matrix,
+    to_hundredths,
+)
 from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
 
@@ -25,8 +32,8 @@ SCORE_S = 0.5
 KEPT_SCORES, KEPT_MARKS = 1200, 200
 
 
-class Watch:
-    """The present state of one robot; `look` takes the new messages and yields updates.
+class RobotWatch:
+    """The present state of one robot; `take_updates` takes the new messages and yields updates.
 
     Args:
         listener: Listens to the robot's topics.
@@ -42,36 +49,36 @@ class Watch:
 
     def forget(self) -> None:
         """Forget everything, because another robot or none is watched."""
-        self.found = Found()
-        self.parts: dict[str, schema.Part] = {}
+        self.found = RobotGraph()
+        self.parts: dict[str, schema.DiagnosticsPart] = {}
         self.order: dict[str, str] | None = None
         """Newest signal of each of the scrambler's input slots; the reader sets it to None."""
         self.changed: set[str] = set()
         """Nodes whose parameters have changed; the reader clears it."""
         self._wiring = ""
-        self._looked_up: tuple[tuple[list[str], str], schema.Drawing] | None = None
+        self._looked_up: tuple[tuple[list[str], str], schema.DrawingUpdate] | None = None
         """Joints and wiring for which a drawing was last looked up, and that drawing."""
         self._heard_s = -np.inf
         self._ids: list[str] = []
         self._strength: dict[str, float] = {}
         """Last attention to each channel (0..1), by id."""
-        self._drawing: schema.Drawing | None = None
+        self._drawing: schema.DrawingUpdate | None = None
         self._joints: list[float] = []
         self._pose: list[float] = []
         self._episode: dict[str, float] = {}
         self._scored_s = self._now_s()
         self._scored: dict[str, float] = {}
-        self._keys, self._looks = KeyMap(), 0
+        self._keys, self._looks = KeyProjection(), 0
         self._forgotten = True
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: RobotGraph) -> None:
         """Listen to this robot's topics from now on."""
         if found.policy != self.found.policy:
             self.forget()
         self.found = found
         self._listener.follow(found.topics)
 
-    def see_wiring(self, path: str) -> None:
+    def set_wiring(self, path: str) -> None:
         """Look up the drawing again, also beside the wiring with this path."""
         self._wiring, self._looked_up = path, None
 
@@ -85,133 +92,135 @@ class Watch:
         """Whether the policy node has sent no diagnostics for SILENT_S."""
         return self._now_s() - self._heard_s > SILENT_S
 
-    def mark(self, text: str) -> schema.Marks:
+    def record_mark(self, text: str) -> schema.MarksUpdate:
         """Record that something was rewired now, and return the update."""
         self.marks.append((self.seconds, text))
-        return schema.Marks(list(self.marks))
+        return schema.MarksUpdate(list(self.marks))
 
-    def look(self) -> Iterator[schema.Update | bytes]:
+    def take_updates(self) -> Iterator[schema.Update | bytes]:
         """Take the new messages, and yield updates and pictures."""
         self._looks += 1
         slow = self._looks % SLOW == 0
         if self._forgotten:  # the browsers must forget it too
             self._forgotten = False
-            yield schema.Channels([])
-            yield schema.Diagnostics([])
-        yield from self._diagnostics()
-        self._events()
-        self._see_order()
-        attention = self._listener.newest("attention")
-        values = None if attention is None else matrix(attention)
+            yield schema.ChannelsUpdate([])
+            yield schema.DiagnosticsUpdate([])
+        yield from self._take_diagnostics()
+        self._take_events()
+        self._take_order()
+        attention = self._listener.take_newest("attention")
+        values = None if attention is None else read_matrix(attention)
         if attention is not None and values is not None:
-            strength = np.round(weights(values), 3).tolist()
-            self._strength = dict(zip(channel_ids(attention), strength, strict=False))
-        yield from self._draw()
-        yield from self._tick()
+            strength = np.round(attention_strength(values), 3).tolist()
+            self._strength = dict(zip(read_channel_ids(attention), strength, strict=False))
+        yield from self._take_drawing()
+        yield from self._take_tick()
         if slow and values is not None:
-            shown = hundredths(values)
+            shown = to_hundredths(values)
             rows, columns = shown.shape
-            yield schema.Matrix(rows, columns, shown.ravel().tolist())
-        if slow and (keys := self._listener.newest("keys")) is not None:
-            points = matrix(keys)
+            yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
+        if slow and (keys := self._listener.take_newest("keys")) is not None:
+            points = read_matrix(keys)
             if points is not None and len(points) > 2:
-                yield schema.Clusters(np.round(self._keys.see(points), 3).ravel().tolist())
-        yield from self._score()
+                yield schema.ClustersUpdate(
+                    np.round(self._keys.project(points), 3).ravel().tolist()
+                )
+        yield from self._take_score()
 
-    def known(self) -> Iterator[schema.Update]:
+    def present_updates(self) -> Iterator[schema.Update]:
         """Yield the updates that a page needs when it is opened or connects again."""
         if self._drawing is not None:
             yield self._drawing
-        yield schema.Channels(self._ids)
-        yield schema.Diagnostics(list(self.parts.values()))
-        yield schema.Score(list(self.scores), fresh=True)
-        yield schema.Marks(list(self.marks))
+        yield schema.ChannelsUpdate(self._ids)
+        yield schema.DiagnosticsUpdate(list(self.parts.values()))
+        yield schema.ScoreUpdate(list(self.scores), fresh=True)
+        yield schema.MarksUpdate(list(self.marks))
 
-    def _diagnostics(self) -> Iterator[schema.Update]:
+    def _take_diagnostics(self) -> Iterator[schema.Update]:
         """Take the policy node's diagnostics."""
         start = f"{self.found.policy}: "
         parts = {}
-        for message in self._listener.waiting("diagnostics"):
+        for message in self._listener.take_all("diagnostics"):
             for one in message.status:
                 if self.found.policy and one.name.startswith(start):
                     name = one.name.removeprefix(start)
                     values = {pair.key: pair.value for pair in one.values}
-                    parts[name] = schema.Part(name, one.level[0], one.message, values)
+                    parts[name] = schema.DiagnosticsPart(name, one.level[0], one.message, values)
         if parts:
             self._heard_s = self._now_s()
             self.parts = parts
-            yield schema.Diagnostics(list(parts.values()))
+            yield schema.DiagnosticsUpdate(list(parts.values()))
 
-    def _events(self) -> None:
+    def _take_events(self) -> None:
         """Record which nodes' parameters have changed."""
-        for message in self._listener.waiting("events"):
+        for message in self._listener.take_all("events"):
             self.changed.add(message.node)
 
-    def _see_order(self) -> None:
+    def _take_order(self) -> None:
         """Take the scrambler's order."""
-        message = self._listener.newest("order")
+        message = self._listener.take_newest("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
-    def _draw(self) -> Iterator[schema.Update | bytes]:
+    def _take_drawing(self) -> Iterator[schema.Update | bytes]:
         """Yield the drawing if it has changed, and a new picture."""
-        joints = self._listener.newest("joints")
-        pose = self._listener.newest("pose")
-        image = self._listener.newest("image")
+        joints = self._listener.take_newest("joints")
+        pose = self._listener.take_newest("pose")
+        image = self._listener.take_newest("image")
         names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
-            self._joints = _finite(joints.position[: len(names)], 4)
+            self._joints = _round_finite(joints.position[: len(names)], 4)
         if pose is not None:
             at, turn = pose.pose.pose.position, pose.pose.pose.orientation
-            self._pose = _finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+            self._pose = _round_finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
         drawing = self._drawing
         if names:
             wanted = list(names), self._wiring
             if self._looked_up is None or self._looked_up[0] != wanted:
-                self._looked_up = wanted, _drawing(*wanted)
+                self._looked_up = wanted, _make_drawing(*wanted)
             drawing = self._looked_up[1]
         elif image is not None and "joints" not in self.found.topics:
-            drawing = schema.Drawing("camera", [])
+            drawing = schema.DrawingUpdate("camera", [])
         elif drawing is None and self._ids:
-            drawing = schema.Drawing("bars", [])
+            drawing = schema.DrawingUpdate("bars", [])
         if drawing is not None and drawing != self._drawing:
             self._drawing = drawing
             yield drawing
-        shown = None if image is None else picture(image)
+        shown = None if image is None else encode_picture(image)
         if shown is not None:
             yield shown
 
-    def _tick(self) -> Iterator[schema.Update]:
+    def _take_tick(self) -> Iterator[schema.Update]:
         """Yield the newest tick, after the channels' ids if these have changed."""
-        progress = self._listener.newest("progress")
+        progress = self._listener.take_newest("progress")
         if progress is not None:
             self._episode = {
                 name: value
                 for name, value in zip(progress.name, progress.position, strict=False)
                 if np.isfinite(value)
             }
-        channels = self._listener.newest("channels")
+        channels = self._listener.take_newest("channels")
         if channels is None:
             return
         if list(channels.name) != self._ids:
             self._ids = list(channels.name)
-            yield schema.Channels(self._ids)
+            yield schema.ChannelsUpdate(self._ids)
         attention = [self._strength[id_] for id_ in self._ids if id_ in self._strength]
-        yield schema.Tick(
-            values=_finite(channels.position, 3),
+        yield schema.TickUpdate(
+            values=_round_finite(channels.position, 3),
             attention=attention if len(attention) == len(self._ids) else [],
             joints=self._joints,
             pose=self._pose,
             episode=self._episode,
-            expected=max(self._expected(), len(self._ids)),
+            expected=max(self._count_expected(), len(self._ids)),
         )
 
-    def _expected(self) -> int:
+    def _count_expected(self) -> int:
         """Return the number of channels that should be present, by the diagnostics."""
         counts = [one.values.get("expected", "0") for one in self.parts.values()]
         return sum(int(count) for count in counts if count.isdecimal())
 
-    def _score(self) -> Iterator[schema.Update]:
+    def _take_score(self) -> Iterator[schema.Update]:
         """Yield a row of figures every SCORE_S, once there is a robot."""
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
@@ -220,30 +229,30 @@ class Watch:
         self._scored_s = now_s
         running = not self.silent
         policy = self.parts.get("policy")
-        times = [_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
-        expected = self._expected()
+        times = [_read_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
+        expected = self._count_expected()
         present = round(len(self._ids) / max(expected, len(self._ids)), 3) if expected else None
         row = [
             round(self.seconds, 2),
             self._episode.get("return") if running else None,
-            _reward(before, self._episode) if running else None,
+            _mean_reward(before, self._episode) if running else None,
             *(times if running else (None, None)),
             present if running else None,
         ]
         self.scores.append(row)
-        yield schema.Score([row], fresh=False)
+        yield schema.ScoreUpdate([row], fresh=False)
 
 
-def _drawing(joints: list[str], wiring: str) -> schema.Drawing:
+def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
     """Return the drawing of a robot with these joints: dials if there is no skeleton."""
     try:
         skeleton = find_skeleton(joints, wiring)
     except WiringError as error:
-        return schema.Drawing("dials", joints, problem=str(error))
-    return schema.Drawing("dials" if skeleton is None else "skeleton", joints, skeleton)
+        return schema.DrawingUpdate("dials", joints, problem=str(error))
+    return schema.DrawingUpdate("dials" if skeleton is None else "skeleton", joints, skeleton)
 
 
-def _reward(before: dict[str, float], now: dict[str, float]) -> float | None:
+def _mean_reward(before: dict[str, float], now: dict[str, float]) -> float | None:
     """Return the mean reward a step between two samples of an episode, or None if it changed."""
     if not before or not now or before.get("episode") != now.get("episode"):
         return None
@@ -251,7 +260,7 @@ def _reward(before: dict[str, float], now: dict[str, float]) -> float | None:
     return round((now["return"] - before["return"]) / steps, 4) if steps > 0 else None
 
 
-def _number(part: schema.Part | None, key: str) -> float | None:
+def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
     """Return a value of a status as a number, or None."""
     try:
         return None if part is None else float(part.values.get(key, ""))
@@ -259,7 +268,7 @@ def _number(part: schema.Part | None, key: str) -> float | None:
         return None
 
 
-def _finite(values: Any, digits: int) -> list[float]:
+def _round_finite(values: Any, digits: int) -> list[float]:
     """Return rounded values, with 0 for values that are not finite, which JSON cannot hold."""
     array = np.asarray(values, np.float64)
     return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

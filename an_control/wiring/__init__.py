@@ -14,7 +14,13 @@ Example:
 
 from an_control.wiring.channel_table import ChannelTable, Notice, Readings
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.command import ActuatorConfig, CommandConfig, MessageConfig
+from an_control.wiring.command import (
+    ActuatorConfig,
+    BringUpConfig,
+    CommandConfig,
+    MeasuredConfig,
+    MessageConfig,
+)
 from an_control.wiring.command_message import CommandMessage, command_messages, sendable_limits
 from an_control.wiring.compile import lists_names, names_reader
 from an_control.wiring.config import (
@@ -30,11 +36,13 @@ from an_control.wiring.messages import message_class, stamp_reader
 
 __all__ = [
     "ActuatorConfig",
+    "BringUpConfig",
     "ChannelConfig",
     "ChannelTable",
     "CommandConfig",
     "CommandMessage",
     "ImageConfig",
+    "MeasuredConfig",
     "MessageConfig",
     "Notice",
     "PoolConfig",

@@ -64,7 +64,7 @@ class ActuatorConfig:
 
 @dataclass(frozen=True)
 class MeasuredConfig:
-    """Where the actuators' positions are measured, in the units of the commands.
+    """The source and field of the actuators' measured positions, in the units of the commands.
 
     Attributes:
         source: Name of the source.
@@ -77,7 +77,7 @@ class MeasuredConfig:
 
 @dataclass(frozen=True)
 class BringUpConfig:
-    """How the robot is moved to its start pose before the policy acts.
+    """The speed, tolerance and timeout of the move to the start pose before the policy acts.
 
     Attributes:
         max_rate: Maximum change of each command, in units per second.

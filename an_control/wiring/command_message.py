@@ -267,7 +267,9 @@ class CommandMessage:
         if missing is not None:
             element = one.names[missing] if one.names else missing
             what = MissingItem(f"the actuator for {one.hops[-1].name}[{element}]")
-            allowed = "an actuator for each element, or none; other ones on another topic"
+            allowed = (
+                "an actuator for each element of the array; other actuators need another topic"
+            )
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
         order = np.array([one.elements[place] for place in range(count)], np.intp)
         if not np.array_equal(order, np.arange(self._count)):

@@ -58,7 +58,7 @@ class Leaf:
     base: str
     function: str | None = None
     mark: Mark | None = None
-    """How a message marks the number as not available."""
+    """The mark by which a message says that the number is not available."""
 
     @cached_property
     def path(self) -> str:

@@ -70,7 +70,7 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """How neighbouring elements of an array are combined into one reading.
+    """A rule that combines neighbouring elements of an array into one reading.
 
     Attributes:
         size: Number of neighbouring elements of one reading.
@@ -190,7 +190,7 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """How each camera's images are cut into patches; empty if channels are numbers."""
+        """Settings that cut each camera's images into patches; empty if channels are numbers."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:
@@ -335,9 +335,11 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
     )
     path = parse_field(read_field_path(fields["field"], many="*" in id_))
     if _read_flag(fields.get("wrap")) and path.computed:
-        raise fields["wrap"].error("no wrap beside a function: sin, cos and angles need none")
+        raise fields["wrap"].error(
+            "no wrap with a function: sin, cos and angles of quaternions need none"
+        )
     if "outside" in fields and "valid" not in fields:
-        raise fields["outside"].error("valid: [lowest, highest] beside it")
+        raise fields["outside"].error("outside only together with valid: [lowest, highest]")
     if "pool" in fields and "*" not in id_:
         raise fields["pool"].error("a channel with a * in its id")
     return ChannelConfig(
@@ -418,11 +420,14 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
     images = [channel.image for channel in channels if channel.image is not None]
     if images and len(images) < len(channels):
         raise WiringError(
-            entry.file, entry.key, Description("fields and images"), "one or the other"
+            entry.file, entry.key, Description("a mixture of fields and images"), "one of them"
         )
     if len({(image.patch, image.stack) for image in images}) > 1:
         raise WiringError(
-            entry.file, entry.key, Description("images of several forms"), "one patch and one stack"
+            entry.file,
+            entry.key,
+            Description("images with different patch or stack"),
+            "one patch and one stack",
         )
 
 

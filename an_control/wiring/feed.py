@@ -240,14 +240,14 @@ class Feed:
             return "the clock was set back"
         if self.messages == 1:
             return (
-                f"its only message came {(now_ns - self.arrival_ns) / 1e9:.1f} s ago, and a message"
-                f" counts for {self.longest / 1e9:g} s: max_age_s: 0 lets it count for ever"
+                f"its only message came {(now_ns - self.arrival_ns) / 1e9:.1f} s ago, but a message"
+                f" counts only for {self.longest / 1e9:g} s; max_age_s: 0 lets it count forever"
             )
         if self.repeats and self.stamp_ns is not None:
             return (
                 f"{self.repeats} messages repeat the stamp {self.stamp_ns / 1e9:.6f} s, so none"
-                f" has been new for more than {self.longest / 1e9:g} s: the sender must stamp each"
-                " message anew, or leave the stamp 0"
+                f" has been new for more than {self.longest / 1e9:g} s: the sender must give each"
+                " message a new stamp, or leave the stamp 0"
             )
         return f"no message for more than {self.longest / 1e9:g} s"
 

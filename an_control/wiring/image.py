@@ -1,4 +1,4 @@
-"""The `image` entry of a channel: how a camera's image is cut into patches, one channel a patch."""
+"""The `image` entry of a channel, which cuts a camera's image into patches, one channel a patch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """How an image becomes patches; all lengths in pixels.
+    """Settings that turn an image into patches; all lengths are in pixels.
 
     Attributes:
         size: Height and width of the image that is cut into patches; pixels beyond the last whole

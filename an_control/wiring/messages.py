@@ -185,7 +185,7 @@ class Step:
 
 
 ALL = "*"
-"""As a step's key: every element. As the name of the last step: every number."""
+"""The key of a step that means every element; the name of a last step that means every number."""
 
 
 @dataclass(frozen=True)
@@ -303,8 +303,10 @@ def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
 
 
 def gravity_x(x: float, y: float, z: float, w: float) -> float:
-    """Return the x component of the unit vector that points down, in the frame of a body whose
-    attitude in the world is the quaternion; NaN as in `roll`."""
+    """Return the x component of the unit vector that points down, in the body's frame.
+
+    The quaternion is the body's attitude in the world; NaN as in `roll`.
+    """
     return -2.0 * (x * z - w * y) / _square(x, y, z, w)
 
 
@@ -383,8 +385,8 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
         Mark(
             ("latitude", "longitude", "altitude"),
             lambda message: message.status.status == -1,
-            "status.status is -1, by which the sender says that it has no fix: it counts again once"
-            " there is one",
+            "status.status is -1, by which the sender says that it has no fix: readings count again"
+            " once it has one",
         ),
     ),
 }

@@ -124,7 +124,7 @@ class Presence:
     """
 
     gone_ns = PROVEN_NS
-    """Time without an element after which it counts as gone."""
+    """Time for which an element must be missing before it may be dropped."""
 
     def __init__(self, proves: bool) -> None:
         self._proves = proves
@@ -155,7 +155,7 @@ class Presence:
         self.count = int(np.count_nonzero(self.expected | there))
 
     def stale(self) -> NDArray[np.bool_]:
-        """Return which elements (n,) are gone and not expected."""
+        """Return which elements (n,) are not expected and have been missing for too long."""
         if self.complete:
             return np.zeros(len(self.expected), bool)
         return ~self.expected & self._gone()
@@ -178,7 +178,7 @@ class Presence:
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def expect_present(self) -> None:
-        """Stop expecting elements that have been gone for PROVEN_NS."""
+        """Stop expecting elements that have been missing for PROVEN_NS."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
@@ -188,7 +188,7 @@ class Presence:
         return copy.deepcopy(self)
 
     def _gone(self) -> NDArray[np.bool_]:
-        """Return which elements (n,) have been out of messages for longer than `gone_ns`."""
+        """Return which elements (n,) have been missing for longer than `gone_ns`."""
         gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
         return gone
 
@@ -205,7 +205,7 @@ Channel = tuple[str, ChannelConfig]
 MAX_ELEMENTS = 20_000
 """Maximum number of channels of one wildcard; a message with more counts as unreadable."""
 _ALL = slice(None)
-_STANDS_FOR = "the channel's nan, inf, minus_inf or outside may say what it stands for"
+_STANDS_FOR = "the channel's keys nan, inf, -inf and outside can name a value to use instead"
 _ONE_EACH = "the sender must send one for each name"
 
 
@@ -421,7 +421,7 @@ class GrowingReader(Reader):
             self._presence.record(there, time_ns)
 
     def set_gone_after(self, limit_ns: int) -> None:
-        """Set the time in ns without an element after which it counts as gone."""
+        """Set the time in ns for which an element must be missing before it may be dropped."""
         self._presence.gone_ns = limit_ns
 
     def expect_present(self) -> None:

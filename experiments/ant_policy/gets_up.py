@@ -157,7 +157,7 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
     at = np.eye(first.shape[1])[height]
     below, above = -STEEP * at, STEEP * at
     level = STEEP * LYING
-    # The last three units are how far it lies, the same less one, and how far it is up.
+    # The last three units: depth below LYING (scaled), the same less 1, and height above LYING.
     weight_0 = np.vstack([first, matrix, -matrix, below, below, above])
     bias_0 = np.concatenate([first_bias, constant, -constant, [level, level - 1.0, -level]])
     weight_1 = np.zeros((units + 2 * actions + 1, len(weight_0)))
@@ -165,7 +165,7 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
     weight_1[:units, -3] = -OFF
     weight_1[units:-1, len(first) : -3] = np.eye(2 * actions)
     weight_1[units:-1, -1] = -OFF
-    weight_1[-1, -3:] = 1.0, -1.0, 0.0  # 1 where it lies: takes the teacher's last bias away
+    weight_1[-1, -3:] = 1.0, -1.0, 0.0  # 1 while it lies: cancels the teacher's last bias
     bias_1 = np.concatenate([second_bias, np.zeros(2 * actions + 1)])
     both = GAIN * np.hstack([np.eye(actions), -np.eye(actions)])
     weight_2 = np.hstack([last, both, -last_bias[:, None]])

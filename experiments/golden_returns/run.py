@@ -108,8 +108,8 @@ def _order(pair: str) -> tuple[str, int]:
     return name, int(version.split(".")[1])
 
 
-def _cell(found: list[float], reference: list[float]) -> str:
-    return "=" if found == reference else ", ".join(map(repr, found))
+def _cell(returns: list[float], reference: list[float]) -> str:
+    return "=" if returns == reference else ", ".join(map(repr, returns))
 
 
 def main() -> int:

@@ -55,7 +55,7 @@ while True:
 """
 
 
-def stress(minutes: float, each: int) -> tuple[int, list[str]]:
+def stress(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
     """Return how many nodes there were, and the stacks of the processes that hung."""
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [
@@ -65,12 +65,12 @@ def stress(minutes: float, each: int) -> tuple[int, list[str]]:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for domain in DOMAINS
-        for _ in range(each)
+        for _ in range(processes_per_domain)
     ]  # fmt: skip
     time.sleep(60.0 * minutes)
     nodes, stacks = 0, []
     for process in processes:
-        process.send_signal(signal.SIGINT)  # a killed one leaves ports locked
+        process.send_signal(signal.SIGINT)  # killing it would leave ports locked
         try:
             out, errors = process.communicate(timeout=10.0)
         except subprocess.TimeoutExpired:

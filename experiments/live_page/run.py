@@ -56,19 +56,19 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
         yield one
 
 
-def take_pictures(folder: Path, only: list[str]) -> None:
+def take_pictures(folder: Path, robots: list[str]) -> None:
     """Take a screenshot of each robot; of the Ant also in the dark, and an animation.
 
     The Ant walks in real time, the others play in lockstep.
 
     Args:
         folder: for the pictures.
-        only: names of `ROBOTS`; all if empty.
+        robots: names of `ROBOTS`; all if empty.
     """
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in only or ROBOTS:
+    for name in robots or ROBOTS:
         simulation = run_simulation(*ROBOTS[name], "--episodes", "100000")
         with simulation as robot, browsing(robot.address()) as page:
             page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
@@ -223,40 +223,42 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
     import rclpy
     from rclpy.node import Node
 
-    from an_control.view.clients import Calls
-    from an_control.view.command_handlers import Deeds
-    from an_control.view.graph import find
+    from an_control.view.clients import ServiceCalls
+    from an_control.view.command_handlers import CommandHandlers
+    from an_control.view.graph import find_robot
     from an_control.view.listener import Listener
-    from an_control.view.schema import Connect
+    from an_control.view.schema import ConnectCommand
 
     rclpy.init(args=[])
     node, caller = Node("measure"), Node("measure_calls")
     listener, values, returns = Listener(node), [], EpisodeReturns()
-    deeds, begin_s = Deeds(Calls(caller), listener), time.monotonic()
+    deeds, begin_s = CommandHandlers(ServiceCalls(caller), listener), time.monotonic()
     topics: dict[str, Any] = {}
     done = 0
     while (now_s := time.monotonic() - begin_s) < seconds:
         if "progress" not in topics:
-            found = find(node)
+            found = find_robot(node)
             topics = dict(found.topics)
             listener.follow(topics)
             if drags and found.policy:
-                await deeds.see(found, new=True)
-        if (order := listener.newest("order")) is not None:
-            deeds.bay.see_order({pair.key: pair.value for pair in order.values})
+                await deeds.read_robot(found, new=True)
+        if (order := listener.take_newest("order")) is not None:
+            deeds.bay.set_order({pair.key: pair.value for pair in order.values})
         if deeds.bay.order and done < drags * now_s / seconds:
             wires = {wire.plug: wire.signal for wire in deeds.bay.wires}
             plugs = list(wires)
             one, plug = plugs[done % 28], plugs[(7 * done + 3) % 28]
             done += 1
             if wires[plug] != one:
-                reply = await deeds.do(Connect(id=done, signal=one, plug=plug, announced=True))
+                reply = await deeds.carry_out(
+                    ConnectCommand(id=done, signal=one, plug=plug, announced=True)
+                )
                 assert reply.ok, reply.text
-        for message in listener.waiting("diagnostics"):
+        for message in listener.take_all("diagnostics"):
             for one in message.status:
                 if one.name.endswith(": policy"):
                     values += [float(v.value) for v in one.values if v.key == "tick p99 [us]"]
-        progress = listener.newest("progress")
+        progress = listener.take_newest("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
             returns.note_figures({name: value for name, value in figures if value == value})

@@ -92,16 +92,16 @@ class MemoryComparison:
                 self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
-    def _train(self, place: int) -> Line:
+    def _train(self, training_number: int) -> Line:
         """Run the training at this place of the plan.
 
         Draws come first, by number and memory, then tasks, by seed and memory.
         """
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
-        number, which = divmod(place, len(MEMORIES))
+        number, which = divmod(training_number, len(MEMORIES))
         memory, stage, task = MEMORIES[which], "draw", self.tasks[1]
         draw, updates = draw_settings(number, self._seed), budget.draw_updates
-        if place >= drawn:
+        if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
             draw = draw_settings(number_of_best_draw(self.lines, memory), self._seed)

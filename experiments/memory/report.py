@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.system.files import replacing
+from an_control.system.files import replace_file
 from experiments.memory.comparison import Line, number_of_best_draw
 from experiments.memory.training import MEMORIES
 
@@ -85,6 +85,6 @@ def draw_curves(lines: list[Line], path: Path) -> None:
         axes.grid(alpha=0.3)
     panels[0][0].set_ylabel("share of right answers")
     panels[0][-1].legend(loc="lower right", fontsize=8)
-    with replacing(path) as part:
+    with replace_file(path) as part:
         figure.savefig(part, dpi=110, format="png")
     plt.close(figure)

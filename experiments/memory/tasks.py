@@ -112,7 +112,7 @@ def _play_suits(env: Any, seed: int) -> np.ndarray:
     while not over:
         seen, _, over, _, _ = env.step(0)
         suits.append(seen)
-    return np.array(suits[:-1])  # what is seen after the last answer is not answered
+    return np.array(suits[:-1])  # the last input gets no answer
 
 
 class TMaze:

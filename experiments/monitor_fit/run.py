@@ -106,9 +106,9 @@ MOVES = ("100", "25", "25,swap=2", "reset", "reset+25", "100,lag=0.3")
 class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that updates some readings only in every second step, like slow sensors."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], held: slice) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], channels: slice) -> None:
         super().__init__(env)
-        self._held = held
+        self._held = channels
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
@@ -131,7 +131,7 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 class MonitorWatch:
     """Counter of what a monitored policy does, tick by tick, with the readings of an episode.
 
-    These numbers are counted:
+    It is called as the `watch` of `play_episode`. These numbers are counted:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved
@@ -200,7 +200,7 @@ def measure_cell(
     file: Path,
     robot: tuple[str, str],
     monitor: str,
-    known: dict[str, Any],
+    counts_before: dict[str, Any],
     ticks: int,
 ) -> dict[str, Any]:
     """Play more episodes of a cell and return its counts so far.
@@ -210,7 +210,7 @@ def measure_cell(
         file: the model file.
         robot: which readings repeat every second tick, and the protocol.
         monitor: the monitor's mode.
-        known: the counts before.
+        counts_before: the counts before.
         ticks: ticks to reach; at most `CHUNK` are played, rounded up to whole episodes.
     """
     held, words = robot
@@ -224,10 +224,12 @@ def measure_cell(
     channels = model.task.channels
     disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
     returns: list[float] = []
-    wanted = min(CHUNK, ticks - known.get("ticks", 0))
+    wanted = min(CHUNK, ticks - counts_before.get("ticks", 0))
     played, begun = 0, time.process_time()
     with closing(env):
-        for start in islice(make_evaluation_starts(SEED, 100_000), known.get("episodes", 0), None):
+        for start in islice(
+            make_evaluation_starts(SEED, 100_000), counts_before.get("episodes", 0), None
+        ):
             if watch is not None:
                 watch.start()
             result = play_episode(policy, env, channels, disturber, start, protocol, watch)
@@ -245,7 +247,7 @@ def measure_cell(
     }
     if watch is not None:
         found |= watch.counts
-    return {key: round(known.get(key, 0) + number, 2) for key, number in found.items()}
+    return {key: round(counts_before.get(key, 0) + number, 2) for key, number in found.items()}
 
 
 def model_with_monitor(name: str, folder: Path, length: str) -> Path:
@@ -287,7 +289,7 @@ def list_cells(
                     yield name, much, robot, "match"
 
 
-def run_cells(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
+def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print) -> None:
     """Play the missing ticks of all cells, some of each in turn."""
     path, folder = Path(options.results), Path(options.folder)
     left = True
@@ -309,7 +311,7 @@ def run_cells(options: argparse.Namespace, say: Callable[[str], None] = print) -
             )
             how = ROBOTS.get(robot, ("", robot))
             found = measure_cell(SUBJECTS[name], file, how, monitor, known, ticks)
-            say(f"{options.label} {key}: {json.dumps(found)}")
+            report(f"{options.label} {key}: {json.dumps(found)}")
             latest = json.loads(path.read_text()) if path.exists() else {}
             latest.setdefault(options.label, {})[key] = found
             path.write_text(json.dumps(latest, indent=1, sort_keys=True) + "\n")

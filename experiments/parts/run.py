@@ -148,11 +148,11 @@ class ComparedPolicy:
             *("--monitor", "off"),
         )
 
-    def row(self, found: Results) -> list[str]:
+    def row(self, results: Results) -> list[str]:
         """Return the policy's row of the table."""
-        cells = [self.pooling, self.memory, *parameter_and_seed_counts(found, self.runs)]
+        cells = [self.pooling, self.memory, *parameter_and_seed_counts(results, self.runs)]
         for protocol in PROTOCOLS:
-            some = protocol_results(found, self.runs, protocol)
+            some = protocol_results(results, self.runs, protocol)
             mean, error = mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
             cells.append(f"{mean:.0f}{_error_text(error)} ({share:.0%})")
@@ -177,13 +177,13 @@ def evolve_teacher(out: Path) -> None:
     )
 
 
-def make_table(policies: list[ComparedPolicy], found: Results) -> str:
+def make_table(policies: list[ComparedPolicy], results: Results) -> str:
     """Return the table of the policies that have results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
-    return markdown_table(head, [one.row(found) for one in policies if one.runs.name in found])
+    return markdown_table(head, [one.row(results) for one in policies if one.runs.name in results])
 
 
-def draw_picture(policies: list[ComparedPolicy], found: Results, path: Path) -> None:
+def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -> None:
     """Draw returns as bars: a group for each pooling, a colour for each memory."""
     from matplotlib.figure import Figure
 
@@ -191,10 +191,10 @@ def draw_picture(policies: list[ComparedPolicy], found: Results, path: Path) -> 
     shown = list(PROTOCOLS)[:2]
     for axes, protocol in zip(figure.subplots(len(shown), 1, sharex=True), shown, strict=True):
         for number, memory in enumerate(MEMORIES):
-            some = [one for one in policies if one.memory == memory and one.runs.name in found]
+            some = [one for one in policies if one.memory == memory and one.runs.name in results]
             spreads = [
                 mean_and_error(
-                    [entry["mean"] for entry in protocol_results(found, one.runs, protocol)]
+                    [entry["mean"] for entry in protocol_results(results, one.runs, protocol)]
                 )
                 for one in some
             ]

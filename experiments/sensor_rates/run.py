@@ -106,12 +106,12 @@ class Arm:
 
 
 def command_figures(
-    hz: float, heard: list[tuple[float, list[float]]], settle_s: float
+    hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
     """Return rate and slew of the recorded commands, without the first seconds."""
-    begin_s = heard[0][0] + settle_s
-    times_s = np.array([at for at, _ in heard if at >= begin_s])
-    values = np.array([one for at, one in heard if at >= begin_s])
+    begin_s = commands[0][0] + settle_s
+    times_s = np.array([at for at, _ in commands if at >= begin_s])
+    values = np.array([one for at, one in commands if at >= begin_s])
     counts = [
         np.sum((times_s >= at) & (times_s < at + 2.0)) for at in times_s if at + 2.0 < times_s[-1]
     ]

@@ -173,43 +173,46 @@ class ComparedStudent:
         protocols, at = list(what.protocols), what.evaluation_seed
         evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
 
-    def returns(self, found: Results) -> list[tuple[float, float]]:
+    def returns(self, results: Results) -> list[tuple[float, float]]:
         """Return the mean return and its standard error for each protocol."""
         protocols = self.comparison.protocols
         return [
-            return_and_error(protocol_results(found, self.runs, protocol)) for protocol in protocols
+            return_and_error(protocol_results(results, self.runs, protocol))
+            for protocol in protocols
         ]
 
-    def row(self, found: Results) -> list[str]:
+    def row(self, results: Results) -> list[str]:
         """Return the student's row of the table."""
         digits = self.comparison.digits
-        shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(found)]
-        return [self.name, *parameter_and_seed_counts(found, self.runs), *shown]
+        shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(results)]
+        return [self.name, *parameter_and_seed_counts(results, self.runs), *shown]
 
 
-def make_table(what: StudentComparison, students: list[ComparedStudent], found: Results) -> str:
+def make_table(
+    comparison: StudentComparison, students: list[ComparedStudent], results: Results
+) -> str:
     """Return the table of the students that have results."""
-    head = ["student", "parameters", "seeds", *what.protocols.values()]
-    return markdown_table(head, [one.row(found) for one in students if one.runs.name in found])
+    head = ["student", "parameters", "seeds", *comparison.protocols.values()]
+    return markdown_table(head, [one.row(results) for one in students if one.runs.name in results])
 
 
 def draw_picture(
-    what: StudentComparison, students: list[ComparedStudent], found: Results, path: Path
+    comparison: StudentComparison, students: list[ComparedStudent], results: Results, path: Path
 ) -> None:
     """Draw returns as bars: a group for each protocol, a colour for each student."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
-    some = [one for one in students if one.runs.name in found]
+    some = [one for one in students if one.runs.name in results]
     width = 0.85 / max(len(some), 1)
     for number, one in enumerate(some):
-        means, errors = zip(*one.returns(found), strict=True)
+        means, errors = zip(*one.returns(results), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
-    names = [textwrap.fill(name, 14) for name in what.protocols.values()]
+    names = [textwrap.fill(name, 14) for name in comparison.protocols.values()]
     axes.set_xticks(range(len(names)), names)
-    axes.set_ylabel(what.axis)
+    axes.set_ylabel(comparison.axis)
     axes.axhline(0.0, color="black", linewidth=0.8)
     axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=3)

@@ -77,9 +77,9 @@ class LearnedRobot:
         """Return the path of the model that `learn` makes."""
         return self.folder / "learn/model.safetensors"
 
-    def result(self, what: str) -> Any:
+    def result(self, name: str) -> Any:
         """Return the result that a command wrote as JSON, or None if it is missing."""
-        path = self.folder / f"{what}.json"
+        path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def make(self) -> None:
@@ -102,11 +102,11 @@ class LearnedRobot:
         if float(model.task.step_s) >= MIN_STEP_S:
             self._run("real_time", *served, *common, str(PAIRS), "--realtime")
 
-    def _run(self, what: str, *words: str) -> None:
+    def _run(self, name: str, *arguments: str) -> None:
         """Run a command unless its result is there."""
-        if self.result(what) is None:
-            print(f"{self.name}: {what}", flush=True)
-            _run_an_control(*words, "--json", str(self.folder / f"{what}.json"))
+        if self.result(name) is None:
+            print(f"{self.name}: {name}", flush=True)
+            _run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def row(self) -> list[str] | None:
         """Return the row of the table, or None before `learn` has ended."""
@@ -156,9 +156,9 @@ def _episode_returns(result: dict[str, Any]) -> list[float]:
     return [one["return"] for one in result["episodes"]]
 
 
-def _run_an_control(*words: str) -> None:
+def _run_an_control(*arguments: str) -> None:
     program = Path(sys.executable).parent / "an-control"
-    subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def make_table(robots: list[LearnedRobot]) -> str:

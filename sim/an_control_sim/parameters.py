@@ -70,7 +70,7 @@ def declare_disturbance(
     given = default or DisturbanceSettings()
     for one in SETTINGS:
         value = getattr(given, one.name)
-        # A range in the descriptor would refuse a value without saying what is allowed.
+        # With a range in the descriptor, rclpy's error would not name the allowed values.
         descriptor = ParameterDescriptor(
             description=one.meaning,
             additional_constraints=one.allowed,

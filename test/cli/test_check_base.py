@@ -175,7 +175,7 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
         "a slow scan",
         ("", ""),
         slow_scan,
-        "messages a second, where the policy runs at 20 Hz: some ticks have no new reading",
+        "messages a second, but the policy runs at 20 Hz: some ticks have no new reading",
     ),
     (
         "names in capitals",
@@ -213,7 +213,7 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
         ("", ""),
         latching_driver,
         "not all hear commands on /bot/cmd_vel: /bot/driver asks for another quality of service"
-        " (Volatile publisher and transient local subscription): let it subscribe with the default",
+        " (Volatile publisher and transient local subscription): subscribe with the default",
     ),
     (
         "two senders of one sensor",

@@ -88,7 +88,7 @@ def test_image_patches_keep_what_the_recipe_has_where_no_option_says_otherwise()
     )
     pooled = PolicyParts(pma=64).with_patch_sizes(sizes)
     assert PolicyParts().with_patch_sizes(pooled) == pooled
-    with pytest.raises(ValueError, match="--pma 0: the recipe's head sees its seeds"):
+    with pytest.raises(ValueError, match="--pma 0: the recipe's head needs PMA seeds"):
         PolicyParts(pma=0).with_patch_sizes(pooled)
 
 

@@ -21,7 +21,7 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.commissioning.survey import survey
+from an_control.commissioning.survey import survey_topics
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.policy import AttentionSizes, MlpSizes, write_model
@@ -196,7 +196,7 @@ def test_a_robot_that_is_found_late_is_listened_to_for_the_whole_time(robot):
     robot.joints(("hip", "knee"))
     late = threading.Timer(2.0, robot.start)
     late.start()
-    (topic,) = survey("/bot", 1.0).topics
+    (topic,) = survey_topics("/bot", 1.0).topics
     late.join()
     assert topic.last_s - topic.first_s > 0.5
 

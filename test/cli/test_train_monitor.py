@@ -142,7 +142,7 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        (("--task", "cartpole"), "channels are not those of task 'cartpole'"),
+        (("--task", "cartpole"), "channels differ from those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
         (("--disturb", "wind=2"), "--disturb: "),
         (("--disturb", "delay=1", "--disturb-share", "1.5"), "--disturb-share 1.5"),

@@ -12,7 +12,7 @@ pytest.importorskip("popgym", reason="needs the train extra")
 
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
-from an_control.system.files import locked
+from an_control.system.files import lock_folder
 from experiments.memory import comparison, report, run, training
 from experiments.memory.comparison import MemoryComparison, TrainingBudget
 from experiments.memory.report import TITLES
@@ -132,7 +132,7 @@ def test_a_stopped_comparison_resumes_to_the_same_results(small, tmp_path):
 def test_a_folder_in_which_another_comparison_works_is_refused(small, tmp_path):
     """Two processes mixed their lines."""
     made = MemoryComparison(RunFolder(tmp_path, MemoryComparison.config(small, 1)), small, 1)
-    with locked(tmp_path), pytest.raises(RunError, match="another process is working"):
+    with lock_folder(tmp_path), pytest.raises(RunError, match="another process is working"):
         made.run(lambda line, done: None)
     assert not list(tmp_path.iterdir())
 

@@ -143,7 +143,7 @@ def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch)
     assert f"{state}: seed was 1, not 2" in capsys.readouterr().err
     state.write_text("notes of mine")
     assert table_of(small, "--state", str(state)) == (2, [])
-    assert f"{state}: has no rows of a table" in capsys.readouterr().err
+    assert f"{state}: is not a state file of a table" in capsys.readouterr().err
     assert state.read_text() == "notes of mine"
     assert main(["evaluate", str(small), "--state", str(state)]) == 2
     assert f"--state {state}: keeps the rows of a --table" in capsys.readouterr().err

@@ -122,7 +122,7 @@ def test_the_model_has_no_hints(tmp_path):
     ("options", "said"),
     [
         (["--engine", "processes"], "hints: need compiled rollouts"),
-        (["--form", "mlp"], "--hints: only for the paper's attention forms"),
+        (["--form", "mlp"], "--hints: only for policies in the paper's attention form"),
         (["--stack", "3"], "hints: need neurons with an LSTM"),
     ],
 )

@@ -37,7 +37,7 @@ from an_control_sim.gym.environments import (
     find_adapter,
     make_environment,
 )
-from an_control_sim.gym.failure import MAX_IN_A_ROW, EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import MAX_IN_A_ROW, BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.probe import measure_units
 from an_control_sim.gym.units import UNSCALED, Units, choose_units
 
@@ -240,11 +240,11 @@ def test_a_search_says_why_episodes_failed(tmp_path, capsys):
 def test_too_many_failing_episodes_in_a_row_end_a_run():
     failures = FailureCounter()
     for _ in range(MAX_IN_A_ROW - 1):
-        failures.count_failure(EnvironmentFailure("no"))
-    with pytest.raises(EnvironmentFailure, match="no; 20 episodes in a row failed"):
-        failures.count_failure(EnvironmentFailure("no"))
+        failures.count_failure(BrokenEnvironmentError("no"))
+    with pytest.raises(BrokenEnvironmentError, match="no; 20 episodes in a row failed"):
+        failures.count_failure(BrokenEnvironmentError("no"))
     failures.count_success()
-    failures.count_failure(EnvironmentFailure("no"))
+    failures.count_failure(BrokenEnvironmentError("no"))
     assert failures.take_metrics()["failed"] == MAX_IN_A_ROW + 1 and failures.take_metrics() == {}
 
 
@@ -402,7 +402,7 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
     write_model(cart, replace(model, task=replace(model.task, units=((1.0, 0.0),) * 2)))
     capsys.readouterr()
     assert main(["train-monitor", str(cart), "--take", str(milli)]) == 2
-    assert "its units are not those of" in capsys.readouterr().err
+    assert "its units differ from those of" in capsys.readouterr().err
 
 
 def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():

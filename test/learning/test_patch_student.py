@@ -90,14 +90,14 @@ def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
     model = random_model(SIZES["convolution"], seed=5, gain=2.0)
     plain, student = VisionStudent(model.sizes), VisionStudent(SIZES["convolution_memory"], seed=3)
     plain.load(model)
-    student.load_arrays(model)
+    student.load_start_model(model)
     patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
     previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
     with torch.no_grad():
         expected = plain(patches, previous, present)
         torch.testing.assert_close(student(patches, previous, present), expected)
-    with pytest.raises(ValueError, match="sizes: "):
-        student.load_arrays(random_model(replace(model.sizes, hidden=3)))
+    with pytest.raises(ValueError, match="sizes are"):
+        student.load_start_model(random_model(replace(model.sizes, hidden=3)))
 
 
 def test_what_the_memory_holds_goes_on_from_piece_to_piece():

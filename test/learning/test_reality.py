@@ -18,7 +18,7 @@ from an_control.learning.rollout.episode import LiveEpisode, play_episode
 from an_control.load import make_policy
 from an_control.policy import read_model
 from an_control.policy.task import Task
-from an_control.system.environment_output import OUTPUT, EnvironmentFailure
+from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 from an_control.system.share import share_path
 from an_control_sim.gym.environments import describe_task, make_environment
 from an_control_sim.gym.varied_robot import check_robot, vary_robot
@@ -149,15 +149,15 @@ def test_gain_and_lag_are_what_the_motors_make_of_an_action():
 @pytest.mark.parametrize(
     ("environment", "words", "said"),
     [
-        (CART, "mass=0.7", "mass: 0.7 .Cart has no set_physics"),
-        (CART, "start=rest", "start: rest .Cart starts usual"),
+        (CART, "mass=0.7", "mass: 0.7 .Cart cannot change it: it has no set_physics"),
+        (CART, "start=rest", "start: rest .Cart supports only usual"),
         (POLE, "gain=0.6", "gain: 0.6 .*Discrete"),
         (CART, "gain=0.6..1", "no number has been drawn"),
     ],
 )
 def test_what_an_environment_does_not_offer_is_refused_by_name(environment, words, said):
     env = make_environment(environment)
-    with pytest.raises((ValueError, EnvironmentFailure), match=said):
+    with pytest.raises((ValueError, BrokenEnvironmentError), match=said):
         vary_robot(env, DisturbanceSettings.parse(words))
         env.reset(seed=1)
         env.step(env.action_space.sample())

@@ -77,10 +77,10 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
         (HEADER + "identify_updates: 0\n", "identify_updates: 0 is not allowed; allowed: a whole"),
         (HEADER + "rate: 0\n", "rate: 0 is not allowed; allowed: a number, over 0"),
         (HEADER + "rate: -0.1\n", "rate: -0.1 is not allowed; allowed: a number, over 0"),
-        (HEADER + "rounds: 0\nminutes: 5\n", "rounds: 0 is not allowed; allowed: 1 or more, where"),
+        (HEADER + "rounds: 0\nminutes: 5\n", "rounds: 0 is not allowed; allowed: 1 or more if"),
         (
             HEADER + "faults: {delay=1: 0.7, lose=0.1: 0.7}\n",
-            "faults: chances that are 1.4 together",
+            "faults: probabilities with the sum 1.4",
         ),
         (PATCHES + "rounds: 0\n", "rounds: 0 is not allowed; allowed: a whole number, 1 or more"),
         (PATCHES + "validate_every: 0\n", "validate_every: 0 is not allowed; allowed: a whole"),

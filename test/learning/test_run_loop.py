@@ -110,8 +110,8 @@ def test_a_run_that_is_stopped_before_any_validation_leaves_its_newest_model(tmp
 def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
     folder = tmp_path / "run"
     code = (
-        "import sys, pathlib; from an_control.system.files import locked\n"
-        "with locked(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
+        "import sys, pathlib; from an_control.system.files import lock_folder\n"
+        "with lock_folder(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
     )
     folder.mkdir()
     other = Popen([sys.executable, "-c", code, folder], stdin=PIPE, stdout=PIPE, text=True)

@@ -38,7 +38,7 @@ def test_how_a_start_model_acts_is_kept(tmp_path, capsys):
     words = ["train", "CartPole-v1", "--start-model", str(start), "--out", str(out)]
     words += ["--generations", "1", "--popsize", "4", "--rollouts", "1", "--episodes", "1"]
     assert main([*words, "--engine", "fused"]) == 2
-    assert "pushes no robot that stands still" in capsys.readouterr().err
+    assert "does not support task.recovery" in capsys.readouterr().err
     assert main([*words, "--workers", "1"]) == 0
     found = read_model(out / "model.safetensors").task
     assert {name: getattr(found, name) for name in acts} == acts

@@ -227,7 +227,7 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
     assert loop.finished and last["steps"] < 60_000
     assert loop.learner.end_reason == "reached the score 8.5"
     policy = make_policy(model := read_model(loop.model_path))
-    units = Units.of_task(model.task)
+    units = Units.from_task(model.task)
     for wanted in (-0.5, 0.5):
         seen = units.to_readings(np.array([5000.0 + 100.0 * wanted, 7.0]))
         action = policy.step_array(seen, ("observation.0", "observation.1"))

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from an_control.system.blas import OneThread, numpy_threads
+from an_control.system.blas import OneBlasThread, numpy_threads
 from an_control.system.share import share_path
 
 THREADS = """
@@ -69,7 +69,7 @@ class Library:
 def test_an_error_restores_the_threads():
     library = Library()
 
-    @OneThread((library.read, library.set_to))
+    @OneBlasThread((library.read, library.set_to))
     def fail():
         assert library.threads == 1
         raise ValueError("as asked")
@@ -82,7 +82,7 @@ def test_an_error_restores_the_threads():
 def test_two_policies_at_a_time_leave_the_threads_as_they_were():
     """The first to begin is the first to end: it must not restore what the other relies on."""
     library, begun, may_end = Library(), threading.Event(), threading.Event()
-    limit = OneThread((library.read, library.set_to))
+    limit = OneBlasThread((library.read, library.set_to))
 
     @limit
     def first():

@@ -161,7 +161,7 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert "nobody" not in told
     deaf = f"not all hear commands on commands: {said} (" in told
     assert deaf == (type_ is JointState), told
-    assert told.endswith("): let it subscribe with the default one") == deaf
+    assert told.endswith("): subscribe with the default quality of service") == deaf
 
 
 def test_without_a_clock_diagnostics_and_log_say_that_none_is_published(stand, capfd):
@@ -245,8 +245,8 @@ def reports(stand, count: int, between) -> list:
 @pytest.mark.parametrize(
     ("hz", "words"),
     [
-        (50, "where the policy runs at 100 Hz: some ticks have no new reading of it"),
-        (200, "where the policy runs at 100 Hz: each tick reads its newest message"),
+        (50, "but the policy runs at 100 Hz: some ticks have no new reading of it"),
+        (200, "but the policy runs at 100 Hz: each tick reads its newest message"),
         (100, ""),
         (90, ""),
     ],
@@ -406,4 +406,6 @@ def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):
         table.read(now_ns + k * 10_000_000)
     said = [str(notice) for notice in table.take_notices() if notice.kind == "lost"]
     (line,) = [one for one in said if "joints" in one]
-    assert "messages repeat the stamp 12.500000 s" in line and "stamp each message anew" in line
+    assert (
+        "messages repeat the stamp 12.500000 s" in line and "give each message a new stamp" in line
+    )

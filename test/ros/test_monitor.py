@@ -85,7 +85,8 @@ def test_a_robot_that_moves_otherwise_is_said_not_to_fit_and_nothing_is_moved(st
     assert said.count("the monitor's model does not fit this robot: ") == 1
     assert "the monitor moved" not in said
     status = monitor_status(stand)
-    assert status.level == DiagnosticStatus.WARN and status.message.startswith("does not fit: ")
+    assert status.level == DiagnosticStatus.WARN
+    assert status.message.startswith("its model does not fit")
     assert not any(one.key.endswith(" carries") for one in status.values)
 
 

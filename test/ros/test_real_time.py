@@ -165,7 +165,7 @@ def test_before_the_first_message_a_source_is_waited_for_and_only_later_missed(
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err
-    assert log.count("[INFO]") == log.count("waiting for joints, tilt") == 1
+    assert log.count("[INFO]") == log.count("waiting for the first message of joints, tilt") == 1
     assert "[WARN]" not in log and "[ERROR]" not in log
     monkeypatch.setattr(diagnostics, "START_S", 0.0)  # and some more
     stand.node._loop._events._patient_until_s = 0.0

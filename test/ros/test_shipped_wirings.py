@@ -82,8 +82,10 @@ def test_a_shipped_wiring_waits_for_its_robot_acts_beside_it_and_ends_at_ctrl_c(
     files = "--wiring", wiring, "--model", share_path(f"models/{name}.safetensors")
     quick = "-p", "engine:=numpy"  # what is not compiled yet would be compiled first
     policy = start("-c", RUN, "run", *files, "--activate", "--", *quick)
-    policy.wait_for("waiting for ")
-    waiting = policy.text.partition("waiting for ")[2].split("\n")[0].split(", ")
+    policy.wait_for("waiting for the first message of ")
+    waiting = (
+        policy.text.partition("waiting for the first message of ")[2].split("\n")[0].split(", ")
+    )
     for source in load_wiring(wiring).sources:
         assert source.name in waiting, policy.text
     simulation = f"simulation:={CONFIG / f'{name}_sim.yaml'}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stand import Stand
 
-from an_control.system.compilation import told_compilation
+from an_control.system.compilation import report_compilation
 
 stand = Stand(Path(sys.argv[1]))
 stand.start(engine="auto", mode="rate", watchdog_s=-1.0)
@@ -33,7 +33,7 @@ def note(event, arguments):
 
 inspect.getabsfile = count
 sys.addaudithook(note)
-with told_compilation(lambda line: slow.append(("numba", line))):
+with report_compilation(lambda line: slow.append(("numba", line))):
     audited = True
     for step in range(1, 1000):
         if len(stand.commands) > 5:

@@ -290,7 +290,7 @@ def test_without_a_policy_the_error_says_what_was_waited_for(serve):
 def test_a_policy_that_is_not_active_is_waited_for(serve, responder):
     bridge = serve(start_timeout_s=0.4)
     responder.active = False
-    with pytest.raises(BridgeError, match="it says 'not active'"):
+    with pytest.raises(BridgeError, match="it replied 'not active'"):
         bridge.start()
     responder.active = True
     bridge.start()

@@ -265,7 +265,7 @@ def test_an_answer_after_the_timeout_costs_its_own_step_alone(run, commands):
 def test_a_policy_that_answers_twice_is_named_in_the_summary_and_the_json(run, commands, capfd):
     result = run(commands, lambda: 0.0, 60, times=2)
     assert result.unmatched > 0
-    assert "came that no step had asked for" in capfd.readouterr().err
+    assert "came that no step was waiting for" in capfd.readouterr().err
     summary = RunSummary((result,))
     assert any("unmatched" in line and str(result.unmatched) in line for line in summary.lines())
     assert summary.as_dict()["episodes"][0]["unmatched"] == result.unmatched

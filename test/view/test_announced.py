@@ -15,20 +15,20 @@ from rclpy.context import Context
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 
-from an_control.view.clients import Calls, Unanswered
-from an_control.view.command_handlers import Deeds
-from an_control.view.graph import SCRAMBLED, Found
-from an_control.view.listener import NEWEST, Listener, Topic
-from an_control.view.schema import Connect
+from an_control.view.clients import ServiceCalls, UnansweredCallError
+from an_control.view.command_handlers import CommandHandlers
+from an_control.view.graph import SCRAMBLED, RobotGraph
+from an_control.view.listener import NEWEST, Listener, TopicSubscription
+from an_control.view.schema import ConnectCommand
 
 POLICY, SCRAMBLER = "/r/policy", "/r/scrambler"
 STRAIGHT = {"a": "a", "b": "b"}
 SWAPPED = {"a": "b", "b": "a"}
-DRAG = Connect(id=1, signal="a", plug="b", announced=True)
+DRAG = ConnectCommand(id=1, signal="a", plug="b", announced=True)
 TICK_TOPIC = "/r/policy/channels"
 
 
-class Nodes(Calls):
+class Nodes(ServiceCalls):
     """The two nodes of a robot as the page calls them, each answering when the other was asked."""
 
     def __init__(self, refusing: str = "", silent: str = "") -> None:
@@ -41,7 +41,7 @@ class Nodes(Calls):
         while len(self.asked) < 2:
             await asyncio.sleep(0.0)
         if node == self._silent:
-            raise Unanswered(f"{node} did not answer")
+            raise UnansweredCallError(f"{node} did not answer")
         if node == self._refusing:
             return "no"
         for key, value in values.items():
@@ -58,7 +58,7 @@ def heard() -> Iterator[tuple[Node, Listener]]:
     rclpy.init(args=[], context=context)
     speaker, hearer = (Node(name, context=context) for name in ("speaker", "hearer"))
     listener = Listener(hearer)
-    listener.follow({"channels": Topic(TICK_TOPIC, JointState, NEWEST)})
+    listener.follow({"channels": TopicSubscription(TICK_TOPIC, JointState, NEWEST)})
     yield speaker, listener
     listener.close()
     for node in speaker, hearer:
@@ -66,14 +66,14 @@ def heard() -> Iterator[tuple[Node, Listener]]:
     rclpy.shutdown(context=context)
 
 
-def deeds_of(nodes: Nodes, listener: Listener) -> Deeds:
-    deeds = Deeds(nodes, listener)
-    deeds.found = Found(policy=POLICY, scrambler=SCRAMBLER)
-    deeds.bay.see_order(STRAIGHT)
+def deeds_of(nodes: Nodes, listener: Listener) -> CommandHandlers:
+    deeds = CommandHandlers(nodes, listener)
+    deeds.found = RobotGraph(policy=POLICY, scrambler=SCRAMBLER)
+    deeds.bay.set_order(STRAIGHT)
     wiring = {"sources.s.topic": f"/r/{SCRAMBLED}"}
     for one in STRAIGHT:
         wiring |= {f"channels.{one}.source": "s", f"channels.{one}.field": f"position[{one}]"}
-    deeds.bay.see_wiring(wiring, SCRAMBLED, new=True)
+    deeds.bay.set_wiring(wiring, SCRAMBLED, new=True)
     return deeds
 
 
@@ -86,11 +86,11 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         while not ticks.get_subscription_count():
             await asyncio.sleep(0.01)
         ticks.publish(JointState(name=["before"]))
-        while not (last := listener.newest("channels")):
+        while not (last := listener.take_newest("channels")):
             await asyncio.sleep(0.01)
         assert last.name == ["before"]
         nodes = Nodes()
-        drag = asyncio.create_task(deeds_of(nodes, listener).do(DRAG))
+        drag = asyncio.create_task(deeds_of(nodes, listener).carry_out(DRAG))
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert not nodes.asked
@@ -99,7 +99,9 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
         assert reply.ok, reply.text
         assert sorted(nodes.asked) == [POLICY, SCRAMBLER]
         assert nodes.order == SWAPPED and nodes.reads == SWAPPED
-        assert listener.newest("channels").name == ["tick"], "whoever shows the tick gets it too"
+        assert listener.take_newest("channels").name == ["tick"], (
+            "whoever shows the tick gets it too"
+        )
 
     asyncio.run(run())
 
@@ -107,7 +109,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
 def test_a_robot_that_does_not_tick_is_rewired_all_the_same(heard):
     nodes = Nodes()
     begin_s = time.monotonic()
-    reply = asyncio.run(deeds_of(nodes, heard[1]).do(DRAG))
+    reply = asyncio.run(deeds_of(nodes, heard[1]).carry_out(DRAG))
     assert reply.ok and time.monotonic() - begin_s < 5.0
     assert nodes.order == SWAPPED and nodes.reads == SWAPPED
 
@@ -116,7 +118,7 @@ def test_a_robot_that_does_not_tick_is_rewired_all_the_same(heard):
 @pytest.mark.parametrize("how", ["refusing", "silent"])
 def test_where_one_node_fails_the_other_takes_its_change_back(heard, node, how):
     nodes = Nodes(**{how: node})
-    reply = asyncio.run(deeds_of(nodes, heard[1]).do(DRAG))
+    reply = asyncio.run(deeds_of(nodes, heard[1]).carry_out(DRAG))
     assert not reply.ok
     assert reply.text == ("no" if how == "refusing" else f"{node} did not answer")
     assert nodes.order == STRAIGHT and nodes.reads == STRAIGHT

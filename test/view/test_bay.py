@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
+from an_control.view.bay import NO_SCRAMBLER, RefusedChangeError, RewiringPanel, WiringChange
 
 IDS = ("a", "b", "c")
 SCRAMBLED = {f"channels.{one}.field": f"position[{one}]" for one in IDS}
@@ -23,24 +23,24 @@ PLAIN = {
 }
 
 
-def scrambled() -> Bay:
-    bay = Bay()
-    bay.see_order({one: one for one in reversed(IDS)})
-    bay.see_wiring(SCRAMBLED, "scrambled", new=True)
+def scrambled() -> RewiringPanel:
+    bay = RewiringPanel()
+    bay.set_order({one: one for one in reversed(IDS)})
+    bay.set_wiring(SCRAMBLED, "scrambled", new=True)
     return bay
 
 
-def plain() -> Bay:
-    bay = Bay()
-    bay.see_wiring(PLAIN, new=True)
+def plain() -> RewiringPanel:
+    bay = RewiringPanel()
+    bay.set_wiring(PLAIN, new=True)
     return bay
 
 
-def do(bay: Bay, change: Change) -> None:
-    bay.did(change, bay.way_back(change))
+def do(bay: RewiringPanel, change: WiringChange) -> None:
+    bay.record_change(change, bay.inverse_of(change))
 
 
-def wires(bay: Bay) -> dict[str, tuple[str, str]]:
+def wires(bay: RewiringPanel) -> dict[str, tuple[str, str]]:
     return {one.plug: (one.signal, one.channel) for one in bay.wires}
 
 
@@ -76,9 +76,9 @@ def test_after_any_announced_drags_each_channel_reads_its_own_signal():
 
 def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
     bay = scrambled()
-    do(bay, bay.cut("a"))
-    do(bay, bay.noise("b"))
-    do(bay, bay.copy("c", "a"))
+    do(bay, bay.cut_signal("a"))
+    do(bay, bay.put_noise("b"))
+    do(bay, bay.copy_signal("c", "a"))
     assert wires(bay) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
     do(bay, bay.connect("a", "b", announced=True))
     assert wires(bay) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
@@ -91,46 +91,46 @@ def test_undo_takes_everything_back_in_turn_and_straighten_too():
         lambda: (
             bay.connect(bay.wires[0].signal, "c", announced=False)
             if wires(bay)["c"][0] != bay.wires[0].signal
-            else bay.cut("c")
+            else bay.cut_signal("c")
         ),
-        lambda: bay.cut("b"),
-        bay.straight,
+        lambda: bay.cut_signal("b"),
+        bay.restore_file_wiring,
     ):
         seen.append(wires(bay))
         do(bay, make())
     assert wires(bay) == {one: (one, one) for one in IDS}
     while seen:
-        bay.did(bay.undo(), None)
+        bay.record_change(bay.undo(), None)
         assert wires(bay) == seen.pop()
-    with pytest.raises(Refusal, match="nothing to take back"):
+    with pytest.raises(RefusedChangeError, match="no change to undo"):
         bay.undo()
 
 
 def test_a_robot_that_is_started_again_takes_nothing_back():
     bay = scrambled()
     do(bay, bay.connect("a", "b", announced=False))
-    bay.see_wiring(SCRAMBLED, "scrambled", new=False)
+    bay.set_wiring(SCRAMBLED, "scrambled", new=False)
     assert bay.undos == 1
-    bay.see_wiring(SCRAMBLED, "scrambled", new=True)
+    bay.set_wiring(SCRAMBLED, "scrambled", new=True)
     assert bay.undos == 0
 
 
 def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
     bay = scrambled()
-    do(bay, bay.cut("a"))
-    bay.see_order(None)
+    do(bay, bay.cut_signal("a"))
+    bay.set_order(None)
     assert bay.undos == 0
-    do(bay, Change(parameters={"channels.a.field": "position[b]"}))
-    bay.see_order({one: one for one in IDS})
+    do(bay, WiringChange(parameters={"channels.a.field": "position[b]"}))
+    bay.set_order({one: one for one in IDS})
     assert bay.undos == 0
 
 
 def test_a_change_of_plugs_or_channels_that_have_gone_is_refused():
     bay = scrambled()
-    with pytest.raises(Refusal, match="the robot no longer has x"):
-        bay.way_back(Change({"x": "a"}))
-    with pytest.raises(Refusal, match="the robot no longer has y"):
-        bay.way_back(Change(parameters={"channels.y.field": "position[a]"}))
+    with pytest.raises(RefusedChangeError, match="the robot no longer has x"):
+        bay.inverse_of(WiringChange({"x": "a"}))
+    with pytest.raises(RefusedChangeError, match="the robot no longer has y"):
+        bay.inverse_of(WiringChange(parameters={"channels.y.field": "position[a]"}))
 
 
 def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
@@ -144,13 +144,13 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
     }  # fmt: skip
     do(bay, change)
     assert wires(bay)["roll"] == ("legs: position[hip]", "roll")
-    do(bay, bay.straight())
+    do(bay, bay.restore_file_wiring())
     assert wires(bay)["roll"] == ("imu: roll(orientation)", "roll")
     for refused in (
-        lambda: bay.cut("roll"),
+        lambda: bay.cut_signal("roll"),
         lambda: bay.connect("imu: roll(orientation)", "hip", announced=False),
     ):
-        with pytest.raises(Refusal, match="scrambler"):
+        with pytest.raises(RefusedChangeError, match="scrambler"):
             refused()
 
 
@@ -160,21 +160,21 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
         (lambda bay: bay.connect("x", "a", announced=False), "'x' is no signal"),
         (lambda bay: bay.connect("a", "x", announced=False), "'x' is no plug"),
         (lambda bay: bay.connect("a", "a", announced=False), "carries a already"),
-        (lambda bay: bay.copy("noise", "a"), "'noise' is no signal"),
-        (lambda bay: bay.cut("x"), "'x' is no plug"),
+        (lambda bay: bay.copy_signal("noise", "a"), "'noise' is no signal"),
+        (lambda bay: bay.cut_signal("x"), "'x' is no plug"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(refused, named):
-    with pytest.raises(Refusal, match=named):
+    with pytest.raises(RefusedChangeError, match=named):
         refused(scrambled())
 
 
 def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
-    bay = Bay()
-    bay.see_order({one: one for one in IDS})
-    bay.see_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
+    bay = RewiringPanel()
+    bay.set_order({one: one for one in IDS})
+    bay.set_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
                     "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
     assert "wildcard" in bay.why_not_announced and not bay.why_not_unannounced
     do(bay, bay.connect("a", "b", announced=False))
-    with pytest.raises(Refusal, match="wildcard"):
+    with pytest.raises(RefusedChangeError, match="wildcard"):
         bay.connect("a", "c", announced=True)

@@ -17,7 +17,7 @@ from rclpy.node import Node
 from std_srvs.srv import SetBool, Trigger
 
 from an_control.view import clients as calls_module
-from an_control.view.clients import Calls, Unanswered
+from an_control.view.clients import ServiceCalls, UnansweredCallError
 
 
 class Slow:
@@ -36,7 +36,7 @@ class Slow:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Slow, Calls]]:
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Slow, ServiceCalls]]:
     monkeypatch.setattr(calls_module, "ANSWER_S", 0.2)
     context = Context()
     rclpy.init(args=[], context=context)
@@ -45,7 +45,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Slow, Calls]]:
     executor.add_node(server)
     thread = Thread(target=executor.spin)
     thread.start()
-    calls = Calls(client, limit_s=20.0)
+    calls = ServiceCalls(client, limit_s=20.0)
     yield services, calls
     executor.shutdown()
     thread.join()
@@ -78,5 +78,5 @@ def test_what_may_be_set_twice_is_called_again_and_any_answer_counts(slow):
 def test_a_service_that_is_not_there_is_said_to_be_silent(slow):
     _, calls = slow
     calls._limit_s = 0.1
-    with pytest.raises(Unanswered, match=r"/gone did not answer within 0\.1 s"):
+    with pytest.raises(UnansweredCallError, match=r"/gone did not answer within 0\.1 s"):
         asyncio.run(calls.trigger("/gone"))

@@ -20,7 +20,7 @@ from rclpy.node import Node
 from view.browser import CHROMIUM, browsing
 
 from an_control.system.share import share_path
-from an_control.view.graph import find
+from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
 
 pytestmark = [
@@ -43,11 +43,11 @@ class Order:
 
     def hear(self) -> dict[str, str]:
         if not self.order:
-            self._listener.follow(find(self._node).topics)
-        message = self._listener.newest("order")
+            self._listener.follow(find_robot(self._node).topics)
+        message = self._listener.take_newest("order")
         if message is not None:
             self.order = {one.key: one.value for one in message.values}
-        progress = self._listener.newest("progress")
+        progress = self._listener.take_newest("progress")
         if progress is not None:
             figures = dict(zip(progress.name, progress.position, strict=True))
             if np.isfinite(figures["last_return"]):

@@ -12,10 +12,10 @@ from an_control.view.insight import (
     MOST_COLUMNS,
     MOST_PIXELS,
     MOST_ROWS,
-    KeyMap,
-    hundredths,
-    picture,
-    weights,
+    KeyProjection,
+    attention_strength,
+    encode_picture,
+    to_hundredths,
 )
 
 
@@ -37,31 +37,31 @@ def shown(message: bytes | None) -> np.ndarray:
 
 def test_a_channel_is_as_strong_as_the_mean_of_its_magnitudes():
     attention = np.array([[1.0, -2.0, 0.0], [-1.0, 2.0, 0.0]])
-    assert weights(attention).tolist() == [0.5, 1.0, 0.0]
-    assert weights(np.zeros((2, 3))).tolist() == [0.0, 0.0, 0.0]
-    assert weights(np.full((2, 3), np.nan)).tolist() == [0.0, 0.0, 0.0]
+    assert attention_strength(attention).tolist() == [0.5, 1.0, 0.0]
+    assert attention_strength(np.zeros((2, 3))).tolist() == [0.0, 0.0, 0.0]
+    assert attention_strength(np.full((2, 3), np.nan)).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_large_attention_is_shown_as_means_and_a_small_one_as_it_is():
-    assert hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
-    assert hundredths(np.random.default_rng(0).normal(size=(1000, 256))).shape == (
+    assert to_hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
+    assert to_hundredths(np.random.default_rng(0).normal(size=(1000, 256))).shape == (
         MOST_ROWS, MOST_COLUMNS,
     )  # fmt: skip
-    assert not hundredths(np.zeros((3, 2))).any()
+    assert not to_hundredths(np.zeros((3, 2))).any()
 
 
 def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():
-    rng, keys = np.random.default_rng(1), KeyMap()
+    rng, keys = np.random.default_rng(1), KeyProjection()
     directions = rng.normal(size=(2, 16))
     places = rng.normal(size=(28, 2)) * [5.0, 2.0]
     before = None
     for _ in range(50):
-        points = keys.see(places @ directions + 0.01 * rng.normal(size=(28, 16)))
+        points = keys.project(places @ directions + 0.01 * rng.normal(size=(28, 16)))
         assert points.shape == (28, 2) and np.abs(points).max() <= 1.0 + 1e-9
         assert before is None or np.abs(points - before).max() < 0.1
         before = points
-    assert keys.see(np.full((28, 3), np.nan)).shape == (28, 2)
-    assert keys.see(np.ones((5, 1))).shape == (5, 2)
+    assert keys.project(np.full((28, 3), np.nan)).shape == (28, 2)
+    assert keys.project(np.ones((5, 1))).shape == (5, 2)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():
 def test_an_image_of_any_usual_encoding_comes_out_as_rgb(encoding, depth, places):
     pixels = np.random.default_rng(2).integers(0, 256, (6, 8, depth), np.uint8)
     np.testing.assert_array_equal(
-        shown(picture(image(pixels, encoding, pad=3))), pixels[..., places]
+        shown(encode_picture(image(pixels, encoding, pad=3))), pixels[..., places]
     )
 
 
 def test_a_large_image_is_thinned_out_and_what_makes_no_sense_is_left_out():
-    large = shown(picture(image(np.zeros((480, 640, 3), np.uint8), "rgb8")))
+    large = shown(encode_picture(image(np.zeros((480, 640, 3), np.uint8), "rgb8")))
     assert max(large.shape) <= MOST_PIXELS and large.shape[:2] == (160, 214)
     good = image(np.zeros((6, 8, 3), np.uint8), "rgb8")
     for change in ({"encoding": "16UC1"}, {"height": 7}, {"width": 0}, {"step": 8}):
-        assert picture(SimpleNamespace(**(vars(good) | change))) is None
+        assert encode_picture(SimpleNamespace(**(vars(good) | change))) is None

@@ -70,9 +70,9 @@ def until(page: Browser, ready: Callable[[], object], what: str) -> None:
         page.page.wait_for_timeout(20)
 
 
-def bay(*plugs: str, settings: dict[str, float] | None = None) -> schema.Bay:
-    wires = [schema.Wire(one, one, one) for one in plugs]
-    return schema.Bay(list(plugs), wires, "", "", 0, settings or {})
+def bay(*plugs: str, settings: dict[str, float] | None = None) -> schema.BayUpdate:
+    wires = [schema.SlotWiring(one, one, one) for one in plugs]
+    return schema.BayUpdate(list(plugs), wires, "", "", 0, settings or {})
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def page(server: Server) -> Iterator[Browser]:
     """The page, with a patch bay of two plugs."""
     with browsing(ADDRESS, server.route) as opened:
         until(opened, lambda: server.tries, "the connection")
-        server.say(schema.Robot("running", "", "/r"))
+        server.say(schema.RobotUpdate("running", "", "/r"))
         server.say(bay("a", "b"))
         until(opened, lambda: set(opened.wires()) == {"a", "b"}, "the patch bay")
         yield opened
@@ -115,7 +115,7 @@ def test_a_setting_that_is_refused_does_not_stay_on_its_slider(page, server):
     until(page, lambda: len(server.heard) == 2, "both commands")
     assert page.page.text_content("#jitter-value") == "0.30"
     for command in server.heard:
-        server.say(schema.Reply(command["id"], False, "no"))
+        server.say(schema.ReplyUpdate(command["id"], False, "no"))
     until(page, lambda: page.page.text_content("#jitter-value") == "0.05", "as it was")
     until(page, lambda: not page.page.is_checked("#reshuffle"), "as it was")
     assert page.page.input_value("#jitter") == "0.05"
@@ -129,17 +129,19 @@ def test_a_setting_beyond_its_slider_is_shown_as_it_is(page, server):
 
 def test_the_page_clears_when_the_robot_has_gone(page, server):
     texts = lambda: [page.page.text_content(f"#{one}") for one in ("step", "present")]  # noqa: E731
-    server.say(schema.Drawing("bars", []))
-    server.say(schema.Channels(["a", "b"]))
-    server.say(schema.Diagnostics([schema.Part("e-stop", 2, "e-stop by service", {})]))
-    server.say(schema.Matrix(1, 2, [50, -50]))
-    server.say(schema.Tick([1.0, 0.5], [1.0, 0.5], [], [], {"step": 7.0}, 2))
+    server.say(schema.DrawingUpdate("bars", []))
+    server.say(schema.ChannelsUpdate(["a", "b"]))
+    server.say(
+        schema.DiagnosticsUpdate([schema.DiagnosticsPart("e-stop", 2, "e-stop by service", {})])
+    )
+    server.say(schema.MatrixUpdate(1, 2, [50, -50]))
+    server.say(schema.TickUpdate([1.0, 0.5], [1.0, 0.5], [], [], {"step": 7.0}, 2))
     page.page.wait_for_selector("#estop.latched")
     until(page, lambda: texts() == ["7", "2 of 2"], "the figures")
     inked = "id => document.getElementById(id).toDataURL()"
     drawn = page.page.evaluate(inked, "robot")
-    server.say(schema.Diagnostics([]))
-    server.say(schema.Channels([]))
+    server.say(schema.DiagnosticsUpdate([]))
+    server.say(schema.ChannelsUpdate([]))
     server.say(bay())
     page.page.wait_for_selector("#estop:not(.latched)")
     until(page, lambda: texts() == ["\u2013", "\u2013"], "no figures")
@@ -179,11 +181,11 @@ def test_a_skeleton_stands_where_its_joints_and_its_pose_put_it(page):
 
 def test_a_skeleton_is_drawn_and_moves_with_its_joints(page, server):
     skeleton = read_skeleton(share_path("config/cartpole_drawing.yaml"))
-    server.say(schema.Channels(["a"]))
-    server.say(schema.Drawing("skeleton", ["cart", "pole"], skeleton))
+    server.say(schema.ChannelsUpdate(["a"]))
+    server.say(schema.DrawingUpdate("skeleton", ["cart", "pole"], skeleton))
     drawn = set()
     for joints in ([0.0, 0.0], [1.0, 0.0], [1.0, 2.0]):
-        server.say(schema.Tick([1.0], [1.0], joints, [], {"step": len(drawn)}, 1))
+        server.say(schema.TickUpdate([1.0], [1.0], joints, [], {"step": len(drawn)}, 1))
         step = str(len(drawn))
         until(page, lambda step=step: page.page.text_content("#step") == step, "the tick")
         drawn.add(page.page.evaluate("document.getElementById('robot').toDataURL()"))
@@ -192,13 +194,13 @@ def test_a_skeleton_is_drawn_and_moves_with_its_joints(page, server):
 
 
 def test_a_drawing_that_is_wrong_is_named_on_the_page(page, server):
-    server.say(schema.Drawing("dials", ["left"], problem="arm_drawing.yaml: links: 3"))
+    server.say(schema.DrawingUpdate("dials", ["left"], problem="arm_drawing.yaml: links: 3"))
     until(
         page,
         lambda: page.page.text_content("#robot-hint") == "arm_drawing.yaml: links: 3",
         "the problem",
     )
-    server.say(schema.Drawing("dials", ["left"]))
+    server.say(schema.DrawingUpdate("dials", ["left"]))
     until(page, lambda: page.page.text_content("#robot-hint") == "", "no problem")
 
 
@@ -210,5 +212,5 @@ def test_a_page_that_cannot_connect_again_asks_to_open_the_new_address(page, ser
     assert server.tries > 2
     server.here, tries = True, server.tries
     until(page, lambda: server.tries > tries, "it still tries")
-    server.say(schema.Robot("running", "", "/r"))
+    server.say(schema.RobotUpdate("running", "", "/r"))
     until(page, lambda: page.page.text_content("#state") == "running", "it is back")

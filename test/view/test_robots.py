@@ -18,8 +18,8 @@ from rclpy.context import Context
 from rclpy.node import Node
 from view.visitor import Visitor, visiting
 
-from an_control.view.clients import Calls
-from an_control.view.graph import find
+from an_control.view.clients import ServiceCalls
+from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
 from an_control.view.process import NICE
 
@@ -35,7 +35,7 @@ class Witness:
         self.context = Context()
         rclpy.init(args=[], context=self.context, domain_id=domain)
         self.nodes = [Node(name, context=self.context) for name in ("caller", "hearer")]
-        self.calls, self._listener = Calls(self.nodes[0], 60.0), Listener(self.nodes[1])
+        self.calls, self._listener = ServiceCalls(self.nodes[0], 60.0), Listener(self.nodes[1])
         self._order: dict[str, str] = {}
 
     async def order(self) -> dict[str, str]:
@@ -43,14 +43,14 @@ class Witness:
         end_s = time.monotonic() + 60.0
         while not self._order:
             assert time.monotonic() < end_s
-            self._listener.follow(find(self.nodes[1]).topics)
+            self._listener.follow(find_robot(self.nodes[1]).topics)
             self.hear()
             await asyncio.sleep(0.01)
         self.hear()
         return self._order
 
     def hear(self) -> dict[str, str]:
-        message = self._listener.newest("order")
+        message = self._listener.take_newest("order")
         if message is not None:
             self._order = {one.key: one.value for one in message.values}
         return self._order

@@ -80,7 +80,7 @@ def test_ten_thousand_broken_messages_are_read_or_refused_and_nothing_else():
 
 
 def test_updates_are_json_without_what_json_has_not():
-    update = schema.Score([[1.0, None, float("nan"), 2.0]], fresh=True)
+    update = schema.ScoreUpdate([[1.0, None, float("nan"), 2.0]], fresh=True)
     assert json.loads(schema.encode(update)) == {
         "is": "score", "rows": [[1.0, None, None, 2.0]], "fresh": True,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from view.visitor import connected, visiting
 
 from an_control.view import schema
-from an_control.view.clients import MOST_UPDATES, Client
+from an_control.view.clients import MOST_UPDATES, BrowserClient
 from an_control.view.main import serving
 from an_control.view.server import MOST_BYTES, PAGE
 
@@ -109,9 +109,9 @@ def test_without_a_robot_it_says_so_and_waits_and_commands_are_refused():
     async def run() -> None:
         async with serving(0) as (server, _), visiting(server.address) as visitor:
             await visitor.state("waiting")
-            assert "no robot runs here" in visitor.newest["robot"]["text"]
+            assert "no robot is running here" in visitor.newest["robot"]["text"]
             reply = await visitor.ask("estop")
-            assert not reply["ok"] and reply["text"] == "no robot runs"
+            assert not reply["ok"] and reply["text"] == "no robot is running"
 
     asyncio.run(run())
 
@@ -120,10 +120,10 @@ def test_a_command_that_fails_unexpectedly_is_answered_and_logged(caplog):
     async def run() -> None:
         async with serving(0) as (server, looking), visiting(server.address) as visitor:
 
-            async def fail(command: schema.Command) -> schema.Reply:
+            async def fail(command: schema.Command) -> schema.ReplyUpdate:
                 raise KeyError("plug")
 
-            server.live.do = fail
+            server.live.carry_out = fail
             reply = await visitor.ask("undo")
             assert (
                 not reply["ok"] and reply["text"] == "undo: an unexpected error: KeyError('plug')"
@@ -144,7 +144,7 @@ def test_ten_thousand_bad_messages_are_counted_and_the_connection_stays():
             for _ in range(100):
                 await asyncio.gather(*(visitor.say(rng.choice(bad)) for _ in range(100)))
             await visitor.until(lambda: server.live.clients.refused == 10_000, "all are counted")
-            assert (await visitor.ask("estop"))["text"] == "no robot runs"
+            assert (await visitor.ask("estop"))["text"] == "no robot is running"
             assert all(not one["ok"] for one in visitor.replies)
             health = lambda: visitor.newest["health"]["refused"] == 10_000  # noqa: E731
             await visitor.until(health, "the page shows the count")
@@ -207,12 +207,12 @@ def test_of_a_slow_client_only_the_newest_of_everything_waits():
             await go.wait()
             sent.append((message, binary))
 
-        client = Client(send)
+        client = BrowserClient(send)
         sender = asyncio.ensure_future(client.run())
         for number in range(1000):
-            client.offer("tick", schema.encode(schema.Clusters([float(number)])))
+            client.offer("tick", schema.encode(schema.ClustersUpdate([float(number)])))
             client.offer("picture", bytes([number % 256]))
-            client.tell(schema.encode(schema.Reply(number, True, "")))
+            client.enqueue(schema.encode(schema.ReplyUpdate(number, True, "")))
             if number == 10:
                 await asyncio.sleep(0)
         assert client.waiting <= MOST_UPDATES + 2
@@ -246,7 +246,7 @@ def test_a_client_that_reads_nothing_costs_no_memory():
             async def flood(count: int) -> int:
                 for _ in range(count):
                     server.live.clients.publish(picture)
-                    server.live.clients.publish(schema.Clusters([0.0] * 500))
+                    server.live.clients.publish(schema.ClustersUpdate([0.0] * 500))
                     await asyncio.sleep(0)
                 return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

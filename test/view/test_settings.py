@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("rclpy")
 pytest.importorskip("msgspec")
-from an_control.view.clients import Calls
-from an_control.view.command_handlers import Deeds
-from an_control.view.graph import Found
+from an_control.view.clients import ServiceCalls
+from an_control.view.command_handlers import CommandHandlers
+from an_control.view.graph import RobotGraph
 
 
-class Scrambler(Calls):
+class Scrambler(ServiceCalls):
     """Nodes with these parameters."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
@@ -41,9 +41,9 @@ class Scrambler(Calls):
     ],
 )
 def test_a_slider_shows_what_the_scrambler_was_started_with(given, shown):
-    deeds = Deeds(Scrambler(given), None)
-    found = Found(policy="/r/policy", scrambler="/r/simulator")
-    assert asyncio.run(deeds.see(found, new=True))
+    deeds = CommandHandlers(Scrambler(given), None)
+    found = RobotGraph(policy="/r/policy", scrambler="/r/simulator")
+    assert asyncio.run(deeds.read_robot(found, new=True))
     assert list(deeds.settings.values()) == [shown]
 
 
@@ -64,8 +64,8 @@ def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simul
     simulator |= {"jitter": 0.1, "missing": 0.0, "shuffle": "none"}
     nodes = {"/r/policy": policy, "/r/simulator": simulator}
     values = {f"{node} {key}": one[key] for node, one in nodes.items() for key in one}
-    deeds = Deeds(Nodes(values), None)
-    assert asyncio.run(deeds.see(Found("/r/policy", "/r/simulator"), new=True))
+    deeds = CommandHandlers(Nodes(values), None)
+    assert asyncio.run(deeds.read_robot(RobotGraph("/r/policy", "/r/simulator"), new=True))
     assert deeds.wiring == wiring
     assert deeds.settings == {"jitter": 0.1, "missing": 0.0, "shuffle": 0.0}
     asyncio.run(deeds.forget())

@@ -106,7 +106,7 @@ def test_after_a_change_of_robots_the_new_one_is_stopped_and_not_the_one_before(
     async def run() -> Policy:
         async with serving(0) as (server, _), visiting(server.address) as visitor:
             await shows(visitor, "/b")
-            await visitor.until(lambda: server.live.deeds.found.policy, "its parameters")
+            await visitor.until(lambda: server.live.handlers.found.policy, "its parameters")
             second = policy("/a", hangs=True)
             others = lambda: visitor.newest["robot"]["others"] == ["/a/policy"]  # noqa: E731
             await visitor.until(others, "both are there")

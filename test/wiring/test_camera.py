@@ -326,7 +326,7 @@ def test_numbers_beside_images_and_images_of_two_forms_are_refused(load):
     source = {"topic": "eye", "type": IMAGE, "max_age_s": 0.1}
     entry = {"size": SIZE, "patch": 4, "stack": 3}
     eye = {"source": "eye", "image": entry}
-    with pytest.raises(WiringError, match="one or the other"):
+    with pytest.raises(WiringError, match="one of them"):
         load(
             sources={"eye": source},
             channels={"eye.*": eye, "h": {"source": "eye", "field": "height"}},

@@ -86,5 +86,5 @@ def test_without_a_fix_there_is_no_position(tmp_path):
     found, said = read(tmp_path, type_, fields, lost)
     assert found == {"status"}
     assert said[0].endswith(
-        "by which the sender says that it has no fix: it counts again once there is one"
+        "by which the sender says that it has no fix: readings count again once it has one"
     )

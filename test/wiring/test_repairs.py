@@ -20,7 +20,7 @@ JOINTS = "sensor_msgs/msg/JointState"
 VECTOR = "geometry_msgs/msg/Vector3"
 SCAN = "fake_msgs/msg/Scan"
 INF, NAN = math.inf, math.nan
-STANDS_FOR = "the channel's nan, inf, minus_inf or outside may say what it stands for"
+STANDS_FOR = "the channel's keys nan, inf, -inf and outside can name a value to use instead"
 
 
 def scan(*ranges: float) -> Any:
@@ -144,7 +144,7 @@ def test_pooling_is_numpys_minimum_and_mean_of_what_is_finite() -> None:
         ({"nan": "zero"}, "nan", "a finite number, or missing"),
         ({"inf": INF}, "inf", "a finite number, or missing"),
         ({"valid": [5, 1]}, "valid", "[lowest, highest]"),
-        ({"outside": 1.0}, "outside", "valid: [lowest, highest] beside it"),
+        ({"outside": 1.0}, "outside", "outside only together with valid"),
         ({"pool": {"size": 2.5, "by": "min"}}, "pool.size", "a whole number"),
         ({"pool": {"size": 2, "by": "max"}}, "pool.by", "min or mean"),
         (

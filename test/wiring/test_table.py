@@ -82,8 +82,8 @@ def test_what_is_not_finite_is_missing_even_where_it_would_be_clipped(
     one.store("s", vector(bad), None, 0)
     assert present(one) == {}
     assert str(one.take_notices()[0]).endswith(
-        "x lost: the value is not finite: the channel's nan, inf, minus_inf or outside may say what"
-        " it stands for"
+        "x lost: the value is not finite: the channel's keys nan, inf, -inf and outside can name a"
+        " value to use instead"
     )
 
 

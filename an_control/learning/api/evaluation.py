@@ -229,8 +229,8 @@ def _collect_warnings(
     ]
     if moved and isinstance(model.sizes, OrderedSizes):
         warnings.append(
-            f"{options.model} needs its channels in order, and {' '.join(moved)} permutes them;"
-            " --shuffle none does not"
+            f"{options.model}: needs its channels in order, but {' '.join(moved)} permutes them"
+            " (--shuffle none does not)"
         )
     asked = [one.monitor for one in protocols.values()]
     if None in asked and (warning := monitor_warning(model, None)):
@@ -244,11 +244,13 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
     from an_control_sim.gym.units import Units
 
     environment = find_environment_id(task)
-    env = make_environment(environment, Units.of_task(model.task))
+    env = make_environment(environment, Units.from_task(model.task))
     (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
     if actuators != actions:
         env.close()
-        raise ValueError(f"{options.model}: {actions} actions, but {environment} takes {actuators}")
+        raise ValueError(
+            f"{options.model}: has {actions} actions, but {environment} has {actuators} actuators"
+        )
     channels = len(describe_task(env, "", environment).channels)
     expected = len(model.task.channels) or channels
     if isinstance(model.sizes, OrderedSizes):

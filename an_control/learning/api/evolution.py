@@ -239,7 +239,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     options.check()
     environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
-    units = Units.of_task(model.task) if model else find_units(options.out, environment)
+    units = Units.from_task(model.task) if model else find_units(options.out, environment)
     env = make_environment(environment, units)
     task = describe_task(env, options.task, environment)
     if model is not None:  # keep keys that the environment does not define
@@ -336,18 +336,20 @@ def _make_parametrisation(
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
-                f" order, but {options.task} has {channels}"
+                f" order, but {options.task} has {channels} channels"
             )
         if model.sizes.actions != actions:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.actions} actions, but"
-                f" {options.task} takes {actions}"
+                f" {options.task} has {actions} actuators"
             )
         return form, form.vector(model)
     if options.form == "mlp":
         return Whole(MlpSizes(channels, actions, list(options.hidden or (16,)))), None
     if any(width != options.queries for width in options.hidden):
-        raise ValueError("--hidden: in the attention form every layer is --queries wide")
+        raise ValueError(
+            "--hidden: must be equal to --queries for every layer of an attention form"
+        )
     authors = AuthorsRaw if options.form == "attention-raw" else Authors
     form = authors(
         actions,
@@ -368,7 +370,7 @@ def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm,
     from an_control.learning.es.search import Hinted
 
     if not isinstance(form, Authors):
-        raise ValueError("--hints: only for the paper's attention forms")
+        raise ValueError("--hints: only for policies in the paper's attention form")
     hinted = Hinted(form, channels)
     if start is not None:
         start = np.concatenate([start, np.zeros(hinted.size - form.size)])

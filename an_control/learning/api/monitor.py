@@ -121,7 +121,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         ValueError: Options are out of bounds, or do not fit each other, the model, the task, or the
             run in the folder.
         ModelError: A model file cannot be read.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunError
@@ -146,16 +146,18 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         write_model(path, _copy_networks(model, read_model(options.take), options))
         return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
-        raise ValueError(f"{options.model}: --validate: has no forward model")
+        raise ValueError(
+            f"{options.model}: --validate: has no forward model (train-monitor makes one)"
+        )
     name = options.task or model.task.name
     try:
-        env = make_environment(find_environment_id(name), Units.of_task(model.task))
+        env = make_environment(find_environment_id(name), Units.from_task(model.task))
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):
         channels = model.task.channels
         if channels != describe_task(env, name, name).channels:
-            raise ValueError(f"{options.model}: its channels are not those of task {name!r}")
+            raise ValueError(f"{options.model}: its channels differ from those of task {name!r}")
         try:
             for fault in faults:
                 check_robot(env, fault.settings)
@@ -233,7 +235,9 @@ def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):
         if getattr(other.task, key) != getattr(model.task, key):
-            raise ValueError(f"--take {options.take}: its {key} are not those of {options.model}")
+            raise ValueError(
+                f"--take {options.take}: its {key} differ from those of {options.model}"
+            )
     theirs = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
     arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}
     trained = {**model.trained, "forward": other.trained.get("forward", {})}

@@ -106,13 +106,13 @@ class PolicyParts:
                 raise ValueError(f"{format_flag(name)}: not for image patches")
         pma = changes.pop("pma", None)
         if pma == 0 and sizes.attention == "pma":
-            raise ValueError("--pma 0: the recipe's head sees its seeds; take another --recipe")
+            raise ValueError("--pma 0: the recipe's head needs PMA seeds; use another --recipe")
         if pma:
             grid = math.isqrt(pma)
             if grid**2 != pma:
                 raise ValueError(
-                    f"--pma {pma}: must be a square number for image patches, since the head sees"
-                    " the seeds as an image"
+                    f"--pma {pma}: must be a square number for image patches, since the head"
+                    " gets the seeds as an image"
                 )
             changes |= {"attention": "pma", "grid": grid}
         encoder = changes.get("encoder", sizes.encoder)
@@ -133,7 +133,9 @@ class PolicyParts:
         seeds, queries = self._number_or_default("pma"), self._number_or_default("learned_queries")
         if seeds:
             if queries:
-                raise ValueError("--learned-queries: --pma pools by seeds of its own")
+                raise ValueError(
+                    "--learned-queries: not with --pma, which has seeds instead of queries"
+                )
             sizes = replace(sizes, queries=seeds, key=sizes.neuron, attention="pma")
         elif queries:
             sizes = replace(sizes, queries=queries, key=sizes.neuron)

@@ -78,7 +78,9 @@ class LearnOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         recipe = read_recipe(self.recipe or recipe_for_task(self.task))
         if not isinstance(recipe, DaggerSettings):
-            raise ValueError(f"{self.task}: learns from image patches; an-control distill does")
+            raise ValueError(
+                f"{self.task}: image patches are not supported; use an-control distill"
+            )
         if not recipe.rounds:
             raise ValueError(f"{self.recipe}: rounds: 0 (allowed: 1 or more)")
 
@@ -122,7 +124,7 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     Raises:
         ValueError: Options are out of bounds, or do not fit each other or the task.
         RunError: The folder holds another run, or a file cannot be written.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
@@ -250,7 +252,8 @@ class _Run:
         self._monitor_minutes += max(0.0, minutes - result.minutes)
         if done < result.rounds:
             self._notes.append(
-                f"student: its time allowed {done} of {result.rounds} rounds; more --minutes help"
+                f"student: {done} of {result.rounds} rounds fitted into its time;"
+                " increase --minutes"
             )
         validated = [line["validation"] for line in result.metrics if "validation" in line]
         best = f", validation {max(validated):.4g}" if validated else ""
@@ -284,8 +287,8 @@ class _Run:
             self._save_state()
         if (updates := self._monitor_updates) < monitor.updates:
             self._notes.append(
-                f"monitor: its time allowed {updates} of {monitor.updates} updates;"
-                " more --minutes help"
+                f"monitor: {updates} of {monitor.updates} updates fitted into its time;"
+                " increase --minutes"
             )
         if warning := monitor_warning(read_model(self._model), None):
             self._notes.append(warning)
@@ -306,7 +309,7 @@ class _Run:
 
         model = read_model(self._model)
         environment = find_environment_id(self._options.task)
-        with closing(make_environment(environment, Units.of_task(model.task))) as env:
+        with closing(make_environment(environment, Units.from_task(model.task))) as env:
             teacher = self._given_teacher or read_teacher(str(self._teacher), env)
             self._fill_table(ScorePlayer(env, model.task.channels, teacher, model))
         return ""
@@ -334,11 +337,11 @@ class _Run:
         if learned.mean <= random.mean:
             self._notes.append(
                 "teacher: no better than the random policy, so there are no scores;"
-                " more --teacher-minutes may help"
+                " increasing --teacher-minutes may help"
             )
         if few := [row for row in made.rows if len(row.returns) < bounds[1]]:
             self._notes.append(
-                f"table: its time allowed {len(few)} rows fewer than {bounds[1]} episodes"
+                f"table: {len(few)} rows have fewer than {bounds[1]} episodes; increase --minutes"
             )
 
     def _report_as_part(self, part: str) -> OnProgress:
@@ -354,9 +357,10 @@ class _Run:
         return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
 
     def _drop_outdated(self, part: str, before: int, done: int, *others: str) -> None:
-        """Drop the results in `others` if `part` has more steps than when they were made from it.
+        """Drop the results in `others` if `part` has made steps since they were made from it.
 
-        This also holds if the process was killed in between.
+        This also works if the process was killed in between. `before` and `done` are the numbers of
+        steps of `part` before and after this call.
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, before) != done:

@@ -136,7 +136,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         ValueError: Options are out of bounds, or do not fit each other, the task, or the folder's
             run.
         RunError: A file cannot be written, or another process works in the folder.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
@@ -168,7 +168,7 @@ def _make_learner(options: DistillOptions) -> Dagger | PatchDagger:
     if not isinstance(settings, DaggerSettings):
         return _make_patch_dagger(options, settings)
     if options.backgrounds is not None:
-        raise ValueError(f"--backgrounds: not for {options.task}, only for what a camera shows")
+        raise ValueError(f"--backgrounds: not for {options.task}, only for car_racing")
     return _make_dagger(options, settings)
 
 
@@ -236,8 +236,8 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
         if (own := teacher_of_task(options.task)) is not None:
             return own
     raise ValueError(
-        f"--teacher: {options.task} has none of its own; this makes one:"
-        f" an-control train-teacher {options.task} --out RUN"
+        f"--teacher: must be given for {options.task}, which has no teacher of its own; train one"
+        f" by: an-control train-teacher {options.task} --out RUN"
     )
 
 
@@ -261,7 +261,7 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
-        raise ValueError("--products: not in the paper's form; take another --recipe")
+        raise ValueError("--products: not supported by the paper's form; use another --recipe")
     return student
 
 

@@ -105,7 +105,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     Raises:
         ValueError: Options are out of bounds, or do not fit each other or the task.
         RunError: The folder holds another run, or a file cannot be written.
-        EnvironmentFailure: Nearly all episodes failed.
+        BrokenEnvironmentError: Nearly all episodes failed.
         RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
@@ -189,10 +189,10 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
     from an_control_sim.gym.units import Units
 
     evaluations = []
-    with closing(make_environment(find_environment_id(task), Units.of_task(model.task))) as env:
+    with closing(make_environment(find_environment_id(task), Units.from_task(model.task))) as env:
         scoring = ScorePlayer(env, model.task.channels, read_teacher(str(path), env), model)
         for case in REFERENCES:
             row = scoring.play_row(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **summarise_returns(row.array, None)}
-            evaluations.append({**known, "standard_error": round(row.error, 2)})
+            evaluations.append({**known, "standard_error": round(row.standard_error, 2)})
     return evaluations

@@ -45,7 +45,7 @@ from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.gym.environments import describe_task, find_choices, make_environment
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
@@ -65,6 +65,21 @@ class Dagger:
 
     The first round learns from episodes that the teacher drives. Each later round also records
     episodes that the student drives; the teacher labels every step.
+
+    Args:
+        folder: the run's folder, in which the recorded episodes are stored.
+        name: the task's name in the model file.
+        environment: the name from which `make_environment` makes the environment.
+        teacher: the policy to imitate.
+        settings: the recipe.
+        seed: decides all random numbers of the run.
+        device: the torch device on which the student learns.
+        teacher_name: the user's name for the teacher, stored in the run's settings; None for the
+            teacher that belongs to the task.
+        start: a model from whose weights the student starts; None for random weights.
+
+    Raises:
+        ValueError: the sizes of teacher, `start` and settings do not fit together.
     """
 
     unit = "round"
@@ -81,28 +96,11 @@ class Dagger:
         teacher_name: str | None = None,
         start: Model | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            folder: the run's folder, in which the recorded episodes are stored.
-            name: the task's name in the model file.
-            environment: the name from which `make_environment` makes the environment.
-            teacher: the policy to imitate.
-            settings: the recipe.
-            seed: decides all random numbers of the run.
-            device: the torch device on which the student learns.
-            teacher_name: the user's name for the teacher, stored in the run's settings; None for
-                the teacher that belongs to the task.
-            start: a model from whose weights the student starts; None for random weights.
-
-        Raises:
-            ValueError: the sizes of teacher, `start` and settings do not fit together.
-        """
         torch.set_num_threads(1)
         self._device, self._teacher_name = device, teacher_name
         self.settings, self.seed = settings, seed
         if start is not None:
-            units = Units.of_task(start.task)
+            units = Units.from_task(start.task)
         elif teacher.layers is not None or teacher.units:
             units = teacher.units
         else:  # a function, which takes the environment's numbers
@@ -353,7 +351,7 @@ class Dagger:
             what = rollout.draw_disturbance(self._faults, rng), rollout.reshuffle
             try:
                 episode = record_episode(self._env, self._teacher, make_driver(), rng, *what)
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self._failures.count_failure(failure)
                 continue
             self._failures.count_success()

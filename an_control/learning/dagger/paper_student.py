@@ -29,7 +29,13 @@ CHANNEL_UNTIL = 0.6
 
 
 class PaperStudent(nn.Module):
-    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels."""
+    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels.
+
+    Args:
+        channels: number n of channels.
+        actions: number A of actions.
+        sizes: sizes and optional parts of the network.
+    """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()
@@ -47,7 +53,7 @@ class PaperStudent(nn.Module):
         )
         for parameter in self.neuron.parameters():
             nn.init.uniform_(parameter, -FIRST_WEIGHTS, FIRST_WEIGHTS)
-        if isinstance(self.neuron, LstmNeuron):  # remember by default; one bias, not two
+        if isinstance(self.neuron, LstmNeuron):  # initial forget bias 1; one bias, not two
             with torch.no_grad():
                 self.neuron.bias_ih_l0[sizes.neuron : 2 * sizes.neuron] += 1.0
                 self.neuron.bias_hh_l0.zero_()

@@ -242,23 +242,23 @@ class DaggerSettings:
         if self.minutes and not self.rounds:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
-    def learning_rates(self, number: int, progress: float) -> tuple[float, float]:
+    def learning_rates(self, round_number: int, progress: float) -> tuple[float, float]:
         """Return the learning rates at the start and the end of a round.
 
         Args:
-            number: the round; 0 is the first one.
+            round_number: the round; 0 is the first one.
             progress: finished share (0..1) of the later rounds when this round starts.
         """
-        if number == 0:
+        if round_number == 0:
             return self.identify_rate, 0.1 * self.identify_rate
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def time_limit_s(self, number: int) -> float:
+    def time_limit_s(self, round_number: int) -> float:
         """Return the processor time in seconds for a round's updates; infinity without a limit."""
         if not self.minutes:
             return math.inf
-        share = IDENTIFY_SHARE if number == 0 else (1.0 - IDENTIFY_SHARE) / self.rounds
+        share = IDENTIFY_SHARE if round_number == 0 else (1.0 - IDENTIFY_SHARE) / self.rounds
         return 60.0 * self.minutes * share
 
 

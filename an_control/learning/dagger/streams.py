@@ -89,7 +89,7 @@ def record_episode(
         reshuffle: probability per step that all signals move.
 
     Raises:
-        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
+        BrokenEnvironmentError: the environment failed, as in `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
@@ -115,7 +115,12 @@ def record_episode(
 
 
 class NoisyTeacher:
-    """The teacher with normal noise, whose standard deviation is drawn once for the episode."""
+    """The teacher with normal noise, whose standard deviation is drawn once for the episode.
+
+    Args:
+        rng: decides all random numbers.
+        max_sd: maximum standard deviation of the noise.
+    """
 
     def __init__(self, rng: np.random.Generator, max_sd: float) -> None:
         self._rng = rng
@@ -135,6 +140,11 @@ class PerturbedTeacher:
 
     It visits states that a student reaches before it has identified its channels, and then shows
     the way back to normal operation.
+
+    Args:
+        rng: decides all random numbers.
+        teacher: gives the actions, also for wrongly ordered readings.
+        noise: maximum standard deviation of the noise on all actions.
     """
 
     def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
@@ -217,7 +227,13 @@ class RolloutSettings:
 
 
 class StudentRollout:
-    """Driver of an episode: the student, with the teacher taking over for some stretches."""
+    """Driver of an episode: the student, with the teacher taking over for some stretches.
+
+    Args:
+        rng: decides all random numbers.
+        policy: the student, which is reset.
+        settings: how often the teacher takes over, and the noise on the actions.
+    """
 
     def __init__(self, rng: np.random.Generator, policy: Policy, settings: RolloutSettings) -> None:
         self._rng, self._policy, self._how = rng, policy, settings
@@ -277,12 +293,12 @@ class StreamSettings:
 class StreamBatch:
     """A batch of K steps of B rows with S slots, N channels and A actions."""
 
-    values: Tensor  # (K, B, S) as the slots show them
-    change: Tensor  # (K, B, S) since the slot's last value
-    previous: Tensor  # (K, B, A)
+    values: Tensor  # (K, B, S) readings of the slots
+    change: Tensor  # (K, B, S) change since the slot's last reading
+    previous: Tensor  # (K, B, A) previous actions
     ordered: Tensor  # (K, B, N) the observation in nominal order
     labels: Tensor  # (K, B, A) the teacher's action
-    channel: Tensor  # (K, B, S) which channel a slot shows; N for none of them
+    channel: Tensor  # (K, B, S) index of the channel that a slot carries; N for none
     present: Tensor  # (K, B, S) 0 where the slot is missing
     counts: Tensor  # (K, B) 0 after an episode's end
     moved: Tensor  # (K, B) 1 where the neurons are reset
@@ -316,6 +332,16 @@ class DaggerStreams:
 
     Neurons that a reshuffle resets must be run separately before and after it. So all rows of a
     batch share its few `CUTS` as the moments at which they may be reshuffled.
+
+    Args:
+        episodes: the episodes to draw from, the newest last.
+        rows: rows of each batch.
+        steps: steps of each batch.
+        settings: disturbances of the rows.
+        newest: number of the last episodes that are drawn more often than the rest.
+        rng: decides all random numbers.
+        reset_on_jump: whether a reshuffle resets the student's neurons.
+        faults: probability of each fault, of which a row has one or none.
     """
 
     def __init__(
@@ -329,18 +355,6 @@ class DaggerStreams:
         reset_on_jump: bool = False,
         faults: Mapping[Fault, float] = NO_FAULTS,
     ) -> None:
-        """Set up the rows.
-
-        Args:
-            episodes: the episodes to draw from, the newest last.
-            rows: rows of each batch.
-            steps: steps of each batch.
-            settings: disturbances of the rows.
-            newest: number of the last episodes that are drawn more often than the rest.
-            rng: decides all random numbers.
-            reset_on_jump: whether a reshuffle resets the student's neurons.
-            faults: probability of each fault, of which a row has one or none.
-        """
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._faults = faults
         self._reset_on_jump = reset_on_jump
@@ -364,9 +378,9 @@ class DaggerStreams:
         self._number += 1
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
-    def _replace_row_if_due(self, number: int) -> bool:
-        """Give row `number` a new episode if it needs one, and return whether it got one."""
-        row = self._rows[number]
+    def _replace_row_if_due(self, row_number: int) -> bool:
+        """Give row `row_number` a new episode if it needs one, and return whether it got one."""
+        row = self._rows[row_number]
         if (
             row is not None
             and row.place < len(row.values)
@@ -377,7 +391,7 @@ class DaggerStreams:
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._rows[number] = self._make_row(episode)
+        self._rows[row_number] = self._make_row(episode)
         return True
 
     def _next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:

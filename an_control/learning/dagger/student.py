@@ -31,15 +31,14 @@ RecurrenceState = tuple[Tensor, ...]
 
 
 class StudentParts(nn.Module):
-    """Optional layers between the neurons and the head: encoder, pooling and recurrence."""
+    """Optional layers between the neurons and the head: encoder, pooling and recurrence.
+
+    Args:
+        sizes: the student's sizes.
+        message: length of the message where no pooling replaces it.
+    """
 
     def __init__(self, sizes: StudentSizes, message: int) -> None:
-        """Make the layers that the sizes name.
-
-        Args:
-            sizes: the student's sizes.
-            message: length of the message where no pooling replaces it.
-        """
         super().__init__()
         width, heads = sizes.neuron, sizes.heads
         self.encoder = self.pooling = self.recurrence = None
@@ -97,6 +96,12 @@ class LstmNeuron(nn.LSTM):
     """An LSTM that reads a slot's reading and, with `change`, its change since the last step.
 
     Its state is the pair of outputs h and cells c.
+
+    Args:
+        actions: number of actions.
+        units: units of the LSTM.
+        products: whether products of readings and previous actions are inputs too.
+        change: whether the change since the last step is an input too.
     """
 
     weight_ih_l0: nn.Parameter
@@ -109,7 +114,7 @@ class LstmNeuron(nn.LSTM):
         self.actions, self.products = actions, products
         self.inputs = ("value", "change") if change else ("value",)
         self.basis = np.diag([1.0, CHANGE_GAIN][: 1 + change])
-        with torch.no_grad():  # remember by default
+        with torch.no_grad():  # initial forget bias 1
             self.bias_ih_l0[units : 2 * units] += 1.0
 
     def initial_state(self, rows: int, slots: int) -> NeuronState:
@@ -161,6 +166,12 @@ class StackedNeuron(nn.Linear):
     """A layer of tanh units that reads a slot's `stack` newest readings.
 
     Its state is the pair of earlier readings and a 1 where there are any.
+
+    Args:
+        actions: number of actions.
+        units: units of the layer.
+        products: whether products of readings and previous actions are inputs too.
+        stack: number of readings.
     """
 
     inputs = ("value",)
@@ -214,12 +225,12 @@ def _input_width(inputs: int, actions: int, products: bool) -> int:
     return inputs + actions + (inputs * actions if products else 0)
 
 
-def _neuron_inputs(own: Tensor, previous: Tensor, products: bool) -> Tensor:
+def _neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
     """Return the neurons' inputs (T, B, N, .): own inputs, previous action, and their products."""
-    shared = previous.unsqueeze(2).expand(-1, -1, own.shape[2], -1)
-    parts = [own, shared]
+    shared = previous.unsqueeze(2).expand(-1, -1, readings.shape[2], -1)
+    parts = [readings, shared]
     if products:
-        parts.append((own.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
+        parts.append((readings.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
     return torch.cat(parts, -1)
 
 
@@ -254,12 +265,12 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 class StudentState(NamedTuple):
     """The state of a student from step to step: B rows, N slots, n channels, H memory units."""
 
-    first: Tensor  # (B, N, .) of the neurons
-    second: Tensor  # (B, N, .) of the neurons
-    memory: Tensor  # (B, H)
-    message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
-    evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
-    recurrence: tuple[Tensor, ...] = ()  # (B, ...)
+    first: Tensor  # (B, N, .) first part of the neurons' state
+    second: Tensor  # (B, N, .) second part of the neurons' state
+    memory: Tensor  # (B, H) GRU units of the head
+    message: Tensor  # (B, 2 n) blended message of the last step, if there is a memory
+    evidence: Tensor  # (B, N, n) how well each slot's readings fitted each prediction
+    recurrence: tuple[Tensor, ...] = ()  # (B, ...) state of the recurrent layer
 
     def keep_rows(self, keep: Tensor) -> StudentState:
         """Return the state with the rows reset whose `keep` (B,) is 0; it is 1 for all others."""
@@ -279,10 +290,10 @@ class StudentState(NamedTuple):
 class StudentOutput(NamedTuple):
     """The outputs of a student for T steps of B rows."""
 
-    attention: Tensor  # (T, B, N, n + 1) logarithms
+    attention: Tensor  # (T, B, N, n + 1) log-weights of the attention
     action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
     ordered: Tensor | None  # (T, B, A) the action if it had seen the ordered observation
-    expected: Tensor | None  # (T, B, n) what the memory expected to read
+    expected: Tensor | None  # (T, B, n) readings that the memory predicted
     state: StudentState
 
 
@@ -290,6 +301,11 @@ class Student(nn.Module):
     """Torch module of the student with one attention query for each channel.
 
     T steps, B episodes, N slots, A actions, n channels.
+
+    Args:
+        channels: number n of channels.
+        actions: number A of actions.
+        sizes: sizes and optional parts of the network.
     """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
@@ -305,7 +321,7 @@ class Student(nn.Module):
             inputs = message + actions
             self.memory = nn.GRUCell(inputs, sizes.memory)
             self.expectation = nn.Linear(sizes.memory + inputs, channels)
-            with torch.no_grad():  # things stay as they are
+            with torch.no_grad():  # predict at first that readings stay as they are
                 self.expectation.weight[:, sizes.memory :].zero_()
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
             message = channels + sizes.memory
@@ -444,10 +460,10 @@ class Student(nn.Module):
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
         truth = None if teacher_forced is None else self.true_message(batch)
-        memory, lately, evidence = state.memory, state.message, state.evidence
+        memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
-            memory, mean = self.predict_readings(memory, lately, batch.previous[t])
+            memory, mean = self.predict_readings(memory, last_message, batch.previous[t])
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
                 evidence = self.update_evidence(batch.values[t], mean, evidence)
@@ -457,11 +473,11 @@ class Student(nn.Module):
             message = self._route(weights, batch.values[t], batch.present[t])
             if truth is not None and teacher_forced is not None:
                 message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
-            lately = self.blend_with_prediction(message, mean)
-            seen.append(lately[:, : self.channels])
+            last_message = self.blend_with_prediction(message, mean)
+            seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
-        state = state._replace(memory=memory, message=lately, evidence=evidence)
+        state = state._replace(memory=memory, message=last_message, evidence=evidence)
         remembered = torch.stack(memories)
         return StudentOutput(
             torch.stack(attentions),
@@ -584,12 +600,12 @@ class Student(nn.Module):
                 predicted readings (T, B, n); the last memory (B, H); the last blended message (B, 2
                 n).
         """
-        memory, lately = state.memory, state.message
+        memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
-        for heard, previous in zip(message, batch.previous, strict=True):
-            memory, mean = self.predict_readings(memory, lately, previous)
-            lately = self.blend_with_prediction(heard, mean)
-            seen.append(lately[:, : self.channels])
+        for raw_message, previous in zip(message, batch.previous, strict=True):
+            memory, mean = self.predict_readings(memory, last_message, previous)
+            last_message = self.blend_with_prediction(raw_message, mean)
+            seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
         remembered = torch.stack(memories)
@@ -598,7 +614,7 @@ class Student(nn.Module):
             self.head_output(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
             memory,
-            lately,
+            last_message,
         )
 
     def true_message(self, batch: StreamBatch) -> Tensor:

@@ -39,7 +39,7 @@ def train_round(
     optimiser: torch.optim.Optimizer,
     episodes: Sequence[DaggerEpisode],
     settings: DaggerSettings,
-    number: int,
+    round_number: int,
     rng: np.random.Generator,
     progress: float,
 ) -> dict[str, float]:
@@ -50,7 +50,7 @@ def train_round(
         optimiser: of the student's parameters.
         episodes: all episodes to learn from, the newest last.
         settings: numbers of updates, rates, and weights of the losses.
-        number: the round; 0 is the first one.
+        round_number: the round; 0 is the first one.
         rng: decides all random numbers.
         progress: finished share (0..1) of the later rounds when this round starts.
 
@@ -59,9 +59,9 @@ def train_round(
             the time limit is over.
     """
     device = next(student.parameters()).device
-    updates = settings.updates if number else settings.identify_updates
-    newest = _count_newest(episodes, settings) if number else len(episodes)
-    if number == 0 and settings.memory_updates:
+    updates = settings.updates if round_number else settings.identify_updates
+    newest = _count_newest(episodes, settings) if round_number else len(episodes)
+    if round_number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
         train_memory(student, episodes, settings, rng)
     streams = DaggerStreams(
@@ -74,8 +74,8 @@ def train_round(
         student.sizes.reset_on_jump,
         settings.faults,
     )
-    begin, end = settings.learning_rates(number, progress)
-    started, limit_s = time.process_time(), settings.time_limit_s(number)
+    begin, end = settings.learning_rates(round_number, progress)
+    started, limit_s = time.process_time(), settings.time_limit_s(round_number)
     state: StudentState | None = None
     history = []
     for update in range(updates):
@@ -87,15 +87,15 @@ def train_round(
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(angle))
         batch = streams.next_batch().to(device)
-        told = None
-        if number == 0 and settings.memory_updates:
-            told = _teacher_forced_rows(batch, 0.8 - 1.2 * over)
+        teacher_forced = None
+        if round_number == 0 and settings.memory_updates:
+            teacher_forced = _teacher_forced_rows(batch, 0.8 - 1.2 * over)
         state = _state_for_batch(student, state, batch)
         if isinstance(student, PaperStudent):
-            so_far = (number + over) / (1 + settings.rounds)
+            so_far = (round_number + over) / (1 + settings.rounds)
             loss, state, figures = student.loss(batch, state, settings.channel_loss, so_far)
         else:
-            loss, state, figures = _loss(student, batch, state, settings, told)
+            loss, state, figures = _loss(student, batch, state, settings, teacher_forced)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -194,7 +194,7 @@ def _loss(
     wrong = nn.functional.nll_loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
     ).view_as(weight)
-    seen = weight.sum().clamp(min=1.0)  # none, where few rows have a channel or two
+    seen = weight.sum().clamp(min=1.0)  # 0 if all channels are missing
     channel = (wrong * weight).sum() / seen
     action = _action_loss(outcome.action, batch)
     loss = settings.channel_loss * channel + settings.action_loss * action

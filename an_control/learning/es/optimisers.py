@@ -26,7 +26,7 @@ SKIPPED = frozenset(
     {
         *(".inputargs", ".inopts", ".opts.bounds", ".sp"),  # settings
         *(".logger", ".timer"),  # wall clocks
-        *(".ary", ".pop_sorted", "._tell2_args", ".mean_old_old"),  # the past; pycma ignores them
+        *(".ary", ".pop_sorted", "._tell2_args", ".mean_old_old"),  # not read by pycma
         *(".B", ".C", ".D", ".dC"),  # the sampler's, see `_updateBDfromSM`
     }
 )
@@ -103,21 +103,21 @@ def _to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _match_type(known: Any, value: Any, path: str) -> Any:
+def _match_type(example: Any, value: Any, path: str) -> Any:
     """Return a checkpoint's value with the type and memory layout of the known one."""
-    expected = _to_plain(known)
+    expected = _to_plain(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
             f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
         )
-    if isinstance(known, np.ndarray):
-        array = np.empty_like(known)  # the layout decides how BLAS rounds
+    if isinstance(example, np.ndarray):
+        array = np.empty_like(example)  # the layout decides how BLAS rounds
         array[...] = value
         return array
     if isinstance(value, list):
         entries = [entry.copy() if isinstance(entry, np.ndarray) else entry for entry in value]
-        return tuple(entries) if isinstance(known, tuple) else entries
-    return None if known is None else type(known)(value)
+        return tuple(entries) if isinstance(example, tuple) else entries
+    return None if example is None else type(example)(value)
 
 
 def _describe_type(value: Any) -> str:
@@ -165,19 +165,17 @@ class Cma:
     """CMA-ES by pycma (Hansen 2016), with full or diagonal covariance.
 
     Where pycma stops, it is restarted at the mean with the initial sigma.
+
+    Args:
+        start: (n,) initial mean.
+        sigma: initial standard deviation.
+        population: candidates of a generation.
+        diagonal: use a diagonal covariance.
     """
 
     def __init__(
         self, start: np.ndarray, sigma: float, population: int, diagonal: bool = False
     ) -> None:
-        """Start a search.
-
-        Args:
-            start: (n,) initial mean.
-            sigma: initial standard deviation.
-            population: candidates of a generation.
-            diagonal: use a diagonal covariance.
-        """
         self._sigma0, self._diagonal, self._population = sigma, diagonal, population
         self._restart(start)
 
@@ -339,6 +337,17 @@ class Pgpe:
 
     Adam or ClipUp moves the mean, with a learning rate that falls to a tenth over the run. Each
     element has its own sigma, which changes by at most a tenth in a generation.
+
+    Args:
+        start: (n,) initial mean.
+        sigma: initial standard deviation.
+        population: candidates of a generation.
+        rate: learning rate of the mean.
+        sigma_rate: learning rate of the sigmas.
+        clipup: move the mean by ClipUp, not Adam.
+
+    Raises:
+        ValueError: the population is odd.
     """
 
     def __init__(
@@ -350,19 +359,6 @@ class Pgpe:
         sigma_rate: float = 0.05,
         clipup: bool = False,
     ) -> None:
-        """Start a search.
-
-        Args:
-            start: (n,) initial mean.
-            sigma: initial standard deviation.
-            population: candidates of a generation.
-            rate: learning rate of the mean.
-            sigma_rate: learning rate of the sigmas.
-            clipup: move the mean by ClipUp, not Adam.
-
-        Raises:
-            ValueError: the population is odd.
-        """
         if population % 2:
             raise ValueError(f"population {population}: must be even (candidates come in pairs)")
         self.centre = np.array(start, np.float64)

@@ -60,7 +60,13 @@ class PolicyForm(ABC):
         return layer_scales(self.shapes)
 
     def models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
-        """Return the policies of vectors (P, size)."""
+        """Return the policies that vectors (P, size) describe.
+
+        Args:
+            vectors: (P, size); numbers beyond the bounds of a model file are clipped.
+            task: the task for the model file.
+            trained: how the policies were made, for the model file.
+        """
         found = self.arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
@@ -70,7 +76,7 @@ class PolicyForm(ABC):
         ]
 
     def model(self, vector: np.ndarray, task: Task, trained: dict[str, Any]) -> Model:
-        """Return the policy of a vector (size,)."""
+        """Return the policy that a vector (size,) describes; see `models`."""
         return self.models(vector[None], task, trained)[0]
 
 

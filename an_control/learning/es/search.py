@@ -113,8 +113,8 @@ class Hinted(PolicyForm):
             rng: draws which neurons get their code.
         """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
-        told = rng.random((episodes, self.channels)) < share
-        return IdentityHints(np.ascontiguousarray(codes, np.float32), told.astype(np.float32))
+        hinted = rng.random((episodes, self.channels)) < share
+        return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
 def hinted_share(progress: float) -> float:
@@ -196,10 +196,13 @@ class EpisodeCount:
     play the same episodes, so the residual of the returns (P, R) after subtracting candidate means
     and episode means is noise. The variance between candidates' means, less the noise in it, is
     their own.
+
+    Args:
+        min_count: number of episodes at the start, and the minimum.
+        max_count: maximum number of episodes.
     """
 
     def __init__(self, min_count: int, max_count: int) -> None:
-        """Begin with `min_count` episodes; allow up to `max_count`."""
         self._least, self._most = min_count, max(min_count, max_count)
         self.current = min_count
         self.reliable: float | None = None
@@ -233,7 +236,11 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a search that makes no further progress."""
+    """Detector of a search that makes no further progress.
+
+    Args:
+        first_sigma: initial standard deviation of the search.
+    """
 
     def __init__(self, first_sigma: float) -> None:
         self._min_sigma = MIN_SIGMA * first_sigma
@@ -268,8 +275,8 @@ class StallDetector:
             return f"all candidates return the same in {self._equal} generations"
         if sigma < self._min_sigma:
             return f"sigma {sigma:.2g} is below {self._min_sigma:.2g}"
-        lately = sum(then > progress - PATIENCE for then in self._progress)
-        waited = max(MIN_VALIDATIONS, len(self._validations) // 3, lately)
+        recent = sum(then > progress - PATIENCE for then in self._progress)
+        waited = max(MIN_VALIDATIONS, len(self._validations) // 3, recent)
         before, after = self._validations[:-waited], self._validations[-waited:]
         if before and max(after) <= max(before) + error:
             return f"no better validation in {waited}"
@@ -351,7 +358,21 @@ class SearchValidation(NamedTuple):
 
 
 class Search:
-    """Learner that searches for a policy; a step of the run loop is a generation."""
+    """Learner that searches for a policy; a step of the run loop is a generation.
+
+    Args:
+        task: the task for the model file.
+        form: the family of policies to search.
+        engine: plays the episodes.
+        settings: numbers of generations, candidates and episodes.
+        seed: decides all random numbers of the run.
+        start: (form.size,) initial mean; None for zeros, or random starts.
+        curriculum: disturbances for each generation; None for `settings.mixture`.
+
+    Raises:
+        ValueError: the settings contradict each other, or a form with hints is to be played by an
+            engine that is not compiled.
+    """
 
     unit = "generation"
 
@@ -365,21 +386,6 @@ class Search:
         start: np.ndarray | None = None,
         curriculum: Curriculum | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            task: the task's description for the model file.
-            form: the family of policies to search.
-            engine: plays the episodes.
-            settings: numbers of generations, candidates and episodes.
-            seed: decides all random numbers of the run.
-            start: (form.size,) initial mean; None for zeros, or random starts.
-            curriculum: disturbances for each generation; None for `settings.mixture`.
-
-        Raises:
-            ValueError: the settings contradict each other, or a form with hints is to be played by
-                an engine that is not compiled.
-        """
         self._hinted = form if isinstance(form, Hinted) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
             raise ValueError("hints: need compiled rollouts (--engine fused)")
@@ -636,8 +642,8 @@ class Search:
         starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._current_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
-        told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
-        return mean_return(told.returns)
+        outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
+        return mean_return(outcomes.returns)
 
 
 def play_mixture(

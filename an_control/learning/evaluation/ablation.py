@@ -25,7 +25,7 @@ def remove_part(model: Model, part: RemovablePart) -> Model:
     """
     arrays = dict(model.arrays)
     if not isinstance(model.sizes, AttentionSizes) or "attention.key" not in arrays:
-        raise ValueError(f"without={part}: needs an attention_neuron with keys and queries")
+        raise ValueError(f"without={part}: only for an attention_neuron with keys and queries")
     if part == "attention":
         arrays["attention.key"] = np.zeros_like(arrays["attention.key"])
     elif part == "queries":

@@ -16,8 +16,8 @@ import numpy as np
 from an_control.disturbance import describe_walks
 from an_control.learning.evaluation.evaluate import summarise_results
 from an_control.learning.rollout.episode import PlayedEpisode
-from an_control.system.files import read_regular, write_whole
-from an_control.system.statistics import with_error
+from an_control.system.files import read_regular, write_file
+from an_control.system.statistics import format_mean
 
 TABLE_HEAD = (
     "| protocol | return | min | median | max | successes | difference | same to the last bit |"
@@ -50,8 +50,9 @@ def compare_protocols(
             defined: for the first protocol, if the first protocol permutes signals itself, or if
             its results have no reward for each step.
         walk_m: Distance in metres that counts as walking again after a stop. For protocols with a
-            stop, `walked_m` lists the distances of the robots that were upright when it ended, and
-            `walk_again` counts those that reached `walk_m`; both are None otherwise.
+            stop, the row's `walked_m` lists the distances of the robots that were upright when it
+            ended, and `walk_again` is the number of distances from `walk_m` on. Without a stop both
+            are None.
     """
     (first, *_) = runs.values()
     return [
@@ -116,7 +117,7 @@ def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | 
     """
     count = len(row["episodes"])
     text = {
-        "return": f"{with_error(row['mean'], row['sd'], count)} over {count} episodes,"
+        "return": f"{format_mean(row['mean'], row['sd'], count)} over {count} episodes,"
         f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
     }
     if success is not None:
@@ -135,7 +136,7 @@ def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | 
 def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows of `compare_protocols` as a Markdown table.
 
-    Means and standard errors have at least three digits of the largest return.
+    All numbers have as many decimals as the largest return needs for three significant digits.
     """
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
@@ -222,13 +223,13 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
         marked = [
             f"{BEGIN_MARK.format(title)}\n{text}\n{END_MARK}\n" for title, text in tables.items()
         ]
-        write_whole(path, "\n".join(marked))
+        write_file(path, "\n".join(marked))
         return
     content = read_regular(path).decode()
     for title, text in tables.items():
         before, after = _split_at_table(content, title)
         content = f"{before}{text}\n{after}"
-    write_whole(path, content)
+    write_file(path, content)
 
 
 def _split_at_table(text: str, title: str) -> tuple[str, ...]:
@@ -260,10 +261,15 @@ class KeptResults:
             for protocol, episodes in kept["rows"].items():
                 self._rows[protocol] = [_result_from_json(one) for one in episodes]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: has no rows of a table") from error
+            raise ValueError(
+                f"{path}: is not a state file of a table; delete it or name another file"
+            ) from error
         for name, value in about.items():
             if before[name] != value:
-                raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
+                raise ValueError(
+                    f"{path}: was made with {name} {before[name]}, not {value};"
+                    " delete it or name another file"
+                )
 
     def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
         """Return the kept results of a protocol, or None if there are none.
@@ -286,7 +292,7 @@ class KeptResults:
         """
         self._rows[protocol] = list(results)
         rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
-        write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
+        write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete(self) -> None:
         """Delete the file, once the table is written."""

@@ -49,7 +49,7 @@ def play_episodes(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of starts and disturbances.
-        protocol: What is done to the readings and the neurons' state.
+        protocol: Disturbance of the readings, and treatment of the neurons' state.
         report: Called with each result.
         watch: Called after each action.
 
@@ -84,7 +84,9 @@ def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
     if isinstance(inner, HasBackgrounds):
         inner.show(background or inner.plain)
     elif background:
-        raise ValueError(f"background={background}: {type(inner).__name__} has only one look")
+        raise ValueError(
+            f"background={background}: {type(inner).__name__} has no other backgrounds"
+        )
 
 
 def play_compiled(
@@ -103,7 +105,7 @@ def play_compiled(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of starts and disturbances.
-        disturbance: What is done to the readings.
+        disturbance: Disturbance of the readings.
 
     Returns:
         One result for each episode, without the rewards of its steps.
@@ -195,7 +197,7 @@ class ProtocolPlayer:
         """Play episodes under a protocol and return their results.
 
         Args:
-            protocol: What is done to the readings, and with which monitor.
+            protocol: Disturbance of the readings, setting of the monitor, and so on.
             episodes: Number of episodes.
             report: Called with each result, unless compiled rollouts play.
             watch: Called after each action.

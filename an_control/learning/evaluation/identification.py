@@ -108,9 +108,13 @@ def count_identified(
     """
     sizes = policy.model.sizes
     if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
-        raise ValueError("identification: needs softmax attention, one query a nominal channel")
+        raise ValueError(
+            "identification: needs softmax attention, with one query per nominal channel"
+        )
     if policy.monitor_report is not None:
-        raise ValueError("identification: a monitor puts channels in order before the neurons")
+        raise ValueError(
+            "identification: not with a monitor, which orders the channels before the neurons"
+        )
     counter = _IdentificationCounter(channels, every)
     for start in make_evaluation_starts(seed, episodes):
         counter.start_episode()
@@ -121,7 +125,12 @@ def count_identified(
 
 
 class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
-    """Environment in which one channel repeats its first reading of the episode."""
+    """Environment in which one channel repeats its first reading of the episode.
+
+    Args:
+        env: The environment.
+        place: Index of the channel in the observation.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any], place: int) -> None:
         super().__init__(env)
@@ -207,7 +216,7 @@ def format_identification_table(found: IdentifiedShares) -> str:
 
 
 def plot_identification(found: IdentifiedShares, channels: Sequence[str]) -> Figure:
-    """Return a figure of the shares by steps and channel, and of the confusions."""
+    """Return a figure of the shares by steps and channel, and of which channels were confused."""
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
     for axis, share, title in (
         (axes[0], found.first, "identified, by steps since the reset"),
@@ -264,7 +273,7 @@ def measure_identification(
     policy = load_policy(path, monitor="off")
     channels = policy.nominal_ids
     name = task or policy.model.task.name
-    units = Units.of_task(policy.model.task)
+    units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
         found = count_identified(policy, env, channels, episodes, seed, every)
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)

@@ -15,7 +15,7 @@ import numpy as np
 from an_control.disturbance import Disturber, Shuffle
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import Policy
-from an_control.system.files import replacing
+from an_control.system.files import replace_file
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -47,8 +47,8 @@ class AttentionTrace:
     def record(self, policy: Policy, disturber: Disturber) -> None:
         """Record attention (M, N) and keys (N, k) in the signals' order, NaN for missing signals.
 
-        For image patches, what they add to the message (N, m) is recorded. Pass this method as
-        `watch`; a policy without attention records nothing.
+        For image patches, their contributions to the message (N, m) are recorded. Pass this method
+        as the argument `watch`; a policy without attention records nothing.
         """
         attention, report = policy.attention, policy.monitor_report
         keys = policy.messages if policy.keys is None else policy.keys
@@ -298,7 +298,7 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
     for name, figure in figures.items():
         if figure is not None:
             written.append(folder / f"{name}.png")
-            with replacing(written[-1]) as beside:
+            with replace_file(written[-1]) as beside:
                 figure.savefig(beside, dpi=DPI)
             plt.close(figure)
     return written

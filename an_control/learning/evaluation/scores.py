@@ -23,7 +23,7 @@ from an_control.learning.teacher.teachers import Teacher, convert_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import find_adapter
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 SEED = 1
 """Seed of the episodes; training uses others."""
@@ -34,7 +34,7 @@ MIN_EPISODES = 2
 MIN_CHANNELS = 10
 """Minimum number of channels for the row with a tenth of them missing."""
 MIN_STEPS = {"100": 200, "25": 50}
-"""Minimum mean length of the teacher's episodes for a row with reshuffles to mean something, by
+"""Minimum mean length of the teacher's episodes, in steps, for the rows with reshuffles, by
 protocol."""
 
 
@@ -84,7 +84,7 @@ class ScoreRow:
         return float(self.array.mean())
 
     @property
-    def error(self) -> float:
+    def standard_error(self) -> float:
         """Return the standard error of the mean return."""
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
@@ -144,7 +144,7 @@ class ScorePlayer:
             bounds: Minimum and maximum number of episodes.
 
         Raises:
-            EnvironmentFailure: Nearly all episodes failed.
+            BrokenEnvironmentError: Nearly all episodes failed.
         """
         protocol = EvaluationProtocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
@@ -156,7 +156,7 @@ class ScorePlayer:
                     episodes.append(self._play_student(disturber, start, protocol))
                 else:
                     episodes.append(self._play_unshuffled(case.actor, disturber, start))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
                 continue
@@ -165,7 +165,9 @@ class ScorePlayer:
             if over and len(episodes) >= bounds[0]:
                 break
         if len(episodes) < MIN_EPISODES:
-            raise EnvironmentFailure(f"{last}; so did nearly all episodes of the row {case.name}")
+            raise BrokenEnvironmentError(
+                f"{last}; nearly all episodes of the row {case.name!r} failed"
+            )
         returns, steps = zip(*episodes, strict=True)
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 
@@ -178,11 +180,11 @@ class ScorePlayer:
         return result.total, result.steps
 
     def _play_unshuffled(
-        self, who: str, disturber: Disturber, start: EpisodeStart
+        self, actor: str, disturber: Disturber, start: EpisodeStart
     ) -> tuple[float, int]:
         """Play an episode of the random policy or the teacher and return (return, steps)."""
         disturber.reset(start.episode)
-        act = self._make_random_policy(start) if who == "random" else self._make_teacher()
+        act = self._make_random_policy(start) if actor == "random" else self._make_teacher()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
@@ -210,7 +212,7 @@ def format_scores(rows: Sequence[ScoreRow]) -> str:
     way = teacher.mean - random.mean
     for row in rows:
         score = row.score(random, teacher)
-        shown = "-" if math.isnan(score) else f"{score:.1%} +- {row.error / way:.1%}"
-        returns = f"{row.mean:.1f} +- {row.error:.1f}"
+        shown = "-" if math.isnan(score) else f"{score:.1%} +- {row.standard_error / way:.1%}"
+        returns = f"{row.mean:.1f} +- {row.standard_error:.1f}"
         lines.append(f"| {row.name} | {returns} | {shown} | {len(row.returns)} |")
     return "\n".join(lines)

@@ -27,7 +27,7 @@ from an_control.learning.training_disturbances import (
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
@@ -77,16 +77,14 @@ class Explorer:
 
     One copy of the policy always gets the right readings. A second copy gets some of its channels
     swapped; its actions are sent in "crossed" and "lost" stretches.
+
+    Args:
+        model: the policy.
+        noise: maximum standard deviation of the noise in noisy stretches.
+        rng: decides all random numbers.
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
-        """Load the policy.
-
-        Args:
-            model: the policy.
-            noise: maximum standard deviation of the noise in noisy stretches.
-            rng: decides all random numbers.
-        """
         self._policy, self._confused = make_policy(model, "off"), make_policy(model, "off")
         self._ids = self._policy.nominal_ids
         self._noise, self._rng = noise, rng
@@ -139,19 +137,18 @@ class Explorer:
 
 
 class MissingChannels:
-    """Driver of an episode: the monitored policy, while a changing set of channels is missing."""
+    """Driver of an episode: the monitored policy, while a changing set of channels is missing.
+
+    Args:
+        model: the policy, with its monitor.
+        missing: share of the channels that are missing.
+        noise: twice the maximum standard deviation of the noise on the actions.
+        rng: decides all random numbers.
+    """
 
     def __init__(
         self, model: Model, missing: Range, noise: float, rng: np.random.Generator
     ) -> None:
-        """Load the policy.
-
-        Args:
-            model: the policy, with its monitor.
-            missing: share of the channels that are missing.
-            noise: twice the maximum standard deviation of the noise on the actions.
-            rng: decides all random numbers.
-        """
         self._policy = make_policy(model, "match")
         self._ids = self._policy.nominal_ids
         self._share, self._noise, self._rng = missing, noise, rng
@@ -210,7 +207,7 @@ def record_episodes(
         The episodes that did not fail.
 
     Raises:
-        EnvironmentFailure: too many episodes failed.
+        BrokenEnvironmentError: too many episodes failed.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
@@ -227,7 +224,7 @@ def record_episodes(
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
             trace = record_trace(episode, explorer, disturbed, calm)
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
         failures.count_success()
@@ -262,7 +259,7 @@ def record_trace(
         calm: whether the trace counts as undisturbed.
 
     Raises:
-        EnvironmentFailure: the environment failed, as in `LiveEpisode`.
+        BrokenEnvironmentError: the environment failed, as in `LiveEpisode`.
     """
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:

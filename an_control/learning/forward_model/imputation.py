@@ -40,6 +40,13 @@ class ImputationTraining(NetworkTraining):
 
     The network learns from its own estimates: an update runs each row of the batch over
     `imputation_ticks` ticks, and the next update continues with the ticks that follow.
+
+    Args:
+        traces: episodes to learn from.
+        settings: sizes and numbers of updates.
+        rng: decides all random numbers.
+        arrays: arrays of a model file; if they contain an imputation network, training starts from
+            it.
     """
 
     name = "impute"
@@ -51,15 +58,6 @@ class ImputationTraining(NetworkTraining):
         rng: np.random.Generator,
         arrays: Mapping[str, np.ndarray] = NO_ARRAYS,
     ) -> None:
-        """Prepare the batches and the network.
-
-        Args:
-            traces: episodes to learn from.
-            settings: sizes and numbers of updates.
-            rng: decides all random numbers.
-            arrays: arrays of a model file; if they contain an imputation network, training starts
-                from it.
-        """
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
         self._middle, self._spread = middle, spread = mean_and_sd(everything)
@@ -108,7 +106,7 @@ class ImputationTraining(NetworkTraining):
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
-        typical = np.clip(self._typical, -MAX_WEIGHT, MAX_WEIGHT)  # a file holds no larger ones
+        typical = np.clip(self._typical, -MAX_WEIGHT, MAX_WEIGHT)  # bounds of a model file
         arrays["imputation.typical"] = typical.astype(F32)
         return arrays
 
@@ -249,6 +247,11 @@ class IdentityTraining(NetworkTraining):
 
     Half of them have noise on the readings. If no episode is as long, stretches are at most as long
     as the episodes' median.
+
+    Args:
+        traces: episodes to learn from; the last ones are held out.
+        settings: sizes and numbers of updates.
+        rng: decides all random numbers.
     """
 
     name = "identity"
@@ -340,13 +343,13 @@ class _IdentityNetwork(nn.Module):
         widths = [2 * WINDOW, width, width, channels]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
-    def forward(self, own: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+    def forward(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
         first, second, last = self.layers
-        x = nn.functional.silu(first(own) + self.common(common).unsqueeze(1))
+        x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
         return last(nn.functional.silu(second(x)))
 
-    def loss(self, own: torch.Tensor, common: torch.Tensor) -> torch.Tensor:
+    def loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy of the scores, if slots are in nominal order."""
-        scores = self(own, common)
+        scores = self(slot_inputs, shared_inputs)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)
         return nn.functional.cross_entropy(scores.flatten(0, 1), channel.flatten())

@@ -50,6 +50,13 @@ class ForwardModelLearner:
     """Learner that trains the monitor's networks for a policy.
 
     The policy's own arrays stay as they are.
+
+    Args:
+        folder: the run's folder, in which the recorded episodes are stored.
+        env: the policy's task.
+        model: the policy.
+        settings: the networks' sizes, and numbers of updates.
+        seed: decides all random numbers of the run.
     """
 
     unit = "step"
@@ -62,15 +69,6 @@ class ForwardModelLearner:
         settings: ForwardModelSettings,
         seed: int,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            folder: the run's folder, in which the recorded episodes are stored.
-            env: the policy's task.
-            model: the policy.
-            settings: the networks' sizes, and numbers of updates.
-            seed: decides all random numbers of the run.
-        """
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known = env, model
@@ -218,13 +216,13 @@ class ForwardModelLearner:
         return training
 
     def _record_episodes(
-        self, number: int, explorer: Explorer | MissingChannels, steps: int
+        self, recording: int, explorer: Explorer | MissingChannels, steps: int
     ) -> None:
-        limit_s = self.settings.time_limit_s(TIME["record"][number])
+        limit_s = self.settings.time_limit_s(TIME["record"][recording])
         how = self.settings.faults, limit_s
         traces = record_episodes(self._env, explorer, steps, self._rng, *how)
         self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
-        self._recordings.write(number, traces)
+        self._recordings.write(recording, traces)
         self._traces += traces
 
     def _prediction_training(self) -> NetworkTraining:

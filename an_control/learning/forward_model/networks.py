@@ -84,7 +84,12 @@ class ForwardModelSettings:
 class NetworkTraining(ABC):
     """Training of one network by Adam, with a learning rate that falls to 1e-5 along a cosine.
 
-    It ends after its updates, or after `time_limit_s` seconds of processor time.
+    It ends after its updates, or after `limit_s` seconds of processor time.
+
+    Args:
+        network: the network to train.
+        rate: learning rate at the start.
+        updates: number of updates.
     """
 
     name: str
@@ -92,7 +97,6 @@ class NetworkTraining(ABC):
     limit_s = math.inf
 
     def __init__(self, network: nn.Module, rate: float, updates: int) -> None:
-        """Prepare to train a network for a number of updates, from learning rate `rate`."""
         self.network, self.updates, self.done = network, updates, 0
         self._cpu_s = 0.0
         self._rate = rate
@@ -204,6 +208,10 @@ class PredictionTraining(NetworkTraining):
 
     It estimates each channel's change and the scale of its error, and for binary channels the
     probability of reading 1.
+
+    Args:
+        traces: episodes to learn from; the last ones are held out.
+        settings: sizes and numbers of updates.
     """
 
     name = "predict"

@@ -36,7 +36,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
@@ -117,7 +117,7 @@ def record_traces(
     Episodes that fail are left out.
 
     Raises:
-        EnvironmentFailure: too many episodes failed.
+        BrokenEnvironmentError: too many episodes failed.
     """
     player, left, failures = _UnmonitoredDriver(model), ticks, FailureCounter()
     count, traces = len(player.ids), []
@@ -128,7 +128,7 @@ def record_traces(
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
             traces.append(record_trace(episode, player, disturbed, calm=True))
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
         failures.count_success()
@@ -152,10 +152,10 @@ class _UnmonitoredDriver:
         self.policy.previous_action = action
 
 
-def halve_rate(trace: EpisodeTrace, held: slice) -> EpisodeTrace:
-    """Return the trace with the `held` channels updated in every second tick only."""
+def halve_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
+    """Return the trace with these channels updated only in every second tick."""
     readings = trace.readings.copy()
-    readings[1::2, held] = readings[: len(readings) - 1 : 2, held][: len(readings[1::2])]
+    readings[1::2, channels] = readings[: len(readings) - 1 : 2, channels][: len(readings[1::2])]
     return trace._replace(readings=readings)
 
 
@@ -226,24 +226,29 @@ def _assigned_slots(
 
 
 def measure_limits(
-    model: Model, trained: Sequence[EpisodeTrace], others: Sequence[EpisodeTrace]
+    model: Model, trained_traces: Sequence[EpisodeTrace], other_traces: Sequence[EpisodeTrace]
 ) -> FitLimits:
     """Return the limits within which the readings of a robot count as explained.
 
     Args:
         model: a policy with a forward model.
-        trained: episodes on the robot and with the faults of the training.
-        others: episodes on other robots; only those that the forward model fits are used.
+        trained_traces: episodes on the robot and with the faults of the training.
+        other_traces: episodes on other robots; only those that the forward model fits are used.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
-    means = np.concatenate([_running_means(_excess_cost(forward, costs, one)) for one in trained])
+    means = np.concatenate(
+        [_running_means(_excess_cost(forward, costs, one)) for one in trained_traces]
+    )
     usual = float(np.quantile(means, 0.999)) if len(means) else 0.0
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
-    fitting = [*trained, *(one for one in others if _is_explained(forward, costs, one, max_excess))]
+    fitting = [
+        *trained_traces,
+        *(one for one in other_traces if _is_explained(forward, costs, one, max_excess)),
+    ]
     gains = np.concatenate([_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, extrapolate_gain(gains))
-    slow = max(_max_slow_sensors(forward, one) for one in trained)
+    slow = max(_max_slow_sensors(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
@@ -269,9 +274,9 @@ def extrapolate_gain(gains: np.ndarray) -> float:
     return threshold + mean * math.log(TAIL / RARE)
 
 
-def _excess_cost(forward: ForwardModel, costs: Costs, one: EpisodeTrace) -> np.ndarray:
+def _excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
     """Return the cost (T,) of each tick above the usual, in nats."""
-    readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
+    readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
     own = costs.channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
     found: np.ndarray = (own - forward.usual_costs).sum(1)
@@ -288,16 +293,16 @@ def _running_means(excess: np.ndarray) -> np.ndarray:
 
 
 def _is_explained(
-    forward: ForwardModel, costs: Costs, one: EpisodeTrace, max_excess: float
+    forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
 ) -> bool:
     """Return whether the forward model explains the robot of this trace."""
-    means = _running_means(_excess_cost(forward, costs, one))
+    means = _running_means(_excess_cost(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess
 
 
-def _reassignment_gains(forward: ForwardModel, costs: Costs, one: EpisodeTrace) -> np.ndarray:
+def _reassignment_gains(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
     """Return by how many nats (T,) the best other assignment explains each tick better."""
-    readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
+    readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
     expected, everyone = readings[:-1] + prediction.change, np.arange(readings.shape[1])
     gains = np.zeros(len(actions))

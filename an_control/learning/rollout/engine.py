@@ -19,7 +19,7 @@ NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """Error if no rollout at all could be played; the message says why."""
+    """Error if not a single rollout could be played; the message says why."""
 
 
 class EpisodeStart(NamedTuple):
@@ -45,7 +45,7 @@ class Outcomes(NamedTuple):
 
 
 class RolloutEngine(Protocol):
-    """Protocol of objects that play rollouts."""
+    """Interface of objects that play rollouts."""
 
     def play(
         self,
@@ -58,7 +58,7 @@ class RolloutEngine(Protocol):
         Args:
             models: P candidate models.
             starts: R episodes.
-            disturbance: What is done to the readings.
+            disturbance: Disturbance of the readings.
 
         Raises:
             RolloutError: Nothing could be played.

@@ -27,9 +27,9 @@ from an_control.learning.rollout.engine import EpisodeStart
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
-from an_control.system.environment_output import OUTPUT, Printed
+from an_control.system.environment_output import OUTPUT, PrintedOutput
 from an_control_sim.gym.environments import make_environment, shows_patches, step_length
-from an_control_sim.gym.failure import EnvironmentFailure, make_failure
+from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
 from an_control_sim.gym.units import Units
 from an_control_sim.gym.varied_robot import vary_robot
 
@@ -57,7 +57,7 @@ class NewestReadings:
 
 
 class EpisodeDisturbance(typing.Protocol):
-    """Protocol of what disturbs an episode, such as a `Disturber` after its `reset`."""
+    """Interface of what disturbs an episode, such as a `Disturber` after its `reset`."""
 
     @property
     def settings(self) -> DisturbanceSettings:
@@ -118,8 +118,8 @@ class LiveEpisode:
 
     Raises:
         ValueError: The environment does not support what the disturbance asks for.
-        EnvironmentFailure: The environment raises an error, gives a reward that is not finite, or
-            gives no reading for many steps or a whole episode.
+        BrokenEnvironmentError: The environment raises an error, gives a reward that is not finite,
+            or gives no reading for many steps or a whole episode.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class LiveEpisode:
             self.stop = disturbance.stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
-        """The newest ones."""
+        """The environment's newest observation and info."""
         self.sent: np.ndarray | None = None
         """The action that was sent last."""
         self.rewards: list[float] = []
@@ -169,7 +169,9 @@ class LiveEpisode:
                 yield Tick(seen, values, ids, moves > before, arrived)
             steps += 1
             if len(rewards) != steps:
-                raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
+                raise RuntimeError(
+                    f"step {steps}: `act` was called {len(rewards)} times (allowed: once per tick)"
+                )
 
     def act(self, action: np.ndarray) -> float:
         """Send an action (A,) to the environment for one step and return the reward.
@@ -199,7 +201,7 @@ class LiveEpisode:
         """Count the steps without any reading.
 
         Raises:
-            EnvironmentFailure: There were too many in a row, or the whole episode had none.
+            BrokenEnvironmentError: There were too many in a row, or the whole episode had none.
         """
         if np.isfinite(self.observation).any():
             self._blind = 0
@@ -210,11 +212,11 @@ class LiveEpisode:
                 f"gave no finite reading, nor did the {self._blind - 1} steps before"
             )
 
-    def _failure(self, what: str) -> EnvironmentFailure:
+    def _failure(self, what: str) -> BrokenEnvironmentError:
         """Return an error that names the environment and the step."""
         spec = self._env.spec
         name = type(self._env.unwrapped).__name__ if spec is None else spec.id
-        return EnvironmentFailure(f"environment {name!r}: step {len(self.rewards)} {what}")
+        return BrokenEnvironmentError(f"environment {name!r}: step {len(self.rewards)} {what}")
 
 
 Watch = Callable[[Policy, Disturber], None]
@@ -279,7 +281,7 @@ class WorkerResult(NamedTuple):
     returns: np.ndarray
     steps: np.ndarray
     failure: str | None
-    printed: Printed
+    printed: PrintedOutput
 
 
 def play_episode(
@@ -299,11 +301,11 @@ def play_episode(
         channels: Ids of the observation's entries, in their order.
         disturber: What disturbs the episode; it is reset to `start.episode`.
         start: The episode's seeds.
-        protocol: What happens to the neurons' state; None leaves it alone.
+        protocol: When to clear the neurons' state; None for never.
         watch: Called after each action.
 
     Raises:
-        EnvironmentFailure: The environment fails; see `LiveEpisode`.
+        BrokenEnvironmentError: The environment fails; see `LiveEpisode`.
     """
     begin = time.perf_counter()
     disturber.reset(start.episode)
@@ -357,10 +359,10 @@ def play_pickled_model(
         channels: Ids of the observation's entries, in their order.
         pickled_model: The pickled `Model`.
         starts: The episodes' seeds.
-        disturbance: What is done to the readings.
+        disturbance: Disturbance of the readings.
     """
     model: Model = pickle.loads(pickled_model)
-    policy, units = make_policy(model, "off"), Units.of_task(model.task)
+    policy, units = make_policy(model, "off"), Units.from_task(model.task)
     returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
     failure = None
     for number, start in enumerate(starts):
@@ -375,7 +377,7 @@ def play_pickled_model(
                 )
             except Exception as error:  # an environment may raise anything
                 failure = str(error)
-                if not isinstance(error, EnvironmentFailure):
+                if not isinstance(error, BrokenEnvironmentError):
                     failure = str(make_failure(environment, "an episode", error))
                 _cached_environment.cache_clear()
                 continue

@@ -24,10 +24,10 @@ OWN_WORDS = (
 
 @dataclass(frozen=True)
 class EvaluationProtocol:
-    """Protocol of an evaluation: the disturbance of the readings, and the rest.
+    """Disturbance of the readings during an evaluation, with settings of the policy.
 
     Attributes:
-        disturbance: What is done to the readings, commands and robot.
+        disturbance: Disturbance of readings, commands and robot.
         memory: The neurons' state when signals are permuted. "kept": it stays with its channel's id
             if the permutation is announced, and in its input slot if not. "reset": it is cleared at
             each permutation, whose order stays unknown. "zeroed": it is cleared at every step.

@@ -267,12 +267,12 @@ def make_engine(
     if name == "fused":
         if batch is None:
             raise ValueError(
-                f"engine {name!r}: {environment} has no `batch`; take --engine processes"
+                f"engine {name!r}: {environment} has no `batch`; use --engine processes"
             )
         if recovery:
             raise ValueError(
-                f"engine {name!r}: pushes no robot that stands still, as task.recovery"
-                f" {recovery:g} asks for; take --engine processes"
+                f"engine {name!r}: does not support task.recovery {recovery:g}, which pushes a"
+                " robot that stands still; use --engine processes"
             )
         from an_control.learning.rollout.compiled.engine import FusedEngine
 

@@ -129,7 +129,7 @@ def write_card(
     folder.write("model.md", "\n".join(lines) + "\n")
 
 
-def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: str) -> None:
+def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str) -> None:
     """Draw the run's learning curve into `curve.png`.
 
     Nothing is written if no metric of `CURVES` is in the metrics, or matplotlib is not installed.
@@ -137,10 +137,10 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     Args:
         folder: The run's folder.
         metrics: The run's metrics lines.
-        along: The metric on the horizontal axis, such as "generation".
+        step_name: The metric on the horizontal axis, such as "generation".
     """
     curves = {
-        name: [(line[along], line[name]) for line in metrics if name in line] for name in CURVES
+        name: [(line[step_name], line[name]) for line in metrics if name in line] for name in CURVES
     }
     if not any(curves.values()):
         return
@@ -155,7 +155,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     for name, points in curves.items():
         if points:
             axes.plot(*zip(*points, strict=True), label=CURVES[name], linewidth=1)
-    axes.set_xlabel(along)
+    axes.set_xlabel(step_name)
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
@@ -182,12 +182,12 @@ class MetricsBoard:
         else:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
-    def add(self, line: Mapping[str, Any], along: str) -> None:
-        """Add the numbers of a metrics line, at the step `line[along]`."""
+    def add(self, line: Mapping[str, Any], step_name: str) -> None:
+        """Add the numbers of a metrics line, at the step `line[step_name]`."""
         if self._writer is not None:
             for name, value in line.items():
-                if name != along and isinstance(value, int | float):
-                    self._writer.add_scalar(name, value, line[along])
+                if name != step_name and isinstance(value, int | float):
+                    self._writer.add_scalar(name, value, line[step_name])
 
     def close(self) -> None:
         """Close the file."""

@@ -34,7 +34,7 @@ from safetensors.numpy import load, save
 import an_control
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
-from an_control.system.files import locked, read_regular, write_whole
+from an_control.system.files import lock_folder, read_regular, write_file
 from an_control_sim.gym.probe import measure_units
 from an_control_sim.gym.units import UNSCALED, Units
 
@@ -135,12 +135,12 @@ def find_units(folder: Path, environment: str) -> Units:
 
     Raises:
         ValueError: The environment cannot be made.
-        EnvironmentFailure: No episode can be played.
+        BrokenEnvironmentError: No episode can be played.
     """
     if (folder / CHECKPOINT).exists():
         try:
             config = json.loads(read_regular(folder / "config.json"))
-            return Units.of_task(Task.from_header(config["task"]))
+            return Units.from_task(Task.from_header(config["task"]))
         except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
             return UNSCALED
     return measure_units(environment)
@@ -170,7 +170,7 @@ class RunFolder:
         if saved or "versions" not in self._known:
             raise RunError(
                 f"{path}: holds a run with other settings ({self._differences()});"
-                " take another folder"
+                " use another folder"
             )
         self._known = None
 
@@ -186,7 +186,7 @@ class RunFolder:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self.path))
+                stack.enter_context(lock_folder(self.path))
             except BlockingIOError:
                 what = "another process is working in this folder"
                 raise RunError(f"{self.path}: {what}") from None
@@ -210,7 +210,7 @@ class RunFolder:
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
+            write_file(path, content)
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
@@ -348,7 +348,7 @@ class EpisodeRecordings(Generic[E]):
         path = self._path(number)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content.getvalue())
+            write_file(path, content.getvalue())
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 

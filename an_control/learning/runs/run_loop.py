@@ -32,7 +32,7 @@ Report = Callable[[dict[str, Any]], bool | None]
 
 
 class Learner(Protocol):
-    """Protocol of everything that learns step by step.
+    """Interface of everything that learns step by step.
 
     A step depends only on the state before it.
     """
@@ -54,7 +54,7 @@ class Learner(Protocol):
         """
 
     def state(self) -> dict[str, Any]:
-        """Return everything that `restore` needs; see `pack` for what it may hold."""
+        """Return everything that `restore` needs; see `pack_checkpoint` for what it may hold."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state of a learner with the same settings."""
@@ -65,7 +65,7 @@ class Learner(Protocol):
 
 @runtime_checkable
 class HasProgress(Protocol):
-    """Protocol of learners that know the finished share of the run better than their steps tell."""
+    """Interface of learners that measure the finished share of the run better than by steps."""
 
     @property
     def progress(self) -> float:
@@ -74,7 +74,7 @@ class HasProgress(Protocol):
 
 @runtime_checkable
 class HasTimeLimit(Protocol):
-    """Protocol of learners with a time limit."""
+    """Interface of learners with a time limit."""
 
     @property
     def minutes_left(self) -> float:
@@ -202,7 +202,7 @@ class RunLoop:
         )
 
     def model(self) -> Model:
-        """Return the learner's current model with the run's figures."""
+        """Return the learner's current model, with the run's steps and duration in `trained`."""
         run = {
             f"{self.learner.unit}s": self.done,
             "wall_s": round(self._wall_s, 1),

@@ -39,7 +39,7 @@ from an_control_sim.gym.environments import (
     make_environment,
     shows_patches,
 )
-from an_control_sim.gym.failure import EnvironmentFailure
+from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
@@ -47,7 +47,16 @@ IMPROVEMENT = 0.01
 
 
 class Contender:
-    """An algorithm with its environments; several of them may race."""
+    """An algorithm with its environments; several of them may race.
+
+    Args:
+        folder: the run's folder.
+        environment: the name from which `make_environment` makes the environments.
+        units: units of the readings.
+        settings: the algorithm and its settings.
+        seed: decides all random numbers.
+        start: a relu network to continue; None for random weights.
+    """
 
     def __init__(
         self,
@@ -153,7 +162,20 @@ class TeacherLimits:
 
 
 class TeacherLearner:
-    """Learner that trains a teacher, from random weights or from a relu network."""
+    """Learner that trains a teacher, from random weights or from a relu network.
+
+    Args:
+        folder: the run's folder.
+        name: the task's name in the model file.
+        environment: the name from which `make_environment` makes the environment.
+        settings: the algorithm and its settings.
+        limits: when the run ends.
+        seed: decides all random numbers of the run.
+        start: a relu network to continue; None for random weights.
+
+    Raises:
+        ValueError: the environment's readings are image patches.
+    """
 
     unit = "iteration"
 
@@ -167,20 +189,6 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            folder: the run's folder.
-            name: the task's name in the model file.
-            environment: the name from which `make_environment` makes the environment.
-            settings: the algorithm and its settings.
-            limits: when the run ends.
-            seed: decides all random numbers of the run.
-            start: a relu network to continue; None for random weights.
-
-        Raises:
-            ValueError: the environment's readings are image patches.
-        """
         units = find_units(folder, environment) if start is None else start.units
         self._env = make_environment(environment, units)
         if shows_patches(self._env):
@@ -338,12 +346,12 @@ class TeacherLearner:
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _keep_contenders(self, kept: list[Contender]) -> None:
+    def _keep_contenders(self, contenders: list[Contender]) -> None:
         """Remove all other contenders from the race."""
         for one in self._contenders:
-            if one not in kept:
+            if one not in contenders:
                 one.close()
-        self._contenders = kept
+        self._contenders = contenders
 
     def _validate(self) -> float:
         """Return the mean return of the policy as it would be saved, without noise or bursts.
@@ -358,7 +366,7 @@ class TeacherLearner:
             policy.reset()
             try:
                 totals.append(self._play_validation(policy, ids, seed, fault))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 failures.count_failure(failure)
             else:
                 failures.count_success()

@@ -35,24 +35,28 @@ class ReplayFile:
     """File with the transitions of one environment's replay buffer, a float32 record for each.
 
     A checkpoint says how many records count; what a killed run has written after them is dropped.
+
+    Args:
+        path: the file.
+        buffer: the replay buffer of stable-baselines3.
     """
 
     def __init__(self, path: Path, buffer: Any) -> None:
         self._path, self._buffer = path, buffer
         self._kept = 0
 
-    def append(self, count: int) -> None:
+    def append(self, total: int) -> None:
         """Write the transitions that were added since the last call.
 
         Args:
-            count: number of transitions that were ever added to the buffer.
+            total: number of transitions that were ever added to the buffer.
 
         Raises:
             RunError: the file cannot be written.
         """
-        if count == self._kept:
+        if total == self._kept:
             return
-        places = np.arange(self._kept, count) % self._buffer.buffer_size
+        places = np.arange(self._kept, total) % self._buffer.buffer_size
         rows = [getattr(self._buffer, part)[places].reshape(len(places), -1) for part in PARTS]
         records = np.concatenate(rows, axis=1, dtype=np.float32)
         try:
@@ -63,10 +67,10 @@ class ReplayFile:
                 file.write(records.tobytes())
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
-        self._kept = count
+        self._kept = total
 
-    def restore(self, count: int) -> None:
-        """Fill the buffer with its content after `count` transitions.
+    def restore(self, total: int) -> None:
+        """Fill the buffer with its content after `total` transitions.
 
         Raises:
             RunError: the file cannot be read, or is shorter than the checkpoint says.
@@ -74,24 +78,24 @@ class ReplayFile:
         buffer = self._buffer
         widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
         width, size = sum(widths), buffer.buffer_size
-        first = max(0, count - size)
+        first = max(0, total - size)
         try:
             numbers = np.fromfile(
-                self._path, "<f4", (count - first) * width, offset=first * width * 4
+                self._path, "<f4", (total - first) * width, offset=first * width * 4
             )
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
-        if len(numbers) != (count - first) * width:
+        if len(numbers) != (total - first) * width:
             raise RunError(
                 f"{self._path}: is shorter than the checkpoint says; start the run again"
             )
         columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
-        places = np.arange(first, count) % size
+        places = np.arange(first, total) % size
         for part, column in zip(PARTS, columns, strict=True):
             array = getattr(buffer, part)
             array[places] = column.reshape(len(places), *array.shape[1:])
-        buffer.pos, buffer.full = count % size, count >= size
-        self._kept = count
+        buffer.pos, buffer.full = total % size, total >= size
+        self._kept = total
 
 
 class Normalisation(NamedTuple):
@@ -190,7 +194,16 @@ LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 
 
 class LibraryAlgorithm:
-    """An algorithm of stable-baselines3 or sb3-contrib with its environments."""
+    """An algorithm of stable-baselines3 or sb3-contrib with its environments.
+
+    Args:
+        folder: the run's folder, in which a replay buffer is stored.
+        envs: the environments.
+        settings: the algorithm and its settings.
+        seed: decides all random numbers.
+        start: a relu network that PPO's actor starts as, with its output clipped or squashed by
+            tanh; observations are then not normalised. None for random weights.
+    """
 
     def __init__(
         self,
@@ -200,16 +213,6 @@ class LibraryAlgorithm:
         seed: int,
         start: Teacher | None,
     ) -> None:
-        """Make the algorithm.
-
-        Args:
-            folder: the run's folder, in which a replay buffer is stored.
-            envs: the environments.
-            settings: the algorithm and its settings.
-            seed: decides all random numbers.
-            start: a relu network that PPO's actor starts as, with its output clipped or squashed by
-                tanh; observations are then not normalised. None for random weights.
-        """
         from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 

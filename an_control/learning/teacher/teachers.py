@@ -34,20 +34,20 @@ DIGITS = 12
 """Length of a hash."""
 
 
-def hash_arrays(arrays: Iterable[np.ndarray], *words: str) -> str:
-    """Return a short hash of these arrays, in this order, and of words about their use."""
-    found = hashlib.sha256(json.dumps(words).encode())
+def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
+    """Return a short hash of these arrays, in this order, and of labels for their use."""
+    found = hashlib.sha256(json.dumps(labels).encode())
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())
         found.update(array.tobytes())
     return found.hexdigest()[:DIGITS]
 
 
-def hash_model(model: Model | None, *words: str) -> str | None:
+def hash_model(model: Model | None, *labels: str) -> str | None:
     """Return a short hash of a model's arrays, or None without a model."""
     if model is None:
         return None
-    return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *words)
+    return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
 def hashes_for_run(folder: Path, **digests: str | None) -> dict[str, str]:
@@ -103,7 +103,13 @@ class Teacher(Protocol):
 
 
 class NetworkTeacher:
-    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh."""
+    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh.
+
+    Args:
+        layers: weight (out, in) and bias (out,) of each layer.
+        output: function behind the last layer.
+        units: units of the readings that the network takes.
+    """
 
     def __init__(
         self,
@@ -134,7 +140,13 @@ class NetworkTeacher:
 
 
 class FunctionTeacher:
-    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher."""
+    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher.
+
+    Args:
+        function: the function.
+        digest: a short hash of its numbers, None if they are not known.
+        units: units of the readings that it takes.
+    """
 
     layers: Layers | None = None
     output: Output = "clip"
@@ -153,15 +165,14 @@ class FunctionTeacher:
 
 
 class ChoiceTeacher:
-    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others."""
+    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others.
+
+    Args:
+        teacher: returns a number for each option.
+        choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
+    """
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
-        """Wrap a teacher.
-
-        Args:
-            teacher: returns a number for each option.
-            choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
-        """
         self._teacher, self._choices = teacher, choices
         self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
         self.units = teacher.units
@@ -229,13 +240,13 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = head_layers(model.arrays, len(model.sizes.head) + 1)
-        return NetworkTeacher(layers, model.sizes.output, Units.of_task(model.task))
+        return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(
         lambda observation: policy.step_array(observation, ids),
         hash_model(model, model.sizes.activation, model.sizes.output),
-        Units.of_task(model.task),
+        Units.from_task(model.task),
     )
 
 
@@ -259,16 +270,18 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     )
 
 
-def _import_function(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _import_function(
+    text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
+) -> FunctionTeacher:
     """Return a scripted teacher, after trying it on the observation of a reset."""
-    module, _, name = place.partition(":")
+    module, _, name = module_and_name.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
     try:
         function = getattr(import_module(module), name)
         action = np.asarray(function(observation), np.float32)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"teacher {text}: {error}") from error
-    except Exception as error:  # of the user's function, whatever it is
+    except Exception as error:  # any error of the user's function
         raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(

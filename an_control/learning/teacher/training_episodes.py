@@ -19,7 +19,7 @@ from an_control.learning.training_disturbances import (
     make_sorted_ids,
 )
 from an_control_sim.gym.environments import find_choices
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.spaces import encode_choices
 
 LONGEST_BURST = 20
@@ -51,6 +51,16 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Spaces of choices are kept. `info` is left empty, since the library copies it in every step and
     nothing reads it. An episode that fails is truncated.
+
+    Args:
+        env: the environment.
+        burst: probability per step that a burst begins.
+        seed: decides all random numbers.
+        faults: probability of each fault, of which an episode has one or none.
+        failures: counts the episodes that fail; None for a new counter.
+
+    Raises:
+        EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it too.
     """
 
     def __init__(
@@ -61,19 +71,6 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         faults: Mapping[Fault, float] = NO_FAULTS,
         failures: FailureCounter | None = None,
     ) -> None:
-        """Start the first episode.
-
-        Args:
-            env: the environment.
-            burst: probability per step that a burst begins.
-            seed: decides all random numbers.
-            faults: probability of each fault, of which an episode has one or none.
-            failures: counts the episodes that fail; None for a new counter.
-
-        Raises:
-            EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it
-                too.
-        """
         super().__init__(env)
         self._faults = faults
         self._failures = FailureCounter() if failures is None else failures
@@ -99,7 +96,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._play_burst()
             elif self._stop_begins:
                 self._play_stop()
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             self._note_failure(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
@@ -111,7 +108,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take one step, which lasts until the next message arrives."""
         try:
             reward = self._act(encode_choices(self._choices, action) if self._choices else action)
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             self._note_failure(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
@@ -136,12 +133,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
-        except EnvironmentFailure as failure:  # it does not repeat itself
+        except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
             self._note_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _note_failure(self, failure: EnvironmentFailure) -> None:
+    def _note_failure(self, failure: BrokenEnvironmentError) -> None:
         """Count a failure and let the next reset start another episode."""
         self._failures.count_failure(failure)
         self._failed = True
@@ -159,7 +156,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
                 self._start_episode(seed, draw_one(self._faults, self._rng))
-            except EnvironmentFailure as failure:
+            except BrokenEnvironmentError as failure:
                 self._note_failure(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:

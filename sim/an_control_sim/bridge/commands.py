@@ -129,7 +129,7 @@ class CommandReader:
         """Return the environment's action for commands (A,), clipped to its space.
 
         A Discrete space also takes a single number, the index of the choice. See
-        `Actions.steering`.
+        `ActionConversion.from_own_units`.
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)

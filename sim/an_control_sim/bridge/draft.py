@@ -71,14 +71,16 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
     with closing(make_environment(environment, measure_units(environment))) as env:
         if shows_patches(env):
             raise ValueError(
-                f"environment {environment!r}: shows image patches; see docs/camera.md"
+                f"environment {environment!r}: image patches have no draft; see docs/camera.md"
             )
         task = describe_task(env, robot, environment)
     with closing(open_environment(environment)) as env:
         space = env.observation_space
         shape = space.shape or (len(task.channels),)
         if len(shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
-            raise ValueError(f"environment {environment!r}: shows an image; see docs/camera.md")
+            raise ValueError(
+                f"environment {environment!r}: images have no draft; see docs/camera.md"
+            )
         topics = _assign_topics(task.channels, len(shape) == 1)
         actuators = _draft_actuators(env.action_space, task.actuators)
         about = f"{robot}: {environment}, as an-control new has drafted it."

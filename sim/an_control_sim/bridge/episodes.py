@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings, Disturber, describe_walks, episode_seed
-from an_control.system.statistics import with_error
+from an_control.system.statistics import format_mean
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
 from an_control_sim.bridge.run_control import RestartRequestedError, StopRequestedError
@@ -184,7 +184,7 @@ class RunSummary:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """Return the returns (E,)."""
+        """Return the episodes' returns (E,)."""
         return np.array([one.return_ for one in self.episodes])
 
     @property
@@ -230,7 +230,7 @@ class RunSummary:
             return ["no episode finished"]
         count = len(self.episodes)
         episodes = f"{count} episode{'s' * (count > 1)}"
-        lines = [f"return    {with_error(self.mean, self.sd, count)} over {episodes}"]
+        lines = [f"return    {format_mean(self.mean, self.sd, count)} over {episodes}"]
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:
             lines.append(f"distance  {np.mean(distances):.1f} m")
@@ -247,7 +247,7 @@ class RunSummary:
         if self.unmatched:
             lines.append(
                 f"unmatched {self.unmatched} commands without a step or steps without a command:"
-                " steps may have got the command of another one"
+                " steps may have used the command of another step"
             )
         return lines
 

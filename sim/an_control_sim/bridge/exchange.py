@@ -55,7 +55,7 @@ class Exchange:
         self._reported = False
         self.unmatched = 0
         """Number of commands without a stamp that no step asked for, or that never came, since the
-        start. After each of them, steps may have got the command of another step."""
+        start. After each of them, steps may have used the command of another step."""
 
     def ask(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
         """Publish a step and wait for its command.
@@ -100,8 +100,8 @@ class Exchange:
             self._awaited[topic] = False
             return self._open
         self._count_unmatched(
-            f"a command on {self._topics[topic]} came that no step had asked for, and has no stamp"
-            " to say which step it answers"
+            f"a command on {self._topics[topic]} came that no step was waiting for, and has no"
+            " stamp that names its step"
         )
         return False
 
@@ -130,9 +130,7 @@ class Exchange:
             pass
         for topic in self._find_missing():
             self._awaited[topic] = False
-            self._count_unmatched(
-                f"no command on {self._topics[topic]} came for a step, not even late"
-            )
+            self._count_unmatched(f"no command on {self._topics[topic]} came for a step, even late")
         if all(self._stamped):
             return
         heard = None
@@ -154,6 +152,6 @@ class Exchange:
         if not self._reported:
             self._reported = True
             self._report(
-                f"{event}: steps of this episode may have got the command of another one (let the"
+                f"{event}: steps of this episode may have used the command of another step (let the"
                 " policy answer each step once, or use a command type with a stamp)"
             )

@@ -103,8 +103,8 @@ class PolicyLink:
         while not self._connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
-                    f"waited {self._timeout_s:g} s in vain for {self.name} to publish "
-                    f"{', '.join(self._command_topics)} and for a subscription to one of "
+                    f"{self.name} did not connect within {self._timeout_s:g} s: it must publish "
+                    f"{', '.join(self._command_topics)} and subscribe to one of "
                     f"{', '.join(sorted(sensor_topics))}"
                 )
 
@@ -145,8 +145,7 @@ class PolicyLink:
                 pass
             if time.monotonic() >= until_s:
                 raise BridgeError(
-                    f"waited {self._timeout_s:g} s in vain for success from "
-                    f"{self._service}: {answer}"
+                    f"no success within {self._timeout_s:g} s from {self._service}: {answer}"
                 )
 
     def wait_for_estop(self) -> None:
@@ -158,7 +157,9 @@ class PolicyLink:
         until_s = time.monotonic() + self._timeout_s
         while not (self._estops and all(one.service_is_ready() for one in self._estops.values())):
             if not self._spin(until_s):
-                raise BridgeError(f"waited {self._timeout_s:g} s in vain for {self.name}'s e-stop")
+                raise BridgeError(
+                    f"{self.name} did not offer its e-stop within {self._timeout_s:g} s"
+                )
 
     def set_estop(self, latch: bool, *, wait: bool) -> None:
         """Latch or clear the policy's e-stop.
@@ -191,7 +192,7 @@ class PolicyLink:
             self._client.remove_pending_request(future)
             return "it does not reply"
         response = future.result()
-        return "" if response.success else f"it says {response.message!r}"
+        return "" if response.success else f"it replied {response.message!r}"
 
     def _connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
         """Return whether the policy's subscriptions have all been matched for a while.
@@ -356,7 +357,11 @@ are NaN: the distance of a robot that does not travel, and the last return in th
 
 
 class ProgressTopic:
-    """Publisher of `PROGRESS_NAMES` after each step, on `~/progress`."""
+    """Publisher of `PROGRESS_NAMES` after each step, on `~/progress`.
+
+    Args:
+        node: The simulator's node.
+    """
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(JointState, "~/progress", 10)

@@ -14,7 +14,7 @@ import numpy as np
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 
-from an_control.system.files import replacing, write_whole
+from an_control.system.files import replace_file, write_file
 from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
@@ -73,7 +73,7 @@ class Recorder:
             sheet = np.vstack([np.hstack([self._sheet[i] for i in row]) for row in rows])
             written, picture = cv2.imencode(".png", sheet)
             assert written, "pictures side by side are an image"
-            write_whole(self._path, picture.tobytes())
+            write_file(self._path, picture.tobytes())
 
     def _keep(self, picture: np.ndarray, now_s: float) -> None:
         """Keep every n-th picture for the sheet, with n growing, so that memory stays bounded."""
@@ -118,7 +118,7 @@ class Recorder:
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")
             size = (picture.shape[1], picture.shape[0])
-            self._beside = self._file.enter_context(replacing(self._path))
+            self._beside = self._file.enter_context(replace_file(self._path))
             self._writer = cv2.VideoWriter(str(self._beside), codec, self._rate_hz, size)
             if not self._writer.isOpened():
                 raise OSError(f"{self._path} cannot be written")

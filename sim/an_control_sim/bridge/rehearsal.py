@@ -49,7 +49,7 @@ def list_elements(table: ChannelTable) -> dict[str, list[str]]:
 
 
 class MessageTap(Protocol):
-    """Protocol of objects that get the robot's messages in this process, such as the scrambler."""
+    """Interface of objects that get the robot's messages in this process, such as the scrambler."""
 
     topic: str
 

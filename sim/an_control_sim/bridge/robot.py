@@ -96,7 +96,6 @@ class SimulatedRobot:
         action = self.commands.action(commands)
         result = self._environment.step(action)
         observation, reward, terminated, truncated, self._info = result
-        """The reward of the last step."""
         self._observation = self._read(observation)
         self.reward = float(reward)
         """The reward of the last step."""

@@ -39,8 +39,8 @@ from an_control_sim.process import catch_signals, make_node, ros_context
 from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
-    "A simulated robot: plays the episodes of a simulation YAML, publishes what its sensors read"
-    " and applies the commands that the policy node answers with."
+    "A simulated robot: plays the episodes of a simulation YAML, publishes its sensor readings and"
+    " applies the commands of the policy node."
 )
 
 
@@ -107,7 +107,10 @@ def read_simulator_settings(node: Node) -> SimulatorSettings:
             (0, 1000),
         ),
         scrambler=declare_parameter(
-            node, "scrambler", False, "read by way of the scrambler even while it changes nothing"
+            node,
+            "scrambler",
+            False,
+            "let the policy read the scrambler's topic even if nothing is disturbed",
         ),
         disturbance=declare_disturbance(node),
         schedule=declare_schedule(node),

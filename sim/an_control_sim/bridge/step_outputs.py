@@ -87,7 +87,14 @@ def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
 
 
 class CameraTopic:
-    """Publisher of a picture of the robot every n steps."""
+    """Publisher of a picture of the robot every n steps.
+
+    Args:
+        node: The node that owns the publisher.
+        robot: The robot to render.
+        camera: Topic and frame of the picture.
+        rate_hz: Pictures per simulated second.
+    """
 
     def __init__(
         self, node: Node, robot: SimulatedRobot, camera: CameraConfig, rate_hz: float

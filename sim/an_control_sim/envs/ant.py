@@ -226,6 +226,7 @@ JOINT_LIMITS_DEG = {
 
 
 def _compute_scaling() -> dict[str, tuple[float, float]]:
+    """Return (scale, offset) of each channel, with joint angles scaled by their limits."""
     scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
     for axis in "xyz":
         scaling[f"velocity.{axis}"] = (0.3, 0.0)

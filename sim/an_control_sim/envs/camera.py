@@ -20,7 +20,12 @@ def cut_patches(frames: np.ndarray) -> np.ndarray:
 
 
 class FrameStack:
-    """Stack of the newest `STACK` gray frames (H, W) of an episode."""
+    """Stack of the newest `STACK` gray frames (H, W) of an episode.
+
+    Args:
+        height: H.
+        width: W.
+    """
 
     def __init__(self, height: int, width: int) -> None:
         self.frames = np.zeros((STACK, height, width), np.uint8)

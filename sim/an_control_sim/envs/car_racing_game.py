@@ -124,7 +124,7 @@ def draw_background(name: str) -> np.ndarray | None:
 
 
 def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
-    """Return noise (96, 96) in [0, 1] that varies over a `cells`-th of the picture."""
+    """Return smooth noise (96, 96) in [0, 1], interpolated from a grid of `cells` x `cells`."""
     coarse = rng.random((cells + 1, cells + 1))
     place = np.linspace(0.0, cells, SIZE, endpoint=False)
     low = place.astype(int)

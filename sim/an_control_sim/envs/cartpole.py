@@ -137,7 +137,7 @@ def _draw_start_state(rng: np.random.Generator) -> np.ndarray:
 
 
 class CartPoleBatch(NamedTuple):
-    """Compiled physics of the task; see `an_control_sim.gym.environments.Batch`."""
+    """Compiled physics of the task; see `an_control_sim.gym.environments.EnvironmentBatch`."""
 
     start: Any
     observe: Any

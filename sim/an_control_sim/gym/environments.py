@@ -7,7 +7,7 @@ and bits (see `spaces`). It may offer more, by having the attributes of one of t
     HasChannels     ids of the readings                               model files, everything
     HasActuators    names of the actuators                            model files
     HasStepLength   seconds per step                                  model files
-    Batched         compiled physics of many episodes at once         the compiled engine
+    HasBatch        compiled physics of many episodes at once         the compiled engine
     HasTeacher      a teacher that reads the simulator's state        `distill` from patches
     HasFrames       the camera's pictures behind the patches          `distill` from patches
     HasBackgrounds  other pictures behind what the camera shows       `evaluate --table`
@@ -22,7 +22,7 @@ MuJoCo (gymnasium's) and PyBullet (pybullet_envs_gymnasium's) support them witho
 
 `make_environment` is the only place that adapts an environment to policies. Readings become float32
 arrays (N,), copied, in ordinary units, NaN where missing; actions are numbers (A,) in [-1, 1].
-Output of the environment is captured, and its exceptions become an `EnvironmentFailure`.
+Output of the environment is captured, and its exceptions become an `BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gymnasium import spaces
 
 from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, no_native_output
-from an_control_sim.gym.failure import EnvironmentFailure, make_failure
+from an_control_sim.gym.failure import BrokenEnvironmentError, make_failure
 from an_control_sim.gym.spaces import READINGS, ReadingConversion, convert_actions, convert_readings
 from an_control_sim.gym.units import UNSCALED, Units
 from an_control_sim.gym.varied_robot import VariedRobot, find_physics, print_mujoco_warnings
@@ -215,7 +215,7 @@ def find_environment_id(task: str) -> str:
 def open_environment(
     environment: str, *, limited: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment whose robot can be `varied`, with its own spaces.
+    """Make an environment whose robot can be changed by `vary_robot`, with its own spaces.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
@@ -291,7 +291,7 @@ def import_module(name: str) -> ModuleType:
     """Import a module, which may be in the current directory.
 
     Raises:
-        ImportError: The module cannot be imported, for whatever reason.
+        ImportError: The module is missing, or raises an error while it is imported.
     """
     here = os.getcwd()
     if here not in sys.path:
@@ -347,9 +347,15 @@ RESTORE_THREADS = _RestoreThreads()
 
 
 class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that presents readings and actions as numbers and failures as an EnvironmentFailure.
+    """Wrapper that presents readings and actions as numbers, failures as BrokenEnvironmentError.
 
     After a failure the environment is made again, since the old one may be broken.
+
+    Args:
+        env: The environment.
+        environment: Its gymnasium id.
+        units: Units of the readings.
+        reopen: Makes the environment again.
 
     Attributes:
         actions: Conversion of numbers to the environment's actions.
@@ -387,7 +393,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Start an episode.
 
         Raises:
-            EnvironmentFailure: The environment raised an error.
+            BrokenEnvironmentError: The environment raised an error.
         """
         self._steps = 0
         try:
@@ -401,7 +407,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Make a step with the action (A,).
 
         Raises:
-            EnvironmentFailure: The environment raised an error.
+            BrokenEnvironmentError: The environment raised an error.
         """
         self._steps += 1
         native = self.actions.to_action(action)
@@ -421,7 +427,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             _print_traceback(error)
 
     def _read(self, observation: Any) -> np.ndarray:
-        """Return the observation as a new array, of which the environment has no reference."""
+        """Return the observation as a new array, which shares no memory with the environment's."""
         if self.readings is None:
             return np.array(observation)
         self.numbers = self.readings.flatten(observation)
@@ -431,13 +437,13 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return readings
 
     def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
-        """Make the environment again and raise an EnvironmentFailure that names the error."""
+        """Make the environment again and raise a BrokenEnvironmentError that names the error."""
         _print_traceback(error)
         self.close()
         try:
             self.env = self._reopen()
         except ValueError as reopening:
-            raise EnvironmentFailure(str(reopening)) from error
+            raise BrokenEnvironmentError(str(reopening)) from error
         raise make_failure(self._environment, what, error) from error
 
 
@@ -450,7 +456,10 @@ def shows_patches(env: gymnasium.Env[Any, Any]) -> bool:
 def find_choices(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
     """Return the sizes of the groups of actions whose largest number is chosen, 1 for a bit.
 
-    The result is () if some action of this environment of `make_environment` is a number of a Box.
+    The result is () if any action is a number of a Box.
+
+    Args:
+        env: An environment of `make_environment`.
     """
     adapted = _find_adapter(env)
     return () if adapted is None else adapted.actions.choices
@@ -515,8 +524,8 @@ def _check_names(what: str, names: Sequence[str], count: int, environment: str) 
     """Return the names if they are `count` different ones; else raise ValueError."""
     if len(names) != count or len(set(names)) != count:
         raise ValueError(
-            f"environment {environment!r}: its {what} are {len(names)} names"
-            f" ({len(set(names))} different ones), but there are {count}"
+            f"environment {environment!r}: its attribute {what} has {len(names)} names"
+            f" ({len(set(names))} distinct); it must have {count} distinct names"
         )
     return names
 

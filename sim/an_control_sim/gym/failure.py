@@ -10,9 +10,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from an_control.system.environment_output import OUTPUT, EnvironmentFailure
+from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 
-__all__ = ["EnvironmentFailure", "FailureCounter", "make_failure", "shorten"]
+__all__ = ["BrokenEnvironmentError", "FailureCounter", "make_failure", "shorten"]
 
 MAX_IN_A_ROW = 20
 """Number of consecutive failed episodes after which a run is ended."""
@@ -22,7 +22,7 @@ readings."""
 _OURS = str(Path(__file__).parents[1])
 
 
-def make_failure(environment: str, what: str, error: BaseException) -> EnvironmentFailure:
+def make_failure(environment: str, what: str, error: BaseException) -> BrokenEnvironmentError:
     """Return the failure for an error that an environment raised.
 
     Args:
@@ -34,7 +34,7 @@ def make_failure(environment: str, what: str, error: BaseException) -> Environme
     frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_foreign(one.filename)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return EnvironmentFailure(f"environment {environment!r}: {what}: {text}{where}")
+    return BrokenEnvironmentError(f"environment {environment!r}: {what}: {text}{where}")
 
 
 def shorten(text: str) -> str:
@@ -60,18 +60,18 @@ class FailureCounter:
         self._in_a_row = 0
         self._first = ""
 
-    def count_failure(self, failure: EnvironmentFailure) -> None:
+    def count_failure(self, failure: BrokenEnvironmentError) -> None:
         """Count a failed episode.
 
         Raises:
-            EnvironmentFailure: Too many episodes failed in a row.
+            BrokenEnvironmentError: Too many episodes failed in a row.
         """
         self.count += 1
         self._in_a_row += 1
         OUTPUT.note(f"an episode failed and is left out: {failure}", "failure")
         self._first = self._first or str(failure)
         if self._in_a_row >= MAX_IN_A_ROW:
-            raise EnvironmentFailure(f"{failure}; {self._in_a_row} episodes in a row failed")
+            raise BrokenEnvironmentError(f"{failure}; {self._in_a_row} episodes in a row failed")
 
     def count_success(self) -> None:
         """Count an episode that did not fail."""

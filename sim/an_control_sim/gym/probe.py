@@ -17,7 +17,7 @@ from an_control_sim.gym.environments import (
     make_environment,
     shows_patches,
 )
-from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
+from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import UNSCALED, Units, choose_units
 
 STEPS = 400
@@ -36,7 +36,7 @@ def measure_units(environment: str) -> Units:
 
     Raises:
         ValueError: The environment cannot be made.
-        EnvironmentFailure: No episode can be played.
+        BrokenEnvironmentError: No episode can be played.
     """
     if environment in TASK_ENVIRONMENTS.values():
         return UNSCALED
@@ -55,10 +55,10 @@ def measure_units(environment: str) -> Units:
 
 
 def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """Note the readings that were never finite; raise EnvironmentFailure if none ever was."""
+    """Note the readings that were never finite; raise BrokenEnvironmentError if none ever was."""
     never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
     if len(never) == len(ids):
-        raise EnvironmentFailure(
+        raise BrokenEnvironmentError(
             f"environment {environment!r}: no reading is a finite number in {len(rows)} steps of"
             " random actions"
         )
@@ -84,7 +84,7 @@ def _collect_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
                 _, _, terminated, truncated, _ = env.step(action)
                 rows.append(env.numbers.copy())
                 over = terminated or truncated
-        except EnvironmentFailure as failure:
+        except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
         else:
             failures.count_success()

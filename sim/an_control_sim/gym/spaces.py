@@ -57,9 +57,9 @@ class ActionConversion:
         names: A distinct name for each number (A,).
         choices: Sizes of the groups of numbers of which one is chosen, 1 for a bit; () if some
             number belongs to no choice.
-        native: Converts numbers (A,) to a new action of the space.
-        unit: Converts an action of the space to the numbers (A,) that stand for it.
-        steering: Converts numbers (A,) in the space's own units to an action of the space.
+        to_action: Converts numbers (A,) to a new action of the space.
+        to_numbers: Converts an action of the space to the numbers (A,) that stand for it.
+        from_own_units: Converts numbers (A,) in the space's own units to an action of the space.
     """
 
     names: tuple[str, ...]
@@ -172,7 +172,9 @@ def _convert_readings_of_parts(
 
     def flatten(value: Any) -> np.ndarray:
         if keyed and not isinstance(value, Mapping):
-            raise ValueError(f"an observation of type {type(value).__name__}, its space is a Dict")
+            raise ValueError(
+                f"the observation is of type {type(value).__name__}, but its space is a Dict"
+            )
         return np.concatenate([function(value[key]) for key, (_, function) in read.items()])
 
     return ids, flatten if read else lambda value: np.zeros(0)
@@ -182,7 +184,7 @@ def _checked_numbers(value: Any, size: int, name: str) -> np.ndarray:
     """Return the numbers of an array; raise ValueError if their number is not `size`."""
     array = np.asarray(value)
     if array.size != size:
-        raise ValueError(f"{name or READINGS} has {array.size} numbers, its space {size}")
+        raise ValueError(f"{name or READINGS} has {array.size} numbers, but its space has {size}")
     return array.ravel()
 
 
@@ -191,7 +193,7 @@ def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: st
     hot, first = np.zeros(sum(counts), np.float32), 0
     for place, count in zip(places, counts, strict=True):
         if not 0 <= place < count:
-            raise ValueError(f"{name or READINGS} is choice {place} of {count}")
+            raise ValueError(f"{name or READINGS} is choice {place}, but there are {count} choices")
         hot[first + int(place)] = 1.0
         first += count
     return hot
@@ -250,7 +252,7 @@ def _convert_discrete(space: spaces.Discrete, name: str) -> ActionConversion:
 
 def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionConversion:
     choices, start = tuple(space.nvec.ravel().tolist()), space.start.ravel()
-    # A group of one choice is no bit: whatever its number, that choice is made.
+    # A group with a single choice is not a bit: that choice is made for every number.
     groups = tuple(count if count > 1 else 1 for count in choices)
 
     def native(numbers: np.ndarray) -> np.ndarray:
@@ -303,9 +305,9 @@ def _convert_actions_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: whole("native", numbers),
+        lambda numbers: whole("to_action", numbers),
         unit,
-        lambda numbers: whole("steering", numbers),
+        lambda numbers: whole("from_own_units", numbers),
     )
 
 
@@ -352,9 +354,9 @@ def _is_unit(space: spaces.Box) -> bool:
 
 
 def find_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values (A,) float64 for which -1 and 1 stand.
+    """Return the values (A,) float64 that -1 and 1 are scaled to.
 
-    They are the bounds of the space; if one or both are missing, they are -1 and 1, shifted inside.
+    They are the bounds of the space. If one or both are missing, they are -1 and 1, shifted inside.
     """
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     below, above = space.bounded_below.ravel(), space.bounded_above.ravel()

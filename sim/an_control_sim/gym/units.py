@@ -22,7 +22,7 @@ MAX_MEAN = 50.0
 MAX_ROUNDING_SD = 1e-8
 """A standard deviation up to this is due to rounding errors, not to a sensor."""
 KEPT_ZERO = 3.0
-"""If the mean is at most this many standard deviations from 0, 0 is not moved."""
+"""If the mean is at most this many standard deviations from 0, the offset is 0."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Units:
     offset: tuple[float, ...] = ()
 
     @classmethod
-    def of_task(cls, task: Task) -> Units:
+    def from_task(cls, task: Task) -> Units:
         """Return the units in a model's task."""
         pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
@@ -103,9 +103,7 @@ def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
         return 1.0, 0.0
     shrunk = numbers / largest  # the squares of the largest floats are infinite
     mean, sd = float(shrunk.mean()) * largest, float(shrunk.std()) * largest
-    if sd <= max(
-        MAX_ROUNDING_SD, 4.0 * resolution * abs(mean)
-    ):  # nothing says how much it will vary
+    if sd <= max(MAX_ROUNDING_SD, 4.0 * resolution * abs(mean)):  # its variation is not known
         return 1.0, (-float(round(mean)) if abs(mean) > MAX_MEAN else 0.0)
     if MIN_SD <= sd <= MAX_SD and abs(mean) <= MAX_MEAN:
         return 1.0, 0.0

@@ -108,16 +108,16 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Return why the environment does not support the start, or ""."""
         if settings.start in self._starts:
             return ""
-        return f"starts {' or '.join(('usual', *self._starts))}"
+        return f"supports only {' and '.join(('usual', *self._starts))}"
 
     def _action_problem(self, settings: DisturbanceSettings) -> str:
         """Return why gain and lag cannot be applied to the actions, or ""."""
         box = isinstance(self.action_space, spaces.Box)
-        return "" if box else f"takes {self.action_space}: no number to scale"
+        return "" if box else f"has the actions {self.action_space}, which cannot be scaled"
 
     def _physics_problem(self, settings: DisturbanceSettings) -> str:
         """Return why mass and friction cannot be changed, or ""."""
-        return "has no set_physics" if self._physics is None else ""
+        return "cannot change it: it has no set_physics" if self._physics is None else ""
 
 
 def _middle_of_space(space: spaces.Space[Any]) -> np.ndarray:
@@ -193,7 +193,11 @@ def print_mujoco_warnings() -> None:
 
 
 class MujocoPhysics:
-    """Setter of mass, inertia and friction of all bodies in gymnasium's MuJoCo environments."""
+    """Setter of mass, inertia and friction of all bodies in gymnasium's MuJoCo environments.
+
+    Args:
+        model: The environment's MuJoCo model.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -215,7 +219,11 @@ class MujocoPhysics:
 
 
 class BulletPhysics:
-    """Setter of mass, inertia and friction of the robot's links in pybullet_envs_gymnasium."""
+    """Setter of mass, inertia and friction of the robot's links in pybullet_envs_gymnasium.
+
+    Args:
+        inner: The unwrapped environment.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -20,7 +20,7 @@ CHANNELS_OF_PIXELS = 4
 
 
 class MessageDisturber(Protocol):
-    """Protocol of what a message needs from its disturber; see `Disturber`."""
+    """Interface of what a message needs from its disturber; see `Disturber`."""
 
     @property
     def settings(self) -> DisturbanceSettings:
@@ -37,7 +37,7 @@ class MessageDisturber(Protocol):
 
 
 class ScrambledMessage(Protocol):
-    """Protocol of the scrambler's one message, which is refilled at every tick."""
+    """Interface of the scrambler's one message, which is refilled at every tick."""
 
     message: Any
     accepts_noise: bool
@@ -63,7 +63,11 @@ def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
 
 
 class ScrambledReadings:
-    """JointState with channel ids as names and readings as positions."""
+    """JointState with channel ids as names and readings as positions.
+
+    Args:
+        wiring: The robot's wiring.
+    """
 
     accepts_noise = True
 
@@ -94,6 +98,9 @@ class ScrambledImage:
     """Image with the camera's newest frame, its patches moved.
 
     Missing patches are transparent; a reader of the image treats them as missing.
+
+    Args:
+        wiring: The robot's wiring.
 
     Raises:
         WiringError: The wiring has several cameras.

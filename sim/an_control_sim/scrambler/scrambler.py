@@ -2,9 +2,9 @@
 
 The wiring converts the robot's messages to readings. The output is a stamped JointState with the
 channel ids as names and the readings as positions (NaN where missing) or, for a camera, an image
-with its patches moved. The policy reads it with the derived wiring (`scrambled_wiring`). Inside the
-simulator the bridge passes its messages directly; as an executable of its own the same object is
-fed by subscriptions.
+with its patches moved. The policy reads it with the derived wiring (`derive_scrambled_wiring`).
+Inside the simulator the bridge passes its messages directly; as an executable of its own the same
+object is fed by subscriptions.
 
 The parameter `order` sets which signal each channel carries, and the topic `~/order` reports it. An
 entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the signal of
@@ -61,7 +61,11 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 class OrderTopic:
-    """Publisher of the signal that each channel carries, on the topic `~/order`."""
+    """Publisher of the signal that each channel carries, on the topic `~/order`.
+
+    Args:
+        node: The node that owns the publisher.
+    """
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
@@ -99,7 +103,7 @@ def declare_order_parameter(
         PARAMETER,
         Parameter.Type.STRING_ARRAY,
         ParameterDescriptor(
-            description="what channels carry from now on: another one's signal, noise or nothing",
+            description="signals that channels carry from now on: another channel's, noise or none",
             additional_constraints="entries CHANNEL=SIGNAL, CHANNEL=noise or CHANNEL=",
         ),
     )
@@ -157,8 +161,8 @@ ABOUT = (
     "The scrambler: reads a robot's sensors by its wiring YAML, disturbs the readings (permutes,"
     " removes, copies, freezes or delays them, adds noise) and publishes them on one topic for the"
     " policy node. The parameters of the disturbance may change while it runs; the service"
-    " ~/shuffle permutes the signals at once, the parameter order says where single ones go, the"
-    " topic ~/order where they all are. ~/reset starts an episode."
+    " ~/shuffle permutes the signals at once, the parameter order moves single signals, and the"
+    " topic ~/order reports all of them. ~/reset starts an episode."
 )
 
 
@@ -275,10 +279,10 @@ class Scrambler:
         """Raise ValueError if these changes of the order are not possible."""
         self._cables.check(changes)
         if not self._out.accepts_noise and NOISE in changes.values():
-            raise ValueError(f"{NOISE}: not for images (allowed: a signal or nothing)")
+            raise ValueError(f"{NOISE}: not for images (allowed: CHANNEL=SIGNAL or CHANNEL=)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
             raise ValueError(
-                "while announce is true a channel can only be emptied (allowed: nothing)"
+                "while announce is true, channels cannot exchange signals (allowed: CHANNEL=)"
             )
 
     def apply(

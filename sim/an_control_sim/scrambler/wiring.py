@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from an_control.system.files import write_whole
+from an_control.system.files import write_file
 from an_control.wiring import (
     ChannelConfig,
     ImageConfig,
@@ -127,7 +127,7 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
         "command": commands if len(commands) > 1 else commands[0],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
-    write_whole(path, text)
+    write_file(path, text)
 
 
 def _message_entry(message: MessageConfig) -> dict[str, Any]:

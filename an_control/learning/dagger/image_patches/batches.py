@@ -85,6 +85,11 @@ class PatchBatches:
     A row of a student with memory continues to the end of its episode before it starts another. Its
     first episode starts at a random step, so that rows do not run in parallel. Without memory, a
     row starts at a random step in each batch.
+
+    Args:
+        episodes: the episodes to draw from, the newest last.
+        settings: numbers of rows and steps, and disturbances.
+        rng: decides all random numbers.
     """
 
     def __init__(
@@ -132,10 +137,10 @@ class PatchBatches:
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
-    def _start_row(self, number: int, previous_row: PatchRow | None) -> PatchRow:
-        """Return the row for index `number` with a newly drawn episode and disturbances."""
+    def _start_row(self, row_number: int, previous_row: PatchRow | None) -> PatchRow:
+        """Return the row for index `row_number` with a newly drawn episode and disturbances."""
         settings, rng = self._settings, self._rng
-        newest = settings.newest if number % 2 else len(self._episodes)
+        newest = settings.newest if row_number % 2 else len(self._episodes)
         episode = self._episodes[-1 - int(rng.integers(min(newest, len(self._episodes))))]
         height, width = episode.frames.shape[1:]
         patch = settings.student.patch

@@ -95,6 +95,18 @@ class PatchDagger:
     """Learner that trains a student of image patches by imitating the environment's teacher.
 
     The student learns on `device`, and drives on the CPU with the policy's own engine.
+
+    Args:
+        folder: the run's folder, in which the recorded episodes are stored.
+        env: the environment, which brings its own teacher.
+        task: the task for the model file.
+        settings: the recipe.
+        seed: decides all random numbers of the run.
+        device: the torch device on which the student learns.
+        start: a model from whose weights the student starts; None for random weights.
+
+    Raises:
+        ValueError: the environment brings no teacher, or `start` has other sizes than the settings.
     """
 
     unit = "round"
@@ -109,32 +121,17 @@ class PatchDagger:
         device: str = "cpu",
         start: Model | None = None,
     ) -> None:
-        """Set up a new run.
-
-        Args:
-            folder: the run's folder, in which the recorded episodes are stored.
-            env: the environment, which brings its own teacher.
-            task: the task's description for the model file.
-            settings: the recipe.
-            seed: decides all random numbers of the run.
-            device: the torch device on which the student learns.
-            start: a model from whose weights the student starts; None for random weights.
-
-        Raises:
-            ValueError: the environment brings no teacher, or `start` has other sizes than the
-                settings.
-        """
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
         self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
         if not isinstance(env.unwrapped, HasTeacher):
-            raise ValueError(f"task {task.name!r}: its environment brings no teacher")
+            raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
         self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
-            self._student.load_arrays(start)
+            self._student.load_start_model(start)
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())

@@ -100,7 +100,7 @@ class PatchDaggerSettings:
         """Draw the disturbances of an episode or a row."""
         return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
-    def learning_rate(self, number: int) -> float:
+    def learning_rate(self, round_number: int) -> float:
         """Return the learning rate of a round: constant for two thirds of the run, then falling."""
-        left = 3.0 * (1.0 - number / max(1, self.rounds))
+        left = 3.0 * (1.0 - round_number / max(1, self.rounds))
         return self.final_rate + (self.rate - self.final_rate) * min(1.0, left)

@@ -46,6 +46,10 @@ class VisionStudent(nn.Module):
     It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
     actions (..., A) and, optionally, a mask of present patches (..., N). The message (..., M, m)
     has m numbers for each of M queries. Weights start uniform within 1 / sqrt(fan-in).
+
+    Args:
+        sizes: sizes of the policy.
+        seed: decides the initial weights.
     """
 
     def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
@@ -97,7 +101,7 @@ class VisionStudent(nn.Module):
         for part in self._set_layers:
             part.load_arrays(model.arrays)
 
-    def load_arrays(self, model: Model) -> None:
+    def load_start_model(self, model: Model) -> None:
         """Copy a model's weights; a memory that only the student has starts with no effect.
 
         Raises:

@@ -142,7 +142,8 @@ def _acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
 
 
 @njit(inline="always", error_model="numpy")
-def _wrapped(angle):
+def _wrap_angle(angle):
+    """Return the equal angle within +-pi."""
     while angle > math.pi:
         angle -= 2.0 * math.pi
     while angle < -math.pi:
@@ -168,8 +169,8 @@ def _advance_acrobot(state, action, reward, ended):
         a3, b3 = _acrobot_accelerations(p + half * v2, q + half * w2, v3, w3, torque)
         v4, w4 = v + step * a3, w + step * b3
         a4, b4 = _acrobot_accelerations(p + step * v3, q + step * w3, v4, w4, torque)
-        p = _wrapped(p + sixth * (v + 2.0 * v2 + 2.0 * v3 + v4))
-        q = _wrapped(q + sixth * (w + 2.0 * w2 + 2.0 * w3 + w4))
+        p = _wrap_angle(p + sixth * (v + 2.0 * v2 + 2.0 * v3 + v4))
+        q = _wrap_angle(q + sixth * (w + 2.0 * w2 + 2.0 * w3 + w4))
         v = v + sixth * (a1 + 2.0 * a2 + 2.0 * a3 + a4)
         w = w + sixth * (b1 + 2.0 * b2 + 2.0 * b3 + b4)
         v = min(max(v, -4.0 * math.pi), 4.0 * math.pi)

@@ -45,7 +45,7 @@ class IdentityHints(NamedTuple):
 
 
 class FusedEngine:
-    """Engine that plays the episodes of a `Batched` environment in compiled code, 64 at once.
+    """Engine that plays the episodes of a `HasBatch` environment in compiled code, 64 at once.
 
     Args:
         batch: The compiled physics.
@@ -75,12 +75,12 @@ class FusedEngine:
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
         hints: IdentityHints | None = None,
     ) -> Outcomes:
-        """Play every model through every episode; see `Engine`.
+        """Play every model through every episode; see `RolloutEngine`.
 
         Args:
             models: P candidate models; with `hints`, LSTM policies of the same sizes.
             starts: R episodes.
-            disturbance: What is done to the readings.
+            disturbance: Disturbance of the readings.
             hints: Identity hints for the neurons.
 
         Raises:
@@ -89,7 +89,9 @@ class FusedEngine:
         for model in models:
             wide = getattr(model.sizes, "channels", len(self.channels))
             if wide != len(self.channels):
-                raise ValueError(f"{len(self.channels)} readings for {wide} inputs in order")
+                raise ValueError(
+                    f"an MLP with {wide} inputs cannot act on {len(self.channels)} channels"
+                )
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _group_by_sizes(models)
@@ -101,14 +103,15 @@ class FusedEngine:
                 conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
-                for some, few in self._split_calls(len(rows), len(part)):
-                    where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
-                    told = NO_HINTS if hints is None else hints.codes[rows[some]]
+                for candidates, episodes in self._split_calls(len(rows), len(part)):
+                    columns = np.arange(begin, begin + len(part))[episodes]
+                    where = np.ix_(rows[candidates], columns)
+                    codes = NO_HINTS if hints is None else hints.codes[rows[candidates]]
                     what = (
-                        team.select(some),
-                        told,
-                        states[few],
-                        _slice_conditions(conditions, few),
+                        team.select(candidates),
+                        codes,
+                        states[episodes],
+                        _slice_conditions(conditions, episodes),
                     )
                     tasks.append((where, self._pool.submit(self._play_call, *what)))
             for where, task in tasks:
@@ -133,8 +136,7 @@ class FusedEngine:
         if not disturbance.compiled:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
-                f"{disturbance}: compiled rollouts can do {able} alone;"
-                " --engine processes can do all"
+                f"{disturbance}: compiled rollouts support only {able}; use --engine processes"
             )
         disturbance.check_channels(len(self.channels))
         signals, present, noise, copied = [], [], [], []
@@ -214,7 +216,7 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
     if isinstance(sizes, AttentionSizes):
         if not sizes.compiles_in_rollouts:
             raise ValueError(
-                "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
+                "compiled rollouts support no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
         return pack_weights(sizes, arrays)
@@ -242,7 +244,14 @@ def _split_evenly(count: int, parts: int) -> list[slice]:
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
-def _slice_conditions(conditions: RolloutConditions, few: slice) -> RolloutConditions:
-    """Return the conditions of the episodes in the slice `few`."""
+def _slice_conditions(conditions: RolloutConditions, episodes: slice) -> RolloutConditions:
+    """Return the conditions of the episodes in a slice."""
     order, every, noise, present, copied, hinted = conditions
-    return RolloutConditions(order[few], every, noise[few], present[few], copied[few], hinted[few])
+    return RolloutConditions(
+        order[episodes],
+        every,
+        noise[episodes],
+        present[episodes],
+        copied[episodes],
+        hinted[episodes],
+    )

@@ -31,9 +31,10 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """Driver of the car in `game`.
+    """Driver of a car; call `start` after each reset, then the teacher once per step.
 
-    Call `start` after each reset, then the teacher once per step.
+    Args:
+        game: The game whose car is driven.
     """
 
     def __init__(self, game: QuickCarRacing) -> None:

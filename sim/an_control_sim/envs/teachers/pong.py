@@ -63,7 +63,7 @@ class ConsoleState(NamedTuple):
 
 
 class PaddleAim(NamedTuple):
-    """Place to which to hold the stick, from when the ball is at `begin`."""
+    """Target of the stick, and the column of the ball at which to move there."""
 
     target: float
     begin: int = 0
@@ -73,6 +73,9 @@ class PongPlayer:
     """Player that holds the stick down while the ball moves away, and aims while it approaches.
 
     The stick's place is not in the memory: it is estimated from the buttons and the paddle's moves.
+
+    Args:
+        seen: The console's memory at the start.
     """
 
     def __init__(self, seen: ConsoleState) -> None:
@@ -108,6 +111,9 @@ class PongTeacher:
 
     Call `start` after each reset, then the teacher once per step. `env.button` must be the button
     that was last pressed, whether by the teacher or the student.
+
+    Args:
+        env: The `PuzzlePongEnv`.
     """
 
     helps = False

@@ -1,0 +1,28 @@
+"""The list of all messages (scripts/messages.py) holds what users can see, with its place."""
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = runpy.run_path(str(ROOT / "scripts/messages.py"))
+
+
+def test_the_list_holds_texts_of_every_kind_sorted_by_file_and_line() -> None:
+    found = SCRIPT["find_messages"]([ROOT / one for one in SCRIPT["SOURCES"]])
+    assert found == sorted(found) and {one.kind for one in found} == set(SCRIPT["KINDS"])
+    texts = {one.text for one in found}
+    assert "the watchdog is off (parameter watchdog_s)" in texts
+    assert "no message yet on {self.config.topic}" in texts
+    assert "age of readings {name} [ms]" in texts
+    assert "path of the robot's wiring YAML" in texts
+    assert "each actuator once" in texts
+    one = next(one for one in found if one.text == "each actuator once")
+    line = (ROOT / one.file).read_text(encoding="utf-8").splitlines()[one.line - 1]
+    assert one.file == "an_control/wiring/command.py" and "each actuator once" in line
+
+
+def test_it_prints_one_line_for_each_message_of_the_kinds_and_files_asked_for(capsys) -> None:
+    assert SCRIPT["main"](["--kind", "log", "--", str(ROOT / "an_control/ros/loop.py")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and all(line.startswith("an_control/ros/loop.py:") for line in lines)
+    assert all(line.split(": ", 2)[1] == "log" for line in lines)
