@@ -64,7 +64,7 @@ class Names(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class VecNormalisation:
     """What a VecNormalize does: clip((observation - mean) / sqrt(var + epsilon))."""
 
     mean: np.ndarray
@@ -114,7 +114,7 @@ def _content(path: Path) -> bytes:
 
 
 def _stable_baselines(
-    archive: zipfile.ZipFile, names: Names, normalisation: Normalisation | None
+    archive: zipfile.ZipFile, names: Names, normalisation: VecNormalisation | None
 ) -> bytes:
     settings, weights = _settings(archive), _weights(archive)
     hidden, last, squashed = _layers(weights)
@@ -235,7 +235,7 @@ def _bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.n
 
 
 class _Inert:
-    """An object in place of one of a pickle that is no array; it keeps its state and does nothing."""
+    """An object in place of one of a pickle that is no array; keeps its state, does nothing."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.state: Any = None
@@ -259,7 +259,7 @@ class _ArraysOnly(pickle.Unpickler):
         return _Inert
 
 
-def read_normalisation(path: Path) -> Normalisation:
+def read_normalisation(path: Path) -> VecNormalisation:
     """Return what the file of a VecNormalize does to observations.
 
     It is a pickle, and no code of it runs: all but its arrays is read as something inert.
@@ -287,7 +287,7 @@ def read_normalisation(path: Path) -> Normalisation:
         raise ModelError(f"{path}: no file of a VecNormalize ({type(error).__name__})") from error
     if not clip > 0.0 or math.isnan(clip):
         raise ModelError(f"{path}: clip_obs {clip} is not over 0")
-    return Normalisation(mean, sd, clip)
+    return VecNormalisation(mean, sd, clip)
 
 
 def _torchscript(path: Path, names: Names) -> bytes:
