@@ -69,7 +69,10 @@ SIM = [
     f"pygame>=2.6; python_version < '3.14' and {BOX2D}",
     "ale-py>=0.10",
 ]
+ONNX = ["onnx>=1.16", "onnxruntime>=1.18"]
 TRAIN = [
+    *ONNX,
+    "onnxscript>=0.1",
     "torch>=2.4",
     "cma>=4.0",
     "gymnasium>=1.0",
@@ -153,6 +156,7 @@ setup(
         "view": VIEW,
         "record": RECORD,
         "export": EXPORT,
+        "onnx": ONNX,
         "train": TRAIN,
         "test": TEST,
         "docs": DOCS,

@@ -6,20 +6,23 @@ import importlib
 import importlib.util
 import os
 import warnings
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
 from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.hand_over import HandOverPolicy
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.recovery import RecoveringPolicy, resolve_recovery
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
+from an_control.policy.onnx_policy import OnnxPolicy
 from an_control.policy.protocol import Policy
 from an_control.policy.reference import Reference
-from an_control.policy.sizes import MlpSizes, Monitor, VisionSizes
+from an_control.policy.sizes import ForeignSizes, MlpSizes, Monitor, OrderedSizes, VisionSizes
 from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron
 
@@ -40,7 +43,7 @@ def load_policy(
     Neural Networks for Reinforcement Learning" (arXiv 2109.02869), or is an MLP.
 
     Args:
-        path: A ``.safetensors`` model file.
+        path: A ``.safetensors`` model file, or an ``.onnx`` file of another tool.
         monitor: The reaction to unannounced rewiring: "off" (none), "reset" (reset the state of
             moved channels), "match" (give each signal to the policy under its own id), or None for
             the model file's setting. Only a model with a forward model can have a monitor.
@@ -105,7 +108,18 @@ def make_policy(
         return policy
     ordered = not policy.permutation_invariant
     watching = IdentityMonitor(ForwardModel(model), ordered=ordered)
-    return MonitoredPolicy(policy, watching, setting)
+    monitored = MonitoredPolicy(policy, watching, setting)
+    student = _student_path(model)
+    if student is None or setting != "match":
+        return monitored
+    return HandOverPolicy(monitored, make_policy(read_model(student), "off", engine=engine))
+
+
+def _student_path(model: Model) -> Path | None:
+    """Return the model file of the student that acts until the order of the channels is known."""
+    if model.network is None or not model.network.layout.hand_over:
+        return None
+    return Path(model.network.file).parent / model.network.layout.hand_over
 
 
 def resolve_monitor(model: Model, asked: Monitor | None) -> Monitor:
@@ -140,6 +154,10 @@ def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int |
     sizes = model.sizes
     if isinstance(sizes, MlpSizes):
         return MlpPolicy(model)
+    if isinstance(sizes, ForeignSizes):
+        if model.network is None:
+            raise ValueError("holds only the monitor of an ONNX file, which is the policy")
+        return OnnxPolicy(model)
     if isinstance(sizes, VisionSizes):
         if not _use_numba(engine):
             return VisionNeuron(model, PLAIN)
@@ -189,5 +207,5 @@ def _numba_problem() -> str:
 
 
 def _numbered_ids(model: Model) -> tuple[str, ...]:
-    channels = model.sizes.channels if isinstance(model.sizes, MlpSizes) else 1
+    channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

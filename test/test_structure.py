@@ -68,8 +68,8 @@ ROBOT = {"control", "load", "monitor", "policy", "record", "ros", "system", "wir
 """The rooms of what a robot runs."""
 ROBOT_HAS = {
     "builtin_interfaces", "cv2", "diagnostic_msgs", "lifecycle_msgs", "mcap", "numba",
-    "numpy", "rcl_interfaces", "rclpy", "safetensors", "sensor_msgs", "std_msgs", "std_srvs",
-    "yaml",
+    "numpy", "onnx", "onnxruntime", "rcl_interfaces", "rclpy", "safetensors", "sensor_msgs",
+    "std_msgs", "std_srvs", "yaml",
 }  # fmt: skip
 COMPUTED = {
     "an_control/wiring/messages.py": "the packages of the message types that a wiring names",

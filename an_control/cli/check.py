@@ -17,6 +17,7 @@ from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
 from an_control.control.wiring_fit import (
     actuator_names,
+    command_differences,
     compare_channels,
     describe_differences,
     join_names,
@@ -24,7 +25,7 @@ from an_control.control.wiring_fit import (
 )
 from an_control.load import monitor_warning, resolve_monitor
 from an_control.monitor.forward_model import trained_ranges
-from an_control.policy import MlpSizes, Model, read_model
+from an_control.policy import Model, OrderedSizes, read_model
 from an_control.system.files import read_regular, write_file
 from an_control.wiring import (
     ChannelTable,
@@ -85,7 +86,7 @@ class CheckCommand:
     wiring: tyro.conf.Positional[Path]
     """The robot's wiring YAML."""
     model: Path | None = None
-    """A .safetensors model file."""
+    """A .safetensors model file, or an .onnx file of another tool."""
     live: bool = False
     """Listen to the running robot; nothing is sent."""
     sim: Path | None = None
@@ -169,7 +170,8 @@ class CheckCommand:
         else:
             if refusal := controller.rate_refusal():
                 found.problems.append(refusal)
-        if isinstance(model.sizes, MlpSizes):
+        found.problems += command_differences(wiring, str(self.model), model)
+        if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
         if warning := monitor_warning(model, None):
             found.notes.append(warning)

@@ -52,7 +52,7 @@ class EvaluateCommand:
     """
 
     model: tyro.conf.Positional[Path]
-    """A .safetensors model file."""
+    """A .safetensors model file, or an .onnx file of another tool."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     episodes: int = 100

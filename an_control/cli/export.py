@@ -1,4 +1,4 @@
-"""The verb ``an-control export BAG``: writes a recording's readings and commands as a table."""
+"""The verb ``an-control export``: a policy as ONNX, or a recording as a table."""
 
 from __future__ import annotations
 
@@ -8,36 +8,72 @@ from pathlib import Path
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, WorkError, require_packages
-from an_control.record.layout import BagError
+from an_control.policy import read_model
+from an_control.system.files import WriteError, write_file
 
 
 @dataclass(frozen=True)
 class ExportCommand:
-    """Write a recording's readings and commands as a table, a row for each tick.
+    """Write a policy as an ONNX file, or a recording as a table.
 
-    The columns are time_ns, episode, reading.CHANNEL, wanted.ACTUATOR (what the policy asked for)
-    and command.ACTUATOR (what went out last by then). What is missing is empty. Needs no ROS.
+    With --onnx SOURCE is a model. The ONNX file reads the task's channels in their order and, where
+    the policy has them, the previous action and its states, which go in and out. It loses what an
+    ONNX file cannot hold: any order of the channels to the last bit, channels that come and go,
+    attention to look at, the recovery, and the monitor.
+
+    With --csv or --parquet SOURCE is a recording, and the table has a row for each tick. Its
+    columns are time_ns, episode, reading.CHANNEL, wanted.ACTUATOR (what the policy asked for) and
+    command.ACTUATOR (what went out last by then). Missing values are empty.
     """
 
-    bag: tyro.conf.Positional[Path]
-    """A folder that `record` has made, or one .mcap file of it."""
+    source: tyro.conf.Positional[Path]
+    """A .safetensors model file; or a folder that `record` has made, or one .mcap file of it."""
+    onnx: OutputFile | None = None
+    """Write the model here as ONNX (.onnx)."""
     csv: OutputFile | None = None
-    """Write it here as CSV."""
+    """Write the recording here as CSV."""
     parquet: OutputFile | None = None
-    """Write it here as Parquet."""
+    """Write the recording here as Parquet."""
 
     def run(self) -> int:
         """Write the files, print what they hold and return the exit status."""
-        if self.csv is None and self.parquet is None:
-            raise InputError("give --csv FILE, --parquet FILE or both")
+        tables = self.csv is not None or self.parquet is not None
+        if (self.onnx is not None) == tables:
+            raise InputError("give --onnx FILE for a model, or --csv FILE, --parquet FILE or both")
+        if self.onnx is not None:
+            self._export_model(self.onnx)
+        else:
+            self._export_recording()
+        return 0
+
+    def _export_model(self, path: Path) -> None:
+        require_packages("onnx", "onnx")
+        from an_control.policy.onnx_export import export_onnx
+        from an_control.policy.onnx_file import SUFFIX, is_onnx
+
+        if not is_onnx(path):
+            raise InputError(f"--onnx {path}: must end in {SUFFIX}")
+        model = read_model(self.source)
+        try:
+            write_file(path, export_onnx(model))
+        except WriteError as error:
+            raise InputError(f"--onnx {error}") from error
+        except ValueError as error:
+            raise InputError(f"{self.source}: {error}") from error
+        lost = "" if model.forward is None else "; its monitor stays behind"
+        channels = len(model.task.channels)
+        print(f"{path}: {channels} channels, {model.sizes.actions} actions{lost}")
+
+    def _export_recording(self) -> None:
         require_packages("record", "mcap")
         if self.parquet is not None:
             require_packages("export", "pyarrow")
         from an_control.record.arrays import read_arrays, write_csv, write_parquet
+        from an_control.record.layout import BagError
         from an_control.record.reader import Bag
 
         try:
-            bag = Bag(self.bag)
+            bag = Bag(self.source)
             arrays = read_arrays(bag)
         except BagError as error:
             raise InputError(str(error)) from error
@@ -55,4 +91,3 @@ class ExportCommand:
                 except OSError as error:
                     raise WorkError(f"{path}: {error.strerror or error}") from error
                 print(f"wrote {path}")
-        return 0

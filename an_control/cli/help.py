@@ -31,7 +31,7 @@ GROUPS = {
     },
     "Record": {
         "replay": "compute a recording's commands again, and compare them",
-        "export": "write a recording's readings and commands as CSV or Parquet",
+        "export": "write a policy as ONNX, or a recording as CSV or Parquet",
     },
     "Train": {
         "learn": "train a policy for any gymnasium environment: teacher, student, monitor and card",
@@ -40,6 +40,7 @@ GROUPS = {
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
         "new-model": "write a small random policy for a robot, for its bring-up",
+        "import": "convert a policy of Stable-Baselines3 or TorchScript to ONNX",
         "import-authors": "convert the weights of the AttentionNeuron authors",
     },
 }

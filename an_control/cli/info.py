@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from an_control.cli.common import OutputFile, write_json
-from an_control.policy import read_model
+from an_control.policy import OrderedSizes, read_model
+from an_control.policy.onnx_file import ForeignNetwork
+
+NO_ATTENTION = "none: this policy needs its channels in order; a monitor in front can find them"
+
+
+def _about(network: ForeignNetwork) -> dict[str, Any]:
+    """Return what is known of the network of another tool."""
+    layout = network.layout
+    return {
+        "sha256": network.sha256,
+        "opset": network.opset,
+        "observation": [network.observation.name, *network.observation.shape],
+        "action": [network.action.name, *network.action.shape],
+        "states": [before.name for before, _ in network.states],
+        "terms": [f"{term.kind} {', '.join(term.channels)}".strip() for term in layout.terms],
+        "history": asdict(layout.history),
+        "limit": layout.limit,
+    }
 
 
 @dataclass(frozen=True)
@@ -16,7 +35,7 @@ class InfoCommand:
     """Show what a model file holds: its kind, sizes, task, training and arrays."""
 
     model: tyro.conf.Positional[Path]
-    """A .safetensors model file."""
+    """A .safetensors model file, or an .onnx file of another tool."""
     json: OutputFile | None = None
     """Also write it here as JSON."""
 
@@ -33,6 +52,10 @@ class InfoCommand:
             "forward": None if model.forward is None else asdict(model.forward),
             "arrays": {name: list(array.shape) for name, array in model.arrays.items()},
         }
+        if model.network is not None:
+            shown["network"] = _about(model.network)
+        if isinstance(model.sizes, OrderedSizes):
+            shown["attention"] = NO_ATTENTION
         for title, value in shown.items():
             if isinstance(value, dict):
                 print(f"{title}:")

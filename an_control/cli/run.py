@@ -34,7 +34,7 @@ class RunCommand:
     wiring: Path
     """The robot's wiring YAML."""
     model: Path
-    """A .safetensors model file."""
+    """A .safetensors model file, or an .onnx file of another tool."""
     activate: bool = node_option("autostart")
     namespace: str = ""
     """The robot's namespace."""

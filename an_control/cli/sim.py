@@ -81,7 +81,8 @@ class SimCommand:
     wiring: Path | None = None
     """The robot's wiring YAML; by default the task's."""
     model: Path | None = None
-    """A .safetensors model file; by default the shipped one of the task."""
+    """A .safetensors model file, or an .onnx file of another tool; by default the model that ships
+    for the task."""
     episodes: int = 2
     """Number of episodes."""
     seed: int = 0

@@ -80,6 +80,10 @@ def verb_class(verb: str) -> type[Any]:
             from an_control.cli.new_model import NewModelCommand
 
             return NewModelCommand
+        case "import":
+            from an_control.cli.import_policy import ImportCommand
+
+            return ImportCommand
         case "import-authors":
             from an_control.cli.import_authors import ImportAuthorsCommand
 

@@ -8,11 +8,12 @@ and in `an-control check`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from an_control.policy import MlpSizes, Model, VisionSizes
+from an_control.policy import Model, OrderedSizes, VisionSizes
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
 
@@ -125,6 +126,30 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     raise WiringError(wiring.file, "command.actuators", others, allowed)
 
 
+def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
+    """Return where the wiring's command means something else than the model file says.
+
+    Only a foreign policy may say by which scale and offset its actions become commands.
+    """
+    layout = None if model.network is None else model.network.layout
+    if layout is None or not layout.action_scale:
+        return ()
+    said = []
+    for one in wiring.command.actuators:
+        if one.name not in layout.actuators:
+            continue
+        place = layout.actuators.index(one.name)
+        scale, offset = layout.limit * layout.action_scale[place], layout.action_offset[place]
+        if not (math.isclose(one.scale, scale, rel_tol=1e-3) and abs(one.offset - offset) < 1e-3):
+            said.append(
+                f"{wiring.file}: command.actuators.{one.name}: scale {one.scale:g}, offset"
+                f" {one.offset:g}, but {model_path} says scale {scale:g} (limit {layout.limit:g} x"
+                f" action_scale {layout.action_scale[place]:g}), offset {offset:g}; where the"
+                " command is in other units, leave out action_scale"
+            )
+    return tuple(said)
+
+
 def actuator_names(model: Model) -> Sequence[str]:
     """Return the actuators' names (A,) in the action's order; empty if the model names none."""
     names: Sequence[str] = model.task.actuators
@@ -150,7 +175,7 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
 def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
     """Raise WiringError if an ordered model would lack channels or get unknown ones."""
-    if not isinstance(model.sizes, MlpSizes):
+    if not isinstance(model.sizes, OrderedSizes):
         return
     found = compare_channels(wiring, ids, model)
     if found.unknown:

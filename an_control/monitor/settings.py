@@ -439,7 +439,17 @@ class RecoverySettings:
     robot."""
 
 
+@dataclass(frozen=True)
+class HandOverSettings:
+    """When a policy that needs its channels in order takes over from a student that does not."""
+
+    sure_ticks: int = 10
+    """Ticks in a row for which the monitor must know the order."""
+
+
 MONITOR = MonitorSettings()
 """The shipped settings of the monitor."""
 RECOVERY = RecoverySettings()
 """The shipped settings of the recovery."""
+HAND_OVER = HandOverSettings()
+"""The shipped settings of the hand over."""

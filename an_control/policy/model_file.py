@@ -3,6 +3,9 @@
 It holds no pickle and no code. A file from an untrusted place either is a model of a known kind,
 with arrays of the names, shapes and finite values that its sizes imply, or is refused with a
 reason.
+
+An ONNX file is a model too, of kind "foreign". The model file of its monitor lies beside it and
+names the ONNX file by its hash.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from an_control.policy.onnx_file import ForeignNetwork, is_onnx, monitor_path, read_onnx
 from an_control.policy.sizes import (
     AttentionSizes,
+    ForeignSizes,
     ForwardSizes,
     Shapes,
     Sizes,
@@ -31,6 +36,7 @@ from an_control.policy.sizes import (
 )
 from an_control.policy.task import Task
 from an_control.system.files import open_regular, write_file
+from an_control.wiring.checked_yaml import WiringError
 
 FORMAT = 2
 MAX_FILE_BYTES = 256 * 2**20
@@ -38,6 +44,8 @@ MAX_HEADER_BYTES = 2**19
 """Bounds the time for which parsing the header blocks all other threads."""
 MAX_WEIGHT = 1e6
 """Larger than any trained weight; below it no product in a tick can overflow."""
+POLICY_HASH = "policy_sha256"
+"""In `trained` of a monitor's file: the hash of the ONNX file that it belongs to."""
 POSITIVE = ("identity.units",)
 """Arrays that others are divided by."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
@@ -57,6 +65,7 @@ class Model:
         trained: How it was trained, as JSON values; may be empty.
         forward: The sizes of the monitor's networks, whose arrays are ``forward.*``,
             ``identity.*`` and ``imputation.*``; None if the model has none.
+        network: The network of a policy of kind ``foreign``, else None.
     """
 
     kind: str
@@ -65,11 +74,13 @@ class Model:
     task: Task = field(default_factory=Task)
     trained: dict[str, Any] = field(default_factory=dict)
     forward: ForwardSizes | None = None
+    network: ForeignNetwork | None = field(default=None, repr=False)
 
     @property
     def parameters(self) -> int:
-        """The number of parameters in the arrays."""
-        return sum(array.size for array in self.arrays.values())
+        """The number of parameters in the arrays and in the network."""
+        own = 0 if self.network is None else self.network.parameters
+        return own + sum(array.size for array in self.arrays.values())
 
     def normalised(self, channels: int) -> Model:
         """Return the policy with its sums over channels scaled to `channels` of them.
@@ -112,6 +123,8 @@ class Model:
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file atomically: the file is complete or not there.
 
+    Of a foreign policy only the monitor is written: beside it if `path` is the ONNX file.
+
     Args:
         path: The file to write; an existing one is replaced.
         model: The model.
@@ -121,6 +134,10 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         WriteError: The file cannot be written.
     """
     path = Path(path)
+    if model.network is not None:
+        trained = {**model.trained, POLICY_HASH: model.network.sha256}
+        model = replace(model, network=None, trained=trained)
+        path = monitor_path(path) if is_onnx(path) else path
     try:
         model.check()
         described = {
@@ -142,12 +159,18 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     write_file(path, content)
 
 
-def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read and check a model file.
+def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
+    """Read and check a model file or an ONNX file.
+
+    Args:
+        path: a ``.safetensors`` or ``.onnx`` file.
+        monitor: whether to read the monitor that lies beside an ONNX file, too.
 
     Raises:
         ModelError: The file cannot be read or is not a valid model; names the file and the reason.
     """
+    if is_onnx(path):
+        return _read_foreign(Path(path), monitor)
     with _open_model_file(Path(path)) as file:
         model, places = _read_description(file, _file_size(file))
         arrays = {
@@ -164,15 +187,59 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
         largest: The largest header in bytes that is read.
 
     Returns:
-        The model, or None if its header is larger than `largest`.
+        The model, or None if its header is larger than `largest`, and for an ONNX file, which has
+        no header.
 
     Raises:
         ModelError: No valid model file of this size has this header.
     """
+    if is_onnx(path):
+        return None
     with _open_model_file(Path(path)) as file:
         if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
         return _read_description(file, _file_size(file))[0]
+
+
+def _read_foreign(path: Path, monitor: bool) -> Model:
+    """Return the policy of an ONNX file, with the monitor beside it if `monitor` is true."""
+    try:
+        network = read_onnx(path)
+    except WiringError as error:
+        raise ModelError(str(error)) from error
+    except (OSError, *INVALID) as error:
+        raise ModelError(f"{path}: {error}") from error
+    layout = network.layout
+    task = Task(
+        name=layout.task,
+        channels=layout.channels,
+        actuators=layout.actuators,
+        step_s=layout.step_s or 0.0,
+    )
+    sizes = ForeignSizes(len(layout.channels), network.action.size)
+    model = Model("foreign", sizes, {}, task, network=network)
+    beside = monitor_path(path)
+    return _with_monitor(model, network, beside) if monitor and beside.exists() else model
+
+
+def _with_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
+    """Return the foreign policy with the monitor in the file `beside`."""
+    monitor = read_model(beside)
+    again = f"make it again (an-control train-monitor {network.file}), or remove it"
+    if monitor.kind != model.kind or monitor.forward is None:
+        raise ModelError(f"{beside}: holds no monitor of an ONNX file; {again}")
+    if monitor.trained.get(POLICY_HASH) != network.sha256:
+        raise ModelError(f"{beside}: is the monitor of another version of {network.file}; {again}")
+    for key in ("channels", "actuators"):
+        if getattr(monitor.task, key) != getattr(model.task, key):
+            raise ModelError(f"{beside}: its {key} are not those of {network.file}; {again}")
+    own = model.task
+    task = replace(
+        monitor.task, name=own.name or monitor.task.name, step_s=own.step_s or monitor.task.step_s
+    )
+    return replace(
+        model, arrays=monitor.arrays, task=task, trained=monitor.trained, forward=monitor.forward
+    )
 
 
 @contextmanager

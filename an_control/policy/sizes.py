@@ -431,6 +431,19 @@ class MlpSizes:
         return head_shapes(self.channels, self.head, self.actions)
 
 
+@dataclass(frozen=True)
+class ForeignSizes:
+    """A policy of another tool, in an ONNX file; a model file of this kind holds its monitor."""
+
+    compiles_in_rollouts: ClassVar[bool] = False
+    channels: int
+    actions: int
+
+    def shapes(self) -> Shapes:
+        """Return no arrays: the policy's are in its own file."""
+        return {}
+
+
 MAX_GRID = 64
 """A grid's queries are compared with each other, and no array stands for that: 64**4 is the
 limit."""
@@ -656,10 +669,13 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "choice": (False, True),
 }
 
-Sizes = AttentionSizes | MlpSizes | TopPatchesSizes | ConvolutionSizes
+Sizes = AttentionSizes | MlpSizes | ForeignSizes | TopPatchesSizes | ConvolutionSizes
+OrderedSizes = MlpSizes | ForeignSizes
+"""Those of policies that need their channels in order."""
 KINDS: dict[str, type[Sizes]] = {
     "attention_neuron": AttentionSizes,
     "mlp": MlpSizes,
+    "foreign": ForeignSizes,
     "vision_top_patches": TopPatchesSizes,
     "vision_convolution": ConvolutionSizes,
 }
@@ -696,7 +712,7 @@ def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
             if key == "attention" and isinstance(sizes, VisionSizes):
                 choices = ("softmax", "pma")
             _check(f"sizes.{key}", value, choices)
-    if not isinstance(sizes, MlpSizes):
+    if not isinstance(sizes, OrderedSizes):
         sizes.check()
     return sizes
 

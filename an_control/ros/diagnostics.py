@@ -179,6 +179,8 @@ class DiagnosticsReport:
             "ticks without a new reading": controller.repeats,
             "recoveries": controller.acting.policy.recoveries,
         }
+        if not controller.acting.policy.permutation_invariant:
+            values["attention"] = NO_ATTENTION
         for name, share in (("p50", 50.0), ("p99", 99.0)):
             values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
@@ -444,6 +446,8 @@ LINES, WINDOW_S = 6, 10.0
 """Maximum number of lines of one subject within a time."""
 NAMES = "names of channels"
 """The subject of log lines about channels that the model does not know."""
+NO_ATTENTION = "none: the policy needs its channels in order"
+"""What the status of such a policy says, for which `~/attention` and `~/keys` stay silent."""
 MONITOR = "monitor"
 """The subject of log lines about signals that the monitor moved."""
 

@@ -11,6 +11,7 @@ A field path names numbers in a message:
     ranges[*]                  every element
     *   twist.*                every number of the message, or of a part of it, but the stamps
     roll(orientation)          an angle (rad) of a quaternion; also pitch and yaw
+    gravity_x(orientation)     which way down is, seen from the body; also gravity_y and gravity_z
     sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
 
 A message may mark fields as not available. A driver without an orientation sends an identity
@@ -166,7 +167,7 @@ _GIMBAL = 0.99999
 
 SYNTAX = (
     "a path such as pose.position.z, data[3], position[JOINT], ranges[*], twist.*, *, "
-    "roll|pitch|yaw(orientation) or sin|cos(position[JOINT])"
+    "roll|pitch|yaw|gravity_x|gravity_y|gravity_z(orientation) or sin|cos(position[JOINT])"
 )
 
 
@@ -193,7 +194,7 @@ class FieldPath:
 
     Attributes:
         steps: The fields on the way to the number.
-        function: roll, pitch or yaw of a quaternion, or None.
+        function: One of QUATERNIONS, a function of a quaternion, or None.
         wave: sin or cos of an angle, or None.
     """
 
@@ -221,11 +222,11 @@ def parse_field(text: str) -> FieldPath:
     call = _CALL.fullmatch(text)
     if call and call[1] in WAVES:
         inner = parse_field(call[2])
-        if inner.wave:
-            raise ValueError(f"{call[1]} of {inner.wave}")
+        if inner.wave or inner.function not in (None, *ANGLES):
+            raise ValueError(f"{call[1]} of {inner.wave or inner.function}")
         return replace(inner, wave=call[1])
     if call:
-        if call[1] not in ANGLES:
+        if call[1] not in QUATERNIONS:
             raise ValueError(f"unknown function {call[1]!r}")
         return FieldPath(_parse_steps(call[2]), call[1])
     if text == ALL:
@@ -298,10 +299,31 @@ def yaw(x: float, y: float, z: float, w: float) -> float:
 
 def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
     """Return the sine of a quaternion's pitch, or NaN if the quaternion is no attitude."""
+    return 2.0 * (w * y - x * z) / _square(x, y, z, w)
+
+
+def gravity_x(x: float, y: float, z: float, w: float) -> float:
+    """Return the x component of the unit vector that points down, in the body's frame.
+
+    The quaternion is the body's attitude in the world; NaN as in `roll`.
+    """
+    return -2.0 * (x * z - w * y) / _square(x, y, z, w)
+
+
+def gravity_y(x: float, y: float, z: float, w: float) -> float:
+    """Return the y component of the vector, see `gravity_x`."""
+    return -2.0 * (y * z + w * x) / _square(x, y, z, w)
+
+
+def gravity_z(x: float, y: float, z: float, w: float) -> float:
+    """Return the z component of the vector, see `gravity_x`: -1 where the body stands upright."""
+    return -(w * w - x * x - y * y + z * z) / _square(x, y, z, w)
+
+
+def _square(x: float, y: float, z: float, w: float) -> float:
+    """Return the squared length of a quaternion, or NaN if it is no attitude."""
     square = x * x + y * y + z * z + w * w
-    if not 1e-12 < square < math.inf:
-        return math.nan
-    return 2.0 * (w * y - x * z) / square
+    return square if 1e-12 < square < math.inf else math.nan
 
 
 WAVES = ("sin", "cos")
@@ -312,6 +334,14 @@ ANGLES: dict[str, Callable[[float, float, float, float], float]] = {
     "pitch": pitch,
     "yaw": yaw,
 }
+"""Functions of a quaternion that are angles (rad)."""
+QUATERNIONS = {
+    **ANGLES,
+    "gravity_x": gravity_x,
+    "gravity_y": gravity_y,
+    "gravity_z": gravity_z,
+}
+"""All functions of a quaternion."""
 
 
 @dataclass(frozen=True)

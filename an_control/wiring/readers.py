@@ -33,7 +33,7 @@ from an_control.wiring.config import (
     describe_nearest_name,
     describe_other_spelling,
 )
-from an_control.wiring.messages import ALL, ANGLES, Mark
+from an_control.wiring.messages import ALL, QUATERNIONS, Mark
 
 Values = NDArray[np.float64]
 
@@ -309,7 +309,7 @@ class AngleReader(Reader):
     def __init__(self, channels: Sequence[Channel], path: str, functions: Sequence[str]) -> None:
         super().__init__(channels)
         self._get = attrgetter(*(f"{path}.{axis}" for axis in "xyzw"))
-        self._functions = [ANGLES[name] for name in functions]
+        self._functions = [QUATERNIONS[name] for name in functions]
 
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the angles of the message's quaternion into the row."""
@@ -679,7 +679,7 @@ class NestedReader(GrowingReader):
         super().__init__(channels, [own] * len(channels), wildcard)
         self._hops = tuple(hops)
         self.merges = _selects_by_name(hops)
-        self._angle = ANGLES[function] if function else None
+        self._angle = QUATERNIONS[function] if function else None
         self._found: dict[str, float] = {}
 
     def grow(self, message: Any, time_ns: int) -> bool:

@@ -28,7 +28,8 @@ OURS = (
     "an_control.load",
     "an_control.system",
 )
-MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", "cv2", *sys.stdlib_module_names}
+OPTIONAL = {"numba", "cv2", "onnx", "onnxruntime"}
+MAY_IMPORT = {"numpy", "yaml", "safetensors", *OPTIONAL, *sys.stdlib_module_names}
 FORBIDDEN = ["rclpy", "torch", "gymnasium", "pybullet", "an_control.ros", "an_control_sim"]
 
 IMPORT_ALL = f"""

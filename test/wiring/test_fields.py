@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.wiring.messages import FieldPath, Step, parse_field, pitch, roll, yaw
+from an_control.wiring.messages import (
+    QUATERNIONS,
+    FieldPath,
+    Step,
+    gravity_x,
+    gravity_y,
+    gravity_z,
+    parse_field,
+    pitch,
+    roll,
+    yaw,
+)
 
 NUMBERS = st.floats(-1.0, 1.0)
 
@@ -27,6 +38,7 @@ NUMBERS = st.floats(-1.0, 1.0)
         ("*", FieldPath((Step("*"),))),
         ("twist.*", FieldPath((Step("twist"), Step("*")))),
         ("poses[0].position.x", FieldPath((Step("poses", 0), Step("position"), Step("x")))),
+        ("gravity_z(orientation)", FieldPath((Step("orientation"),), "gravity_z")),
         ("roll(pose.orientation)", FieldPath((Step("pose"), Step("orientation")), "roll")),
     ],
 )
@@ -38,7 +50,7 @@ def test_a_path_is_read_as_written(text: str, field: FieldPath) -> None:
     "text",
     ["", ".", "a.", ".a", "a..b", "a[]", "a[1", "a]1[", "a[[1]]", "a[1][2]", "1a", "a b",
      "__class__", "a.__dict__", "*.a", "**", "a.*.b", "eval(a)", "roll()", "roll(a",
-     "roll(roll(a))", "a[1]b",
+     "roll(roll(a))", "a[1]b", "sin(gravity_x(a))", "gravity(a)",
      "a[9999999999]", "_a"],
 )  # fmt: skip
 def test_what_is_no_path_is_refused(text: str) -> None:
@@ -62,6 +74,16 @@ def test_angles_are_those_of_pybullet() -> None:
         ours = [angle(*quaternion.tolist()) for angle in (roll, pitch, yaw)]
         turned = np.remainder(np.subtract(ours, theirs) + math.pi, math.tau) - math.pi
         assert np.abs(turned).max() < 1e-12
+
+
+def test_gravity_is_the_turned_vector_down_of_scipy() -> None:
+    rotation = pytest.importorskip("scipy.spatial.transform").Rotation
+    random = np.random.default_rng(1)
+    for quaternion in random.normal(size=(500, 4)):
+        expected = rotation.from_quat(quaternion).inv().apply([0.0, 0.0, -1.0])
+        ours = [part(*quaternion.tolist()) for part in (gravity_x, gravity_y, gravity_z)]
+        np.testing.assert_allclose(ours, expected, atol=1e-12)
+    assert [part(0.0, 0.0, 0.0, 1.0) for part in (gravity_x, gravity_y, gravity_z)] == [0, 0, -1]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -92,5 +114,5 @@ def test_the_length_of_a_quaternion_does_not_matter(
 def test_no_attitude_gives_nan_and_not_an_angle(bad: float, place: int) -> None:
     quaternion = [0.5, 0.5, 0.5, 0.5]
     quaternion[place] = bad
-    assert all(math.isnan(angle(*quaternion)) for angle in (roll, pitch, yaw))
-    assert all(math.isnan(angle(0.0, 0.0, 0.0, 0.0)) for angle in (roll, pitch, yaw))
+    assert all(math.isnan(part(*quaternion)) for part in QUATERNIONS.values())
+    assert all(math.isnan(part(0.0, 0.0, 0.0, 0.0)) for part in QUATERNIONS.values())

@@ -17,7 +17,7 @@ from an_control.learning.runs.progress import (
 )
 from an_control.load import monitor_warning, resolve_monitor
 from an_control.monitor.recovery import resolve_recovery
-from an_control.policy import MlpSizes, Model, Monitor, read_model
+from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
@@ -223,9 +223,11 @@ def _collect_warnings(
     moved = [
         text
         for text, one in protocols.items()
-        if one.disturbance.shuffle != Shuffle() and not one.disturbance.announce
+        if one.disturbance.shuffle != Shuffle()
+        and not one.disturbance.announce
+        and resolve_monitor(model, one.monitor) == "off"
     ]
-    if moved and isinstance(model.sizes, MlpSizes):
+    if moved and isinstance(model.sizes, OrderedSizes):
         warnings.append(
             f"{options.model}: needs its channels in order, but {' '.join(moved)} permutes them"
             " (--shuffle none does not)"
@@ -251,7 +253,7 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
         )
     channels = len(describe_task(env, "", environment).channels)
     expected = len(model.task.channels) or channels
-    if isinstance(model.sizes, MlpSizes):
+    if isinstance(model.sizes, OrderedSizes):
         expected = model.sizes.channels
     if channels != expected:
         env.close()

@@ -12,6 +12,7 @@ from an_control.learning.command_line import format_flag
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
+from an_control.policy.onnx_file import monitor_path
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -26,9 +27,10 @@ class MonitorOptions:
     """Options of `train_monitor`."""
 
     model: Path
-    """A .safetensors model file."""
+    """A .safetensors model file, or an .onnx file of another tool."""
     out: Path | None = None
-    """Where to write the model with its monitor; by default the input file is replaced."""
+    """Where to write the model with its monitor; by default the input file is replaced. The monitor
+    of an .onnx file is always written beside it, into NAME.monitor.safetensors."""
     folder: Path | None = None
     """A folder for the run's checkpoints and metrics; the same command continues the run in it."""
     take: Path | None = None
@@ -94,7 +96,7 @@ class MonitorResult:
     """Result of `train_monitor`.
 
     Attributes:
-        model: The model file that was written.
+        model: The model file that was written; for an ONNX policy the one of its monitor.
         validation: How well the monitor detects rewiring; None if it was copied from another model,
             or learned from recordings.
         why_off: Why the monitor stays off unless it is asked for; "" if it is on.
@@ -141,10 +143,16 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         faults = equal_probabilities(options.disturb, options.disturb_share)
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
-    model, path = read_model(options.model), options.out or options.model
+    # One beside an ONNX file may belong to another version: then it is replaced.
+    model, path = read_model(options.model, monitor=options.validate), options.out or options.model
+    written = path
+    if model.network is not None:
+        written = monitor_path(path)
+        if path != options.model:
+            raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
         write_model(path, _copy_networks(model, read_model(options.take), options))
-        return MonitorResult(path, None, "", [], 0)
+        return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(
             f"{options.model}: --validate: has no forward model (train-monitor makes one)"
@@ -173,7 +181,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     assert model.forward is not None and model.forward.validation is not None
     updates = model.trained.get("forward", {}).get("updates", 0)
     why_off = model.forward.why_off
-    return MonitorResult(path, model.forward.validation, why_off, metrics, updates)
+    return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
 def _from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:

@@ -54,9 +54,10 @@ class LearnOptions:
     """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default the one
     with the task's name, or robust if there is none."""
     teacher: str | None = None
-    """An existing teacher, as distill takes it: a model file of an MLP policy, ppo:FILE.zip of
-    stable-baselines3, or python:MODULE:FUNCTION, a function from an array of readings to an array
-    of actions in [-1, 1]. By default train-teacher trains one; the ant brings its own."""
+    """An existing teacher, as distill takes it: a model file of an MLP policy, an ONNX file without
+    memory, ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION, a function from an array
+    of readings to an array of actions in [-1, 1]. By default train-teacher trains one; the ant
+    brings its own."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False

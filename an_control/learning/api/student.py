@@ -49,8 +49,9 @@ class DistillOptions:
     then the name of your robot. Whatever commanded is imitated: a policy, another controller or a
     person, where the node has recorded in shadow."""
     teacher: str | None = None
-    """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or
-    python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
+    """A model file of an MLP policy, an ONNX file without memory, ppo:FILE.zip (a2c, ddpg, sac,
+    td3) of stable-baselines3, or python:MODULE:FUNCTION, a function from an array of readings to an
+    array of actions in [-1, 1].
     The ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """The torch device to learn on, cpu or cuda."""

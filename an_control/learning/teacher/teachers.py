@@ -24,8 +24,9 @@ from an_control.learning.runs.run_folder import CHECKPOINT
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import head_layers
+from an_control.policy.onnx_file import is_onnx
 from an_control.system.files import read_regular
-from an_control_sim.gym.environments import import_module
+from an_control_sim.gym.environments import describe_task, import_module
 from an_control_sim.gym.spaces import convert_actions, encode_choices, find_choices
 from an_control_sim.gym.units import UNSCALED, Units
 
@@ -213,8 +214,9 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """Return the teacher that a text names.
 
     Args:
-        text: the model file of an MLP policy, ``ALGORITHM:FILE.zip`` of stable-baselines3, or
-            ``python:MODULE:FUNCTION`` from an observation (N,) to an action (A,).
+        text: the model file of an MLP policy, an ONNX file without memory, ``ALGORITHM:FILE.zip``
+            of stable-baselines3, or ``python:MODULE:FUNCTION`` from an observation (N,) to an
+            action (A,).
         env: the environment in which it acts.
 
     Raises:
@@ -225,10 +227,12 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         return _import_function(text, path, env)
     if colon and algorithm in ALGORITHMS:
         return _load_from_stable_baselines(algorithm, Path(path), env)
+    if is_onnx(text):
+        return _load_onnx(text, env)
     if not text.endswith(".safetensors"):
         raise ValueError(
-            f"teacher {text!r}: must be a .safetensors file, ALGORITHM:FILE.zip with an algorithm"
-            f" of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
+            f"teacher {text!r}: must be a .safetensors or .onnx file, ALGORITHM:FILE.zip with an"
+            f" algorithm of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
         )
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
@@ -243,6 +247,26 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         lambda observation: policy.step_array(observation, ids),
         hash_model(model, model.sizes.activation, model.sizes.output),
         Units.from_task(model.task),
+    )
+
+
+def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+    """Return the network of another tool as a teacher; it may remember nothing."""
+    model = read_model(Path(text), monitor=False)
+    network = model.network
+    assert network is not None
+    layout = network.layout
+    if network.states or layout.history.length > 1 or layout.computes:
+        raise ValueError(
+            f"teacher {text}: reads states, a history, the previous action or a phase; a teacher"
+            " must act on one observation alone"
+        )
+    _check_sizes(text, env, (len(layout.channels),), (network.action.size,))
+    policy = make_policy(model, "off")
+    channels = describe_task(env, "", "").channels
+    ids = channels if set(channels) == set(policy.nominal_ids) else policy.nominal_ids
+    return FunctionTeacher(
+        lambda observation: policy.step_array(observation, ids), network.sha256[:DIGITS]
     )
 
 

@@ -4,7 +4,7 @@ import { PatchBay } from "./bay.js";
 import { Clusters, drawChart, drawMatrix } from "./charts.js";
 import { Connection } from "./connection.js";
 import { shown } from "./draw.js";
-import { showDiagnostics, showMonitor } from "./panels.js";
+import { showAttention, showDiagnostics, showMonitor } from "./panels.js";
 import { RobotView } from "./robot.js";
 
 const byId = (id) => document.getElementById(id);
@@ -147,6 +147,7 @@ function draw() {
   if (dirty.has("clusters")) drawClusters();
   if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.bay?.why_not_unannounced);
   if (dirty.has("diagnostics")) showDiagnostics(state.parts);
+  if (dirty.has("diagnostics")) showAttention(state.parts);
   if (dirty.has("diagnostics")) showStop();
   if (dirty.has("charts")) {
     drawChart(byId("chart-return"), scores, [1], marks);

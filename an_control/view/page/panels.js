@@ -19,6 +19,14 @@ function table(rows) {
   return made;
 }
 
+// A policy that needs its channels in order has neither attention nor keys: say so, not an empty picture.
+export function showAttention(parts) {
+  const policy = parts.find((one) => one.name === "policy");
+  const why = policy?.values.attention ?? "";
+  for (const id of ["matrix", "clusters"]) document.getElementById(id).hidden = why !== "";
+  for (const id of ["no-matrix", "no-clusters"]) document.getElementById(id).textContent = why;
+}
+
 // wires: what the scrambler says, to compare; a belief is right where it names the signal there.
 export function showMonitor(parts, wires, scrambled) {
   const monitor = parts.find((one) => one.name === "monitor");

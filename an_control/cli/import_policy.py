@@ -1,0 +1,70 @@
+"""The verb ``an-control import POLICY --out F.onnx``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from an_control.cli.common import InputError, OutputFile, require_packages
+from an_control.learning.import_policy import Names, import_policy
+from an_control.policy import read_model
+from an_control.policy.onnx_file import SUFFIX, is_onnx
+from an_control.system.files import WriteError, write_file
+
+
+@dataclass(frozen=True)
+class ImportCommand:
+    """Convert a policy of Stable-Baselines3 or TorchScript to an ONNX file.
+
+    No torch runs on the robot then, and no pickle is read there. An ONNX file needs no conversion:
+    give it as --model.
+    """
+
+    policy: tyro.conf.Positional[Path]
+    """A .zip of Stable-Baselines3 (PPO, A2C, SAC, TQC, TD3 or DDPG with an MLP), or a TorchScript
+    file."""
+    out: OutputFile
+    """The file to write (.onnx)."""
+    task: str | None = None
+    """The task that it learned, known by name, or a gymnasium id, also as module:id; it names
+    channels, actuators and period. By default channels and actuators are numbered."""
+    normalise: Path | None = None
+    """The file of the VecNormalize that a policy of Stable-Baselines3 learned behind."""
+
+    def run(self) -> int:
+        """Write the file and return the exit status."""
+        require_packages("train", "torch", "onnx", "onnxruntime")
+        if not is_onnx(self.out):
+            raise InputError(f"--out {self.out}: must end in {SUFFIX}")
+        if is_onnx(self.policy):
+            raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
+        content = import_policy(self.policy, self._names(), self.normalise)
+        try:
+            write_file(self.out, content)
+        except WriteError as error:
+            raise InputError(f"--out {error}") from error
+        model = read_model(self.out, monitor=False)
+        channels, actions = len(model.task.channels), model.sizes.actions
+        print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
+        return 0
+
+    def _names(self) -> Names:
+        if self.task is None:
+            return Names()
+        require_packages("sim", "gymnasium")
+        from an_control_sim.gym.environments import (
+            describe_task,
+            find_environment_id,
+            make_environment,
+        )
+
+        try:
+            environment = find_environment_id(self.task)
+            with closing(make_environment(environment)) as env:
+                task = describe_task(env, self.task, environment)
+        except ValueError as error:
+            raise InputError(f"--task: {error}") from error
+        return Names(task.channels, task.actuators, task.step_s or None, self.task)

@@ -1,0 +1,287 @@
+"""Read an ONNX file that nobody vouches for: what it is, and what its inputs and outputs mean.
+
+Nothing in it is executed here, and nothing is unpickled. Tensors in other files are read only from
+the folder of the file itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from an_control.policy.onnx_layout import Given, Layout, read_layout, read_names, yaml_name
+from an_control.system.files import open_regular
+
+SUFFIX = ".onnx"
+MAX_FILE_BYTES = 256 * 2**20
+MIN_OPSET, MAX_DEPTH = 7, 16
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+"""Of operators that every onnxruntime has."""
+ACTIONS = ("actions", "action")
+"""Names of the output that is the action, where there are several outputs."""
+INSTALL = "needs the packages onnx and onnxruntime (pip install 'an_control[onnx]')"
+
+
+class Tensor(NamedTuple):
+    """An input or output: its name, its shape for one robot, and whether it is float64."""
+
+    name: str
+    shape: tuple[int, ...]
+    double: bool
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ForeignNetwork:
+    """An ONNX network with the meaning of its numbers.
+
+    Attributes:
+        file: its path.
+        content: the ONNX model, with all its tensors.
+        sha256: of the file, and of those that hold its tensors.
+        parameters: how many numbers its tensors hold.
+        opset: the version of its operators.
+        observation, action: the input and the output.
+        states: pairs of the input and the output that follows it.
+        layout: what observation and action mean.
+    """
+
+    file: str
+    content: bytes
+    sha256: str
+    parameters: int
+    opset: int
+    observation: Tensor
+    action: Tensor
+    states: tuple[tuple[Tensor, Tensor], ...]
+    layout: Layout
+
+
+def is_onnx(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is that of an ONNX file, by its name."""
+    return Path(path).suffix.lower() == SUFFIX
+
+
+def monitor_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the monitor of an ONNX file lies: beside it."""
+    path = Path(path)
+    return path.with_name(f"{path.stem}.monitor.safetensors")
+
+
+def read_onnx(path: Path) -> ForeignNetwork:
+    """Read and check an ONNX file and the YAML file beside it.
+
+    Raises:
+        ValueError: says what is wrong and what to do; of the YAML file it names the place.
+        OSError: the file cannot be read.
+    """
+    content = _content(path)
+    model = _parsed(content)
+    opset = _check_operators(model)
+    sha256 = hashlib.sha256(content)
+    if external := _read_external(model, path, sha256):
+        content = model.SerializeToString()
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
+    yaml_file = Path(yaml_name(str(path)))
+    beside = str(yaml_file) if yaml_file.exists() else None
+    observation, action, states = _ends(model.graph, beside)
+    given = Given(str(path.name), observation.size, action.size, _metadata(model))
+    return ForeignNetwork(
+        str(path),
+        content,
+        sha256.hexdigest(),
+        sum(math.prod(one.dims) for one in model.graph.initializer),
+        opset,
+        observation,
+        action,
+        states,
+        read_layout(given, beside),
+    )
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no policy is")
+        content = file.readall()
+    if content.startswith(b"PK\x03\x04"):
+        raise ValueError(
+            "a zip archive, no ONNX file (an-control import converts those of Stable-Baselines3 and"
+            " TorchScript)"
+        )
+    if len(content) > 1 and content[0] == 0x80 and content[1] <= 5:
+        raise ValueError("a pickle, no ONNX file; it was not opened, as pickles can run any code")
+    return content
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise ValueError(INSTALL) from None
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception as error:  # protobuf's DecodeError, and what else its readers raise
+        raise ValueError(f"no ONNX file, or cut short ({' '.join(str(error).split())})") from None
+    if not model.graph.node:
+        raise ValueError("no ONNX file, or an empty one: it has no operators")
+    return model
+
+
+def _metadata(model: Any) -> Mapping[str, str]:
+    return {one.key: one.value for one in model.metadata_props}
+
+
+def _check_operators(model: Any) -> int:
+    """Return the opset; ValueError for one that is unknown, and for custom operators."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    versions = {one.domain: one.version for one in model.opset_import}
+    opset = versions.get("", versions.get("ai.onnx", 0))
+    if not MIN_OPSET <= opset <= newest:
+        raise ValueError(f"opset {opset}; allowed are {MIN_OPSET} to {newest}: export it again")
+    own = {(one.domain, one.name) for one in model.functions}
+    graphs = [model.graph, *model.functions]
+    for graph in graphs:
+        for node in _nodes(graph):
+            if node.domain not in DOMAINS and (node.domain, node.op_type) not in own:
+                raise ValueError(
+                    f"operator {node.op_type} of {node.domain!r} is a custom one; allowed are"
+                    " standard ones: export it again without it"
+                )
+    return int(opset)
+
+
+def _nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
+    """Give every node of a graph and of the graphs in its nodes."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_DEPTH} graphs within each other")
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node:
+                    yield from _nodes(inner, depth + 1)
+
+
+def _read_external(model: Any, path: Path, sha256: Any) -> int:
+    """Read the tensors that lie in other files; return how many."""
+    import onnx
+    from onnx import external_data_helper as helper
+
+    graphs = [model.graph]
+    tensors = [*model.graph.initializer]
+    for owner in (*graphs, *model.functions):
+        for node in _nodes(owner):
+            for attribute in node.attribute:
+                tensors += [attribute.t, *attribute.tensors, *attribute.g.initializer]
+                tensors += [one for graph in attribute.graphs for one in graph.initializer]
+    outside = [one for one in tensors if one.data_location == onnx.TensorProto.EXTERNAL]
+    folder, size = path.resolve().parent, 0
+    for tensor in outside:
+        place = {one.key: one.value for one in tensor.external_data}.get("location", "")
+        file = (folder / place).resolve()
+        if not place or not file.is_relative_to(folder):
+            raise ValueError(
+                f"tensor {tensor.name!r} lies in {place!r}, outside the folder of the file; allowed"
+                " are files in it"
+            )
+        if not file.is_file():
+            raise ValueError(f"tensor {tensor.name!r} lies in {place!r}, which is no file there")
+        size += math.prod(tensor.dims) * 8
+        if size > 2 * MAX_FILE_BYTES or file.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"tensors outside of more than {MAX_FILE_BYTES} bytes")
+        try:
+            helper.load_external_data_for_tensor(tensor, str(folder))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ValueError(f"tensor {tensor.name!r}: {error}") from error
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+        sha256.update(tensor.raw_data)
+    return len(outside)
+
+
+def _ends(
+    graph: Any, yaml_file: str | None
+) -> tuple[Tensor, Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+    """Return the observation, the action, and the states as pairs of input and output."""
+    constants = {one.name for one in graph.initializer}
+    inputs = {one.name: one for one in graph.input if one.name not in constants}
+    outputs = {one.name: one for one in graph.output}
+    states, observation, action = read_names(yaml_file)
+    for name in inputs:
+        follower = f"{name.removesuffix('_in')}_out"
+        if name.endswith("_in") and follower in outputs:
+            states.setdefault(name, follower)
+    for name, follower in states.items():
+        if name not in inputs or follower not in outputs:
+            raise ValueError(
+                f"{yaml_file}: states: {name}: {follower}: the network has the inputs"
+                f" {', '.join(inputs)} and the outputs {', '.join(outputs)}"
+            )
+    others = [one for one in inputs if one not in states]
+    observation = observation or (others[0] if len(others) == 1 else None)
+    if observation not in others or len(others) != 1:
+        raise ValueError(
+            f"inputs {', '.join(inputs)}: one must be the observation and all others states, which"
+            " are named NAME_in with an output NAME_out, or in the YAML file under states"
+        )
+    left = [one for one in outputs if one not in states.values()]
+    if action is None:
+        named = [one for one in left if one in ACTIONS]
+        action = left[0] if len(left) == 1 else named[0] if len(named) == 1 else None
+    if action not in left:
+        raise ValueError(
+            f"outputs {', '.join(outputs)}: which one is the action? Say it in the YAML file, as in"
+            " action: {output: NAME}"
+        )
+    pairs = []
+    for name, follower in states.items():
+        pair = _tensor(inputs[name], "input"), _tensor(outputs[follower], "output")
+        if pair[0].shape != pair[1].shape:
+            raise ValueError(
+                f"state {name!r} has shape {list(pair[0].shape)}, but {follower!r}"
+                f" {list(pair[1].shape)}"
+            )
+        pairs.append(pair)
+    seen = _tensor(inputs[observation], "input", one_robot=True)
+    return seen, _tensor(outputs[action], "output", one_robot=True), tuple(pairs)
+
+
+def _tensor(value: Any, what: str, *, one_robot: bool = False) -> Tensor:
+    """Return an input or output with 1 in place of lengths that are left open.
+
+    Of one that is for `one_robot` only the first length may be open.
+    """
+    import onnx
+
+    kind = value.type.tensor_type
+    types = {onnx.TensorProto.FLOAT: False, onnx.TensorProto.DOUBLE: True}
+    if kind.elem_type not in types:
+        raise ValueError(f"{what} {value.name!r} is no tensor of float32 or float64")
+    shown = [one.dim_value or one.dim_param or "?" for one in kind.shape.dim]
+    shape = tuple(one.dim_value if one.dim_value > 0 else 1 for one in kind.shape.dim)
+    text = f"{what} {value.name!r} has shape [{', '.join(map(str, shown))}]"
+    if one_robot:
+        if not 1 <= len(shape) <= 3:
+            raise ValueError(f"{text}; allowed are [numbers], [1, numbers] and [1, ticks, numbers]")
+        if any(not one.dim_value for one in kind.shape.dim[1:]) or (
+            len(shape) == 1 and not kind.shape.dim[0].dim_value
+        ):
+            raise ValueError(f"{text}: only its first length, the number of robots, may be open")
+        if len(shape) > 1 and shape[0] != 1:
+            raise ValueError(f"{text}: it is for {shape[0]} robots; export it for one")
+    if math.prod(shape) > 2**20:
+        raise ValueError(f"{text}: more than {2**20} numbers")
+    return Tensor(value.name, shape, types[kind.elem_type])

@@ -1,0 +1,224 @@
+"""An ONNX network as a policy: readings by channel id in, an action in [-1, 1] out.
+
+It needs its channels in order: what rewiring breaks, a monitor in front repairs. onnxruntime is
+imported only here, and computes on one thread, into memory that stays the same from tick to tick.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from an_control.policy.exact_sums import MAX_READING
+from an_control.policy.model_file import Model
+from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
+from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
+from an_control.policy.protocol import Policy, PreviousAction, check_readings, check_unique
+
+F32 = np.float32
+
+
+class Session:
+    """An onnxruntime session whose inputs and outputs are arrays that stay where they are."""
+
+    def __init__(self, network: ForeignNetwork) -> None:
+        try:
+            import onnxruntime
+        except ImportError:
+            raise ValueError(INSTALL) from None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(
+                network.content, options, providers=["CPUExecutionProvider"]
+            )
+            self._binding = self._session.io_binding()
+            self.observation = self._bind(network.observation, self._binding.bind_input)
+            self.action = self._bind(network.action, self._binding.bind_output)
+            self.states = [
+                (
+                    self._bind(entering, self._binding.bind_input),
+                    self._bind(leaving, self._binding.bind_output),
+                )
+                for entering, leaving in network.states
+            ]
+        except Exception as error:  # onnxruntime has no class of its own for all of these
+            raise ValueError(f"onnxruntime refuses it: {_one_line(error)}") from None
+
+    def _bind(self, tensor: Tensor, bind: Any) -> np.ndarray:
+        """Return the array of an input or output."""
+        array = np.zeros(tensor.shape, np.float64 if tensor.double else F32)
+        bind(tensor.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        return array
+
+    def run(self) -> None:
+        """Compute the outputs; ValueError where onnxruntime cannot."""
+        try:
+            self._session.run_with_iobinding(self._binding)  # run options would cost 30 us
+        except Exception as error:  # see above
+            raise ValueError(f"onnxruntime: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    """Return the sense of a message of onnxruntime, without the place in its sources."""
+    text = " ".join(str(error).split())
+    text = text.split(") ", 1)[1] if "/onnxruntime_src/" in text and ") " in text else text
+    return text[:300]
+
+
+class Observations:
+    """Make the network's input (inputs,) of readings (N,) and the previous action (A,)."""
+
+    def __init__(self, network: ForeignNetwork) -> None:
+        layout = network.layout
+        self._actions = network.action.size
+        count = len(layout.channels)
+        places: list[int] = []
+        self._phases: list[tuple[int, float]] = []
+        """Places in `_source` and angle a tick of each phase."""
+        place, end = 0, count + self._actions
+        for term in layout.terms:
+            if term.kind == PREVIOUS:
+                places += range(count, count + self._actions)
+            elif term.kind == PHASE:
+                self._phases.append((end, 2.0 * math.pi * (layout.step_s or 0.0) / term.period_s))
+                places += [end, end + 1]
+                end += 2
+            else:
+                places += range(place, place + term.width)
+                place += term.width
+        self._source = np.zeros(end)
+        self._readings, self._previous = self._source[:count], self._source[count:]
+        self._previous = self._previous[: self._actions]
+        self._places = np.array(places, np.intp)
+        ordered = np.arange(end)[: len(places)]
+        self._in_order = len(places) == end and bool((self._places == ordered).all())
+        self._scale = np.array([one for term in layout.terms for one in term.scale])
+        self._offset = np.array([one for term in layout.terms for one in term.offset])
+        self._scales = bool((self._scale != 1.0).any() or self._offset.any())
+        self._low, self._high = np.array([one.clip for one in layout.terms for _ in one.scale]).T
+        self._clips = bool(np.isfinite([self._low, self._high]).any())
+        self._limit = layout.limit
+        self._history: _Kept | None = None
+        if layout.history.length > 1:
+            self._history = _Kept(layout.history, [term.width for term in layout.terms])
+        self.reset()
+
+    def reset(self) -> None:
+        """Start an episode."""
+        self._tick = 0
+        if self._history is not None:
+            self._history.reset()
+
+    def write(self, readings: np.ndarray, previous: np.ndarray, out: np.ndarray) -> None:
+        """Write the observation of a tick into `out` (inputs,)."""
+        self._readings[:] = readings
+        np.multiply(previous, self._limit, out=self._previous)
+        for place, angle in self._phases:
+            self._source[place] = math.sin(angle * self._tick)
+            self._source[place + 1] = math.cos(angle * self._tick)
+        self._tick += 1
+        x = self._source if self._in_order else self._source[self._places]
+        if self._scales:
+            x = x * self._scale
+            x += self._offset
+        if self._clips:
+            x = np.minimum(np.maximum(x, self._low), self._high)
+        out[:] = x if self._history is None else self._history.add(x)
+
+
+class _Kept:
+    """The last observations, in the order in which a network reads them."""
+
+    def __init__(self, history: History, widths: Sequence[int]) -> None:
+        self._history, width = history, sum(widths)
+        self._rows = np.zeros((history.length, width))
+        ticks = np.arange(history.length)
+        if history.newest == "first":
+            ticks = ticks[::-1]
+        places = ticks[:, None] * width + np.arange(width)
+        if history.by == "term":
+            ends = np.cumsum([0, *widths])
+            columns = [places[:, a:b].ravel() for a, b in pairwise(ends)]
+            self._places = np.concatenate(columns)
+        else:
+            self._places = places.ravel()
+        self.reset()
+
+    def reset(self) -> None:
+        self._rows[:] = 0.0
+        self._fresh = self._history.start == "repeat"
+
+    def add(self, x: np.ndarray) -> np.ndarray:
+        if self._fresh:
+            self._rows[:] = x
+            self._fresh = False
+        else:
+            self._rows[:-1] = self._rows[1:]
+            self._rows[-1] = x
+        found: np.ndarray = self._rows.ravel()[self._places]
+        return found
+
+
+class OnnxPolicy(PreviousAction, Policy):
+    """The same calls as `AttentionNeuron`, for a network of another tool.
+
+    Readings by id are put into its order. One that is missing reads as it did last, and as zero
+    until it has come. Where the network gives a number that is not finite, so does the action,
+    for which the gate sends the safe command, and the network's states stay as they were.
+    """
+
+    engine = "onnxruntime"
+    permutation_invariant = False
+
+    def __init__(self, model: Model) -> None:
+        assert model.network is not None
+        self.model, network = model, model.network
+        self.nominal_ids: tuple[str, ...] = network.layout.channels
+        self._session = Session(network)
+        self._observations = Observations(network)
+        self._input = self._session.observation.reshape(-1)
+        self._output = self._session.action.reshape(-1)
+        self._limit = network.layout.limit
+        self.reset()
+
+    def reset(self) -> None:
+        """Zero states and previous action, and forget all readings."""
+        self._previous = np.zeros(self.model.sizes.actions, F32)
+        self._newest = np.zeros(len(self.nominal_ids))
+        self._observations.reset()
+        for entering, _ in self._session.states:
+            entering[...] = 0.0
+
+    def step(self, readings: Mapping[str, float]) -> np.ndarray:
+        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
+
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
+        values = check_readings(values, len(ids)).astype(np.float64)
+        if ids is not self.nominal_ids and tuple(ids) != self.nominal_ids:
+            given = dict(zip(check_unique(ids), values.tolist(), strict=True))
+            values = np.array([given.get(name, math.nan) for name in self.nominal_ids])
+        if not np.vdot(values, values) < MAX_READING:
+            values = np.where(np.abs(values) <= MAX_READING, values, self._newest)
+        self._newest = values
+        self._observations.write(values, self._previous, self._input)
+        self._session.run()
+        states = self._session.states
+        computed = (self._output, *(after for _, after in states))
+        if not all(math.isfinite(one.sum()) for one in computed):
+            return np.full(len(self._output), np.nan, F32)
+        for before, after in states:
+            before[...] = after
+        action = self._output if self._limit == 1.0 else self._output / self._limit
+        self._previous = np.minimum(np.maximum(action, -1.0), 1.0).astype(F32)
+        return self._previous.copy()
