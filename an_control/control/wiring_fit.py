@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from an_control.policy import Model, OrderedSizes, VisionSizes
 from an_control.wiring import Wiring, WiringError
-from an_control.wiring.checked_yaml import Description
+from an_control.wiring.checked_yaml import Description, MissingItem
 
 SHOWN = 5
 """The largest number of names that one sentence lists."""
@@ -184,7 +184,7 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         )
         raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
-        without = Description(join_names(found.missing))
+        without = MissingItem(join_names(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 

@@ -114,7 +114,7 @@ def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_
         assert isinstance(load_policy(path, "match"), MonitoredPolicy)
         warning = monitor_warning(model, None)
         assert warning.startswith("the monitor is off: ") and "train-monitor" in warning
-        assert ("12 moves an hour" in warning) or ("30% of the signals" in warning)
+        assert ("12 wrong moves an hour" in warning) or ("30% of the signals" in warning)
         assert "\n" not in warning and monitor_warning(model, "off") == ""
 
 

@@ -61,4 +61,4 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["export", str(tmp_path / "bag.mcap")]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "is no MCAP file" in lines[0]
-    assert "give --csv FILE" in lines[1]
+    assert "--csv FILE" in lines[1]

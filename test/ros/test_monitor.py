@@ -95,10 +95,10 @@ def test_a_monitor_that_failed_its_validation_is_off_and_one_line_says_why(stand
     stand.start()
     stand.step(0, readings_at(0))
     said = [one for one in capfd.readouterr().err.splitlines() if "the monitor is off" in one]
-    assert len(said) == 1 and "12 moves an hour" in said[0] and "train-monitor" in said[0]
+    assert len(said) == 1 and "12 wrong moves an hour" in said[0] and "train-monitor" in said[0]
     assert stand.node._loop.controller.acting.policy.monitor_report is None
     status = monitor_status(stand)
-    assert status.level == DiagnosticStatus.WARN and "12 moves an hour" in status.message
+    assert status.level == DiagnosticStatus.WARN and "12 wrong moves an hour" in status.message
 
 
 def test_a_monitor_that_failed_its_validation_watches_where_that_is_asked_for(stand, capfd):
