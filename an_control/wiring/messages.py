@@ -257,7 +257,7 @@ def element_path(field: str, name: str) -> str:
     """Return the path of the element with this name, in quotes where it needs them.
 
     Example:
-        >>> element("position", "hip_1"), element("position", "hip[1]")
+        >>> element_path("position", "hip_1"), element_path("position", "hip[1]")
         ('position[hip_1]', 'position["hip[1]"]')
     """
     plain = not (name.isdecimal() or set(name) & set("[]"))

@@ -6,8 +6,8 @@ is made, so that this package can be imported without any simulator.
 
     >>> from an_control_sim import describe_task, make_environment
     >>> env = make_environment("CartPole-v1")
-    >>> describe_task(env, "balance", "CartPole-v1")["channels"]
-    ['observation.0', 'observation.1', 'observation.2', 'observation.3']
+    >>> describe_task(env, "balance", "CartPole-v1").channels
+    ('observation.0', 'observation.1', 'observation.2', 'observation.3')
     >>> env.action_space.shape  # a number in [-1, 1] for each choice; the largest is taken
     (2,)
 """

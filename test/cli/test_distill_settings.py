@@ -148,7 +148,7 @@ def test_no_backgrounds_replace_a_recipes(tmp_path):
 @pytest.mark.parametrize(
     ("readings", "reason"),
     [
-        (200, "step 1: ValueError: observation has 200 numbers, its space 2"),
+        (200, "step 1: ValueError: observation has 200 numbers, but its space has 2"),
         (2, "gave no finite reading"),
     ],
 )

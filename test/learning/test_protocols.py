@@ -261,7 +261,7 @@ def test_a_curve_of_losses_with_a_whole_row_begins_with_that():
 )
 def test_a_legend_says_a_protocol_to_people_who_do_not_know_its_words(protocol, said):
     plots = pytest.importorskip("an_control.learning.evaluation.plots")
-    assert plots.in_words(protocol) == said
+    assert plots.describe_protocol(protocol) == said
 
 
 def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
@@ -330,6 +330,6 @@ def test_training_takes_what_is_done_to_readings_alone(text):
 @pytest.mark.parametrize("keys", [np.zeros((5, 3, 4)), np.arange(15.0).reshape(5, 3, 1)])
 def test_keys_that_are_too_few_or_one_number_give_no_clusters(keys):
     plots = pytest.importorskip("an_control.learning.evaluation.plots")
-    trace = plots.Trace(("a", "b", "c"))
+    trace = plots.AttentionTrace(("a", "b", "c"))
     trace.keys = list(keys)
-    assert plots.key_clusters(trace) is None
+    assert plots.plot_key_clusters(trace) is None

@@ -132,7 +132,7 @@ def test_a_search_that_has_stalled_says_so_and_races_against_new_starts(tmp_path
     run = search(tmp_path, starts=2, race=0.1, generations=900)
     run.run()
     (first, *_) = [line for line in run.metrics if "note" in line]
-    assert first["note"].startswith("stalled, ") and "new starts" in first["note"]
+    assert first["note"].startswith("stalled ") and "new starts" in first["note"]
     later = [line["starts"] for line in run.metrics if line["generation"] > first["generation"]]
     assert later[0] == 2
     validations = [line["validation"] for line in run.metrics if "validation" in line]

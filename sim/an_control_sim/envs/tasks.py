@@ -12,7 +12,7 @@ PATCH = 6
 def make_patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
     """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
 
-    >>> patch_ids(12, 6)
+    >>> make_patch_ids(12, 6)
     ('camera.0.0', 'camera.1.0')
     """
     return tuple(f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch))
