@@ -113,7 +113,7 @@ setup(
     distclass=DistributionWithData,
     version="1.0.0",
     description="Controls a robot with a policy that any sensors, in any order, can feed",
-    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description=Path(__file__).resolve().with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     keywords="ROS 2, robotics, control, reinforcement learning, permutation invariance, attention",
     author="The an_control authors",
