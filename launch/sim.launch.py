@@ -109,7 +109,7 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
     check_pair(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
     if lockstep:
         given["command_timeout_s"] = given["command_timeout_s"] or COMMAND_S
-    disturbance = DisturbanceSettings.read({one.name: given[one.name] for one in SETTINGS})
+    disturbance = DisturbanceSettings.from_values({one.name: given[one.name] for one in SETTINGS})
     if given["schedule"]:
         load_schedule(given["schedule"])
     policy = {

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,7 +161,11 @@ class NodeRecorder:
         """What the events amount to that the box has forgotten, or all of them, by kind."""
         self._box: deque[Row] = deque()
         self._box_bytes = 0
-        self._saving: tuple[threading.Thread, str, float] | None = None
+        self._newest_box: tuple[str, float] | None = None
+        """Folder of the newest black box, and when it was asked for."""
+        self._boxes: SimpleQueue[str | None] = SimpleQueue()
+        """Folders of black boxes to write; None ends the thread that does so."""
+        self._box_thread: threading.Thread | None = None
         self._save_now = threading.Event()
         self.wiring(controller.wiring)
         self._writer: Writer | None = None
@@ -171,6 +176,12 @@ class NodeRecorder:
         if options.folder is not None:
             self.path = str(_free_folder(options.folder, node))
             self._writer = self._start()
+        elif options.black_box_s > 0.0:
+            # Started now: to start a thread waits until it runs, which the watchdog must not do.
+            self._box_thread = threading.Thread(
+                target=self._write_boxes, name="black box", daemon=True
+            )
+            self._box_thread.start()
         self._begin(settings)
 
     def _start(self) -> Writer:
@@ -433,7 +444,9 @@ class NodeRecorder:
         return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, None
 
     def save(self, reason: str) -> str:
-        """Write the black box, as the robot stopped for this reason; from any thread, at once.
+        """Have the black box written, as the robot stopped for this reason; from any thread.
+
+        It waits for nothing, neither for the disk nor for another thread: the watchdog calls it.
 
         Returns where what happened is to be found, as the end of a log line, or "".
         """
@@ -442,17 +455,20 @@ class NodeRecorder:
             return "" if self._writer.stopped else f"; recorded in {self.path}"
         if self._options.black_box_s <= 0.0:
             return ""
-        saving = self._saving
-        if saving is None or time.monotonic() - saving[2] > QUIET_S:
-            path = str(_free_folder(self._options.black_box_folder, f"black_box{self._node}"))
-            thread = threading.Thread(
-                target=self._save, args=(path,), name="black box", daemon=True
-            )
-            saving = self._saving = thread, path, time.monotonic()
-            thread.start()
-        return f"; the last {self._options.black_box_s:g} s are in {saving[1]}"
+        box, now_s = self._newest_box, time.monotonic()
+        if box is None or now_s - box[1] > QUIET_S:
+            folder = self._options.black_box_folder / _unique_name(f"black_box{self._node}")
+            box = self._newest_box = str(folder), now_s
+            self._boxes.put(box[0])
+        return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
-    def _save(self, path: str) -> None:
+    def _write_boxes(self) -> None:
+        """Write the black boxes that `save` asks for, until the recorder is closed."""
+        while (path := self._boxes.get()) is not None:
+            self._write_box(path)
+
+    def _write_box(self, path: str) -> None:
+        """Write the black box into a new folder, `AFTER_S` after the robot stopped."""
         from an_control.record.writer import BagFolder
 
         self._save_now.wait(AFTER_S)
@@ -483,8 +499,8 @@ class NodeRecorder:
                 return "off", True, {}
             values = {"black box [MiB]": f"{self._box_bytes / 2**20:.1f}"}
             values["messages"] = str(len(self._box))
-            if self._saving is not None:
-                values["last black box"] = self._saving[1]
+            if self._newest_box is not None:
+                values["last black box"] = self._newest_box[0]
             return f"black box of {self._options.black_box_s:g} s", True, values
         values = {
             "folder": self.path,
@@ -503,8 +519,9 @@ class NodeRecorder:
         self.flush(now=True)
         if self._writer is not None:
             self._writer.close()
-        if self._saving is not None:
-            self._saving[0].join(CLOSE_S)
+        if self._box_thread is not None:
+            self._boxes.put(None)
+            self._box_thread.join(CLOSE_S)
 
 
 _MESSAGE, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(5)
@@ -529,6 +546,13 @@ def _free_folder(parent: Path, name: str) -> Path:
     while (path := parent / (f"{stem}_{number}" if number else stem)).exists():
         number += 1
     return path
+
+
+def _unique_name(name: str) -> str:
+    """Return a folder's name from a node's, the time of day and the process; asks no disk."""
+    word, now_s = name.strip("/").replace("/", "_"), time.time()
+    when = time.strftime("%Y%m%d_%H%M%S", time.localtime(now_s))
+    return f"{word}_{when}_{int(now_s * 1e3) % 1000:03d}_{os.getpid()}"
 
 
 def _delete_oldest(folder: Path) -> None:

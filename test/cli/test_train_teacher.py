@@ -84,7 +84,10 @@ def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
         (["CartPole-v1", "--seed", "-1"], "--seed -1"),
         (["CartPole-v1", "--disturb", "25"], "disturbance: shuffle (allowed: missing, "),
         (["CartPole-v1", "--faults", "delay=1", "copies=1"], "disturbance: copies (allowed: mis"),
-        (["CartPole-v1", "--disturb", "lag=0.5"], "lag: 0.5 (CartPoleEnv takes Discrete(2)"),
+        (
+            ["CartPole-v1", "--disturb", "lag=0.5"],
+            "lag: 0.5 (CartPoleEnv has the actions Discrete",
+        ),
         (["CartPole-v1", "--disturb-share", "1.5"], "--disturb-share 1.5"),
         (["CartPole-v1", "--start-model", "no.safetensors"], "no.safetensors"),
     ],

@@ -34,7 +34,9 @@ def test_without_a_name_the_experiments_are_listed_with_their_claims(capsys):
 def test_an_unknown_experiment_is_refused_with_the_names_of_those_that_exist(capsys):
     assert main(["nonsense"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("nonsense: no experiment (allowed: ") and experiment_names()[0] in said
+    assert (
+        said.startswith("nonsense: not an experiment (allowed: ") and experiment_names()[0] in said
+    )
 
 
 @pytest.fixture
@@ -96,8 +98,8 @@ time.sleep(60)
 """
 RUN = """
 from pathlib import Path
-from experiments.steps import Step, run_steps, step_parser
-steps = [Step("made", "python slow.py"), Step("next", "python slow.py")]
+from experiments.steps import ExperimentStep, run_steps, step_parser
+steps = [ExperimentStep("made", "python slow.py"), ExperimentStep("next", "python slow.py")]
 raise SystemExit(run_steps(Path("runs"), steps, step_parser("").parse_args([])))
 """
 

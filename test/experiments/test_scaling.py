@@ -34,4 +34,4 @@ def test_scaling_is_measured_and_written(tmp_path, capsys, monkeypatch):
     assert [row["workers"] for row in shown["rows"]] == [1, 2, 16, 256, 1000]
     assert min(shown["episode_s"], shown["optimiser_s"], shown["message_s"]) > 0.0
     assert shown["rows"][0]["speed_up"] == 1.0
-    assert "held up by" in capsys.readouterr().out
+    assert "bottleneck" in capsys.readouterr().out

@@ -102,7 +102,7 @@ def test_a_smoke_run_of_pong_with_late_frames_teaches_a_student(tmp_path):
 def test_a_table_has_its_options_and_pictures_in_its_command():
     table = PageTable("ant", "page", "a title", ["none", "25"], options="--monitor off", plots="p")
     assert table.step(Path("runs/x")).command == (
-        "an-control evaluate models/ant.safetensors --markdown docs/page.md --title 'a title'"
-        " --monitor off --episodes 100 --seed 1 --state 'runs/x/a title.rows' --plots docs/p"
+        "an-control evaluate models/ant.safetensors --markdown page --title 'a title'"
+        " --monitor off --episodes 100 --seed 1 --state 'runs/x/a title.rows' --plots p"
         " --table none 25"
     )

@@ -128,7 +128,7 @@ def test_the_file_of_a_monitor_is_no_policy(monitored):
 def test_a_monitor_is_taken_only_by_a_policy_with_the_same_channels(tmp_path, capsys):
     path = save(tmp_path, linear())
     assert main(["train-monitor", str(path), "--take", str(ANT)]) == 2
-    assert "its channels are not those of" in capsys.readouterr().err
+    assert "its channels differ from those of" in capsys.readouterr().err
     assert not path.with_name("policy.monitor.safetensors").exists()
 
 

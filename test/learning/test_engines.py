@@ -183,7 +183,10 @@ def test_compiled_rollouts_are_not_taken_for_policies_that_push_their_robot(cart
         engine = make_engine("auto", *what, recovery=recovery)
         engine.close()
         assert isinstance(engine, kind)
-    with pytest.raises(ValueError, match=r"task.recovery 0.03 asks for; take --engine processes"):
+    with pytest.raises(
+        ValueError,
+        match=r"task.recovery 0.03, which pushes .*; use --engine processes",
+    ):
         make_engine("fused", *what, recovery=0.03)
 
 

@@ -140,7 +140,7 @@ def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch)
     assert table_of(small, "--state", str(state))[0] == INTERRUPTED
     capsys.readouterr()
     assert table_of(small, "--state", str(state), "--seed", "2") == (2, [])
-    assert f"{state}: seed was 1, not 2" in capsys.readouterr().err
+    assert f"{state}: was made with seed 1, not 2" in capsys.readouterr().err
     state.write_text("notes of mine")
     assert table_of(small, "--state", str(state)) == (2, [])
     assert f"{state}: is not a state file of a table" in capsys.readouterr().err

@@ -169,7 +169,7 @@ def test_faults_may_share_out_all_episodes_among_them(number):
     faults = equal_probabilities([f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0)
     assert len(faults) == number and np.cumsum(list(faults.values()))[-1] > 1.0
     check_probabilities(faults)
-    with pytest.raises(ValueError, match=r"together \(allowed: up to 1"):
+    with pytest.raises(ValueError, match=r"\(allowed: up to 1"):
         check_probabilities({**faults, Fault("lose=0.1"): 0.01})
 
 
@@ -184,7 +184,7 @@ def test_a_recipes_faults_are_read_by_their_words(tmp_path):
         ("{late=1: 0.5}", "allowed: announced"),
         ("{copies=2: 0.5}", "copies.*allowed: missing, freeze"),
         ("{delay=1: 2}", "from 0 to 1"),
-        ("{delay=1: 0.7, delay=2: 0.7}", "together is not allowed; allowed: up to 1"),
+        ("{delay=1: 0.7, delay=2: 0.7}", "is not allowed; allowed: up to 1"),
     ):
         with pytest.raises(WiringError, match=said) as refused:
             read(bad)

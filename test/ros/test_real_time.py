@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_after_an_estop_the_policy_goes_on_from_what_it_saw_of_the_stop(stand, r
 
 def ramped(model_path, ramp_s: float) -> None:
     model = read_model(model_path)
-    task = {**model.task, "ramp_s": ramp_s}
+    task = replace(model.task, ramp_s=ramp_s)
     write_model(model_path, Model(model.kind, model.sizes, model.arrays, task, model.trained))
 
 
