@@ -102,7 +102,7 @@ class CommandOutput:
         self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
         self._retirer.cancel()
         self.shadow = shadow
-        self.on_command: OnCommand = lambda *about: None
+        self.on_command: OnCommand = lambda *_, **__: None
         """Called with each command, under the lock by which one goes out at a time."""
         if not shadow:
             self._create_publishers()
