@@ -45,6 +45,10 @@ def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_p
                 return returns
 
             await visitor.state("running")
+            robot_ = lambda key: visitor.newest.get("robot", {}).get(key)  # noqa: E731
+            await visitor.until(
+                lambda: robot_("lockstep") and robot_("simulated"), "what the page pauses"
+            )
             bay = {(one, one) for one in PLUGS}  # before that, the fields that the node reads
             await visitor.until(lambda: bay == set(visitor.wires().values()), "the scrambler's bay")
             for _ in range(30):
