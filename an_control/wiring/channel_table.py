@@ -342,7 +342,9 @@ class ChannelTable:
         """Assign every channel its place in the arrays; keep what `like` knows of it by its id."""
         feeds = self._feeds.values()
         readers = [reader for feed in feeds for reader in feed.readers]
-        self._conversion: Conversion = Conversion(readers, None if like is None else like._conversion)
+        self._conversion: Conversion = Conversion(
+            readers, None if like is None else like._conversion
+        )
         self._missing.lay_out(self.ids, self._missing if like is None else like._missing)
         stop = 0
         for feed in feeds:
