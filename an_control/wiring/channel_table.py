@@ -383,14 +383,10 @@ class ChannelTable:
             now_ns: Time of the tick, on the clock of the arrival times.
             stamp_ns: Stamp of the step in lockstep, None in real time.
         """
-        feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
-        ok = self._extract(feeds, lockstep)
-        fresh = [not feed.error and feed.is_in_time(now_ns, stamp_ns) for feed in feeds]
-        for feed, in_time in zip(feeds, fresh, strict=True):
-            if not in_time:
-                ok[feed.place] = False
-            elif not lockstep:
-                feed.drop_stale(ok[feed.place], now_ns)
+        feeds = tuple(self._feeds.values())
+        ok = self._extract(feeds, stamp_ns is not None)
+        new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
+        fresh = [feed.mark_missing(ok, now_ns, stamp_ns) for feed in feeds]
         pattern = self._missing.update(ok, fresh, now_ns, stamp_ns)
         ids = self._conversion.present_ids(pattern, ok)
         if self.cameras:
@@ -399,7 +395,6 @@ class ChannelTable:
             values = self._conversion.values.astype(np.float32)
         else:
             values = self._conversion.values[ok].astype(np.float32)
-        new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.take_new()]
         since_ns = min(new_ns) if new_ns else max([feed.received.arrival_ns for feed in feeds])
         weights = None if self._weights is None else self._weights(ok)
         return Readings(values, ids, max(self.expected, len(ids)), bool(new_ns), since_ns, weights)
@@ -412,8 +407,8 @@ class ChannelTable:
                 self._missing.add_new_notices()
             if self.measured is not None:
                 for source in self.measured.sources:
-                    for stored in self._feeds[source].received.unread:
-                        self.measured.read(source, stored.message)
+                    for message, _, _ in self._feeds[source].received.unread:
+                        self.measured.read(source, message)
             for feed in feeds:
                 feed.extract(lockstep)
             return self._conversion.convert()

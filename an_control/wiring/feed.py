@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +39,14 @@ def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
     return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
 
 
-class StoredMessage(NamedTuple):
-    """A message, its stamp and its arrival; a repeated stamp keeps the first one's arrival."""
+StoredMessage = tuple[Any, int | None, int]
+"""A message, its stamp and its arrival (ns); a repeated stamp keeps the first one's arrival."""
 
-    message: Any
-    stamp_ns: int | None
-    arrival_ns: int
 
-    def time_ns(self, lockstep: bool) -> int:
-        """Return the time of the message: its stamp in lockstep if it has one, else its arrival."""
-        return self.stamp_ns if lockstep and self.stamp_ns is not None else self.arrival_ns
+def _time_ns(stored: StoredMessage, lockstep: bool) -> int:
+    """Return the time of a message: its stamp in lockstep if it has one, else its arrival."""
+    _, stamp_ns, arrival_ns = stored
+    return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
 
 class ReceivedMessages:
@@ -70,20 +68,20 @@ class ReceivedMessages:
         """The count at the last read."""
         self.repeats = 0
         """Messages since the newest one whose stamp was new."""
-        self._new = False
+        self.new = False
         """Whether a message that repeats no stamp has come since the last read."""
 
     def store(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
         """Keep a message until it is read."""
         if stamp_ns is None or stamp_ns != self.stamp_ns:
             self.arrival_ns = arrival_ns
-            self._new = True
+            self.new = True
             self.repeats = 0
         else:
             self.repeats += 1
         self.stamp_ns = stamp_ns or None
         self.count += 1
-        self.unread.append(StoredMessage(message, self.stamp_ns, self.arrival_ns))
+        self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
     def age_ns(self, now_ns: int) -> int:
         """Return the age of the newest message; NEVER_NS if the clock was set back since."""
@@ -91,15 +89,10 @@ class ReceivedMessages:
         return age if age >= 0 else NEVER_NS
 
     def take_unread(self) -> tuple[StoredMessage, ...]:
-        """Return the unread messages, oldest first, and count them as read."""
+        """Return the unread messages, oldest first, and remove them."""
         unread = tuple(self.unread)
         self.unread.clear()
         return unread
-
-    def take_new(self) -> bool:
-        """Return whether a message that repeats no stamp has come since the last call."""
-        new, self._new, self.count_read = self._new, False, self.count
-        return new
 
     def read_again(self, earlier: Iterable[StoredMessage]) -> None:
         """Set these earlier messages unread, before those that have not been read."""
@@ -121,7 +114,7 @@ class KeptMessages:
     """
 
     def __init__(self, readers: Iterable[Reader], names: Sequence[MessageNames]) -> None:
-        self._names = tuple(names)
+        self.names = tuple(names)
         merging = [reader for reader in readers if reader.merges]
         self._arrays = tuple(reader for reader in merging if isinstance(reader, ElementReader))
         self._nested = len(self._arrays) < len(merging)
@@ -135,14 +128,9 @@ class KeptMessages:
         """The messages in the order in which they were read."""
         return tuple(self._newest.values())
 
-    @property
-    def has_names(self) -> bool:
-        """Whether messages name their elements."""
-        return bool(self._names)
-
     def update_names(self, message: Any) -> list[int]:
         """Read the names in a message, and return the number of each list of them."""
-        return [names.update(message) for names in self._names]
+        return [names.update(message) for names in self.names]
 
     def shape_of(self, message: Any) -> MessageShape:
         """Return the shape of a message; always a new one if elements are nested in lists."""
@@ -154,7 +142,8 @@ class KeptMessages:
     def keep(self, stored: StoredMessage, shape: MessageShape) -> None:
         """Keep a message that was read, so that it can be read again in another layout."""
         if shape == _ALL_CHANNELS:
-            self._newest.clear()
+            self._newest = {shape: stored}
+            return
         self._newest.pop(shape, None)
         self._newest[shape] = stored
         if len(self._newest) > _MAX_SHAPES:
@@ -170,7 +159,7 @@ class KeptMessages:
         for place, stored in enumerate(unread):
             shape: MessageShape | int = place
             with suppress(Exception):
-                shape = self.shape_of(stored.message)
+                shape = self.shape_of(stored[0])
             newest.pop(shape, None)
             newest[shape] = stored
         return list(newest.values())
@@ -208,9 +197,9 @@ class ChannelAges:
             before: The message that was read before it.
         """
         if not self.partial and before is not None:
-            self.arrivals[:] = before.arrival_ns
-            self._stamps[:] = before.stamp_ns or _NO_STAMP
-        stamp_ns, arrival_ns = stored.stamp_ns or _NO_STAMP, stored.arrival_ns
+            self.arrivals[:] = before[2]
+            self._stamps[:] = before[1] or _NO_STAMP
+        stamp_ns, arrival_ns = stored[1] or _NO_STAMP, stored[2]
         new = mine & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
         self.arrivals[new] = arrival_ns
         self._stamps[mine] = stamp_ns
@@ -322,14 +311,28 @@ class Feed:
             return received.count > received.count_read
         return received.stamp_ns == stamp_ns
 
-    def drop_stale(self, ok: NDArray[np.bool_], now_ns: int) -> None:
-        """Clear `ok` (n,) for the channels whose message is too old at this tick (real time)."""
-        ages, age_ns = self.ages, now_ns - self.received.arrival_ns
-        if ages.partial:
+    def mark_missing(self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None) -> bool:
+        """Clear `ok` for the source's channels whose message does not count, and end the read.
+
+        Args:
+            ok: Which channels of the table (N,) have a valid number.
+            now_ns: Time of the read.
+            stamp_ns: Its stamp in lockstep, None in real time.
+
+        Returns:
+            Whether the newest message counts for at least one channel.
+        """
+        received, ages = self.received, self.ages
+        in_time = not self.error and self.is_in_time(now_ns, stamp_ns)
+        received.count_read, received.new = received.count, False
+        if not in_time:
+            ok[self.place] = False
+        elif stamp_ns is None and ages.partial:
             ages_ns = now_ns - ages.arrivals
-            ok &= (ages_ns >= 0) & (ages_ns <= ages.limits)
-        elif not 0 <= age_ns <= ages.shortest:
-            ok &= ages.limits >= self.received.age_ns(now_ns)
+            ok[self.place] &= (ages_ns >= 0) & (ages_ns <= ages.limits)
+        elif stamp_ns is None and not 0 <= now_ns - received.arrival_ns <= ages.shortest:
+            ok[self.place] &= ages.limits >= received.age_ns(now_ns)
+        return in_time
 
     def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
         """Return the reason why `is_in_time` is false, as text for a log line."""
@@ -364,12 +367,12 @@ class Feed:
             newest = self._kept.newest_of_each_shape(received.take_unread())
             received.read_again(newest)
         changed = False
-        for stored in received.unread if self._kept.has_names or self.growing else ():
+        for stored in received.unread if self._kept.names or self.growing else ():
             self.error = ""
             try:
-                self._kept.update_names(stored.message)
+                self._kept.update_names(stored[0])
                 for reader in self.growing:
-                    changed |= reader.grow(stored.message, stored.time_ns(lockstep))
+                    changed |= reader.grow(stored[0], _time_ns(stored, lockstep))
             except Exception as error:
                 self.error = f"unreadable message ({error})"
         return changed
@@ -381,7 +384,7 @@ class Feed:
             try:
                 if len(unread) > 1:
                     self.error = ""
-                    self._kept.update_names(stored.message)
+                    self._kept.update_names(stored[0])
                 if not self.error:
                     shape = self._read(stored, lockstep, after_another=stored is not unread[0])
             except Exception as error:
@@ -405,16 +408,17 @@ class Feed:
             lockstep: Whether the table is read in lockstep.
             after_another: Whether an earlier message was read at this tick.
         """
-        merges, ages, time_ns = True, self.ages, stored.time_ns(lockstep)
+        merges, ages = True, self.ages
         if lockstep:
-            same = self._last is not None and self._last.stamp_ns == stored.stamp_ns
-            merges = same and (after_another or stored.stamp_ns is not None)
+            same = self._last is not None and self._last[1] == stored[1]
+            merges = same and (after_another or stored[1] is not None)
             if not merges:
                 self._kept.clear()
         stays: NDArray[np.bool_] | None = None
         for reader, row, place in self._reads:
-            there = reader.read(stored.message, row)
-            reader.record_presence(there, time_ns)
+            there = reader.read(stored[0], row)
+            if self.growing:
+                reader.record_presence(there, _time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -427,7 +431,7 @@ class Feed:
         if stays is None:
             stays = np.zeros(len(ages.limits), bool)
         ages.set(~stays, stored, self._last)
-        return self._kept.shape_of(stored.message) if stays.any() else _ALL_CHANNELS
+        return self._kept.shape_of(stored[0]) if stays.any() else _ALL_CHANNELS
 
     def why_missing(self, index: int, now_ns: int) -> str:
         """Return why a channel, by its place in the source, is missing in a fresh source."""
