@@ -78,7 +78,7 @@ def test_a_run_with_a_time_limit_ends_by_it_and_keeps_its_best_student(tmp_path)
 
 def test_the_head_begins_as_a_teacher_that_is_squashed_by_tanh(tmp_path):
     learner = dagger(tmp_path, small())
-    model = learner.model()
+    model = learner.make_model()
     assert model.sizes.output == "tanh"
     np.testing.assert_allclose(model.arrays["head.0.weight"][:, :2], PUSH)
     learner.close()
@@ -225,12 +225,12 @@ def test_a_late_round_that_unlearns_is_undone_and_its_episodes_are_kept(tmp_path
     learner, students, lines = dagger(tmp_path, small(rounds=5, collection=SHORT)), [], []
     for _ in range(6):
         lines.append(learner.step())
-        students.append(learner.model().arrays["attention.queries"])
+        students.append(learner.make_model().arrays["attention.queries"])
     assert [line.get("undone") for line in lines] == [None, None, None, None, 50.0, None]
     assert np.array_equal(students[4], students[2]), "not the last one, but the best one"
     assert not np.array_equal(students[3], students[2])
     assert lines[4]["validation"] == np.mean([100.0, 99.0, 100.0])
-    assert lines[5]["episodes"] > 0 and learner.state()["best"]["validation"] == 101.0
+    assert lines[5]["episodes"] > 0 and learner.make_checkpoint()["best"]["validation"] == 101.0
     learner.close()
 
 
@@ -246,6 +246,6 @@ def test_a_run_that_undid_a_round_continues_to_the_same_bits(tmp_path, monkeypat
             run.run(stop_after=stop)
             learner.close()
         assert [line.get("undone") for line in run.metrics][3:] == [1.0, 2.0, 3.0]
-        arrays.append(learner.model().arrays)
+        arrays.append(learner.make_model().arrays)
     whole, parts = arrays
     assert all(array.tobytes() == parts[name].tobytes() for name, array in whole.items())
