@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from an_control import load_policy
 from an_control.cli import main
 from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
-from an_control.learning.dagger.settings import read_recipe, smoke_settings
+from an_control.learning.dagger.settings import make_smoke_settings, read_recipe
 from an_control.learning.recordings import recorded_robot, recorded_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
 from an_control.policy import read_model, write_model
@@ -69,7 +69,7 @@ def test_a_monitor_is_learned_from_a_recording(
 
 def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     task, episodes = read_imitation_episodes([walked], "tiny")
-    settings = smoke_settings(read_recipe("quick"))
+    settings = make_smoke_settings(read_recipe("quick"))
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
     learner = RecordedTeaching(task, episodes, settings, seed=1)
     assert learner.steps == 2

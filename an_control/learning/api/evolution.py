@@ -327,12 +327,12 @@ def _make_parametrisation(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
     """Return the parametrisation to search, and the start vector or None for a random start."""
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
+    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
 
     if model is not None:
         if options.normalise:
             model = model.normalised(channels)
-        form = form_for_model(model)
+        form = choose_form(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"

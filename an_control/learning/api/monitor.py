@@ -133,14 +133,14 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     if options.bag:
         return _from_bags(options, progress)
     from an_control.learning.runs.run_folder import RunError
-    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     try:
-        faults = equal_probabilities(options.disturb, options.disturb_share)
+        faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
     # One beside an ONNX file may belong to another version: then it is replaced.

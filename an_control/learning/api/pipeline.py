@@ -69,14 +69,14 @@ class LearnOptions:
         Raises:
             ValueError: A number is out of bounds, or the recipe is not one for scalar channels.
         """
-        from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
+        from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
-        recipe = read_recipe(self.recipe or recipe_for_task(self.task))
+        recipe = read_recipe(self.recipe or choose_recipe(self.task))
         if not isinstance(recipe, DaggerSettings):
             raise ValueError(
                 f"{self.task}: image patches are not supported; use an-control distill"
@@ -162,12 +162,12 @@ class _Run:
         progress: OnProgress,
     ) -> None:
         from an_control.learning.evaluation.scores import ScoreRow
-        from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
+        from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
         self._options, self._folder, self._progress = options, folder, progress
         self._out = folder.path.absolute()
         self._model = self._out / "model.safetensors"
-        self._given_teacher: Teacher | None = teacher_of_task(options.task)
+        self._given_teacher: Teacher | None = find_task_teacher(options.task)
         if options.teacher is not None:
             self._given_teacher = read_teacher(options.teacher, env)
         self._monitor_minutes = options.minutes * SHARES["monitor"]

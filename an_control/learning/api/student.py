@@ -166,12 +166,12 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 
 def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
     """Return the learner for scalar channels or for image patches, as the recipe says."""
-    from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
+    from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
     options.check()
     if options.bag:
         return _from_bags(options)
-    settings = read_recipe(options.recipe or recipe_for_task(options.task))
+    settings = read_recipe(options.recipe or choose_recipe(options.task))
     if not isinstance(settings, DaggerSettings):
         return _make_patch_dagger(options, settings)
     if options.backgrounds is not None:
@@ -189,8 +189,8 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
     from an_control.learning.dagger.settings import (
         GENERIC,
         DaggerSettings,
+        make_smoke_settings,
         read_recipe,
-        smoke_settings,
     )
 
     for name in ("teacher", "start_model", "minutes", "backgrounds"):
@@ -200,7 +200,7 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
     if not isinstance(settings, DaggerSettings):
         raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
     task, episodes = read_imitation_episodes(options.bag, options.task)
-    settings = smoke_settings(settings) if options.smoke else settings
+    settings = make_smoke_settings(settings) if options.smoke else settings
     settings = _change_disturbances(options, settings)
     settings = replace(
         settings,
@@ -224,12 +224,12 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         ValueError: The teacher does not fit the task, or options do not fit each other.
     """
     from an_control.learning.dagger.learner import Dagger
-    from an_control.learning.dagger.settings import smoke_settings
+    from an_control.learning.dagger.settings import make_smoke_settings
     from an_control_sim.gym.environments import find_environment_id
 
     environment = find_environment_id(options.task)
     teacher = _find_teacher(options, environment)
-    settings = smoke_settings(settings) if options.smoke else settings
+    settings = make_smoke_settings(settings) if options.smoke else settings
     start = None if options.start_model is None else read_model(options.start_model)
     student = settings.student
     if start is not None and settings.keep_head and isinstance(start.sizes, AttentionSizes):
@@ -272,13 +272,13 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     Raises:
         ValueError: There is no teacher.
     """
-    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
+    from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
     from an_control_sim.gym.environments import make_environment
 
     with closing(make_environment(environment)) as env:
         if options.teacher is not None:
             return read_teacher(options.teacher, env)
-        if (own := teacher_of_task(options.task)) is not None:
+        if (own := find_task_teacher(options.task)) is not None:
             return own
     raise ValueError(
         f"--teacher: must be given for {options.task}, which has no teacher of its own; train one"
@@ -342,13 +342,13 @@ def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
     """Return the DAgger learner for image patches, taught by the environment's own teacher."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
-    from an_control.learning.dagger.settings import patch_smoke_settings
+    from an_control.learning.dagger.settings import make_patch_smoke_settings
     from an_control.learning.training_disturbances import PatchDisturbance
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
     _check_patches(options)
     if options.smoke:
-        settings = patch_smoke_settings(settings)
+        settings = make_patch_smoke_settings(settings)
     disturb, backgrounds = _parse_disturbances(options, PatchDisturbance), options.backgrounds
     settings = replace(
         settings,

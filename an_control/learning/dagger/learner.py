@@ -38,9 +38,9 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
+    collect_run_hashes,
     convert_units,
     hash_model,
-    hashes_for_run,
 )
 from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
@@ -114,7 +114,7 @@ class Dagger:
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = hashes_for_run(
+        self._hashes = collect_run_hashes(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = drop_unsupported(self._env, settings.faults)
@@ -146,7 +146,7 @@ class Dagger:
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        since_first = self._later_progress(self.settings.rounds)
+        since_first = self._measure_later_progress(self.settings.rounds)
         later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
         return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
@@ -198,9 +198,11 @@ class Dagger:
         recorded = self._record_round(rng)
         kept = self._drop_failed(recorded)
         self._recordings.write(self._round, kept)
-        self._episodes = self._newest_episodes(self._episodes + kept)
+        self._episodes = self._select_newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
-        line: dict[str, Any] = train_round(*what, self._later_progress(self.settings.rounds))
+        line: dict[str, Any] = train_round(
+            *what, self._measure_later_progress(self.settings.rounds)
+        )
         if self._average is not None:
             self._average.update_parameters(self._student)
         line |= {
@@ -210,7 +212,9 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                self._returns = [self._mean_return(lambda rng: NoisyTeacher(rng, 0.0), calm)]
+                self._returns = [
+                    self._measure_mean_return(lambda rng: NoisyTeacher(rng, 0.0), calm)
+                ]
             line |= self._keep_or_undo(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.take_metrics()
@@ -279,7 +283,9 @@ class Dagger:
         self._returns = state["returns"]
         self._best = tensors.get("best")  # an older run has none
         recorded = (self._recordings.read(number) for number in range(self._round))
-        self._episodes = self._newest_episodes([episode for part in recorded for episode in part])
+        self._episodes = self._select_newest_episodes(
+            [episode for part in recorded for episode in part]
+        )
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the student as a model; with the recipe's `averaged`, the mean over all rounds.
@@ -317,7 +323,7 @@ class Dagger:
             student.load_neurons(self._start, self.settings.keep_head)
         return student.to(self._device)
 
-    def _later_progress(self, rounds: int) -> float:
+    def _measure_later_progress(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
         It is measured by processor time if the run has a time limit, else by rounds.
@@ -351,7 +357,9 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_round(self._later_progress(self.settings.rounds - 1))
+                for count, how in plan.plan_round(
+                    self._measure_later_progress(self.settings.rounds - 1)
+                )
             ]
         return [one for maker in makers for one in self._record_episodes(*maker, rng)]
 
@@ -388,9 +396,9 @@ class Dagger:
     def _validate(self) -> float:
         """Return the student's mean return in the validation episodes, with shuffled channels."""
         policy, how = make_policy(self.make_model(), "off"), RolloutSettings()
-        return self._mean_return(lambda rng: StudentDriver(rng, policy, how), how)
+        return self._measure_mean_return(lambda rng: StudentDriver(rng, policy, how), how)
 
-    def _mean_return(
+    def _measure_mean_return(
         self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
     ) -> float:
         """Return the mean return in the validation episodes.
@@ -410,7 +418,7 @@ class Dagger:
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
-    def _newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
+    def _select_newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
         """Return the newest of the episodes, as many as the recipe's `kept` allows."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 

@@ -196,7 +196,7 @@ def record_episode(
 CHANNEL = make_sorted_ids(1)
 
 
-def undisturbed_frames(steps: int, stack: int) -> np.ndarray:
+def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
     """Return the indices of the frames that an undisturbed student sees at each step.
 
     Args:
@@ -234,7 +234,7 @@ def draw_seen_frames(
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = undisturbed_frames(steps, stack)
+    frames = index_undisturbed_frames(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)

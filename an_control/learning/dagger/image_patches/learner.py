@@ -23,7 +23,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import hash_model, hashes_for_run
+from an_control.learning.teacher.teachers import collect_run_hashes, hash_model
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.policy.task import Task
@@ -74,7 +74,7 @@ def update_student(
     message = student.message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
     scores, units = student.score_actions(message, previous, units)
-    loss = _loss(scores[counts], labels[counts], settings)
+    loss = _compute_loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -82,7 +82,7 @@ def update_student(
     return loss.item(), units.detach()
 
 
-def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
+def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
     """Return the cross-entropy of chosen actions, or the mean error of continuous actions.
 
     Args:
@@ -140,7 +140,7 @@ class PatchDagger:
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
+        self._hashes = collect_run_hashes(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
             self._student.load_start_model(start)
