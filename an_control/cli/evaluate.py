@@ -160,7 +160,7 @@ class EvaluateCommand:
             print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
 
     def _show(self, result: EvaluateResult) -> None:
-        from an_control.learning.evaluation.comparison import format_lines
+        from an_control.learning.evaluation.comparison import format_row_lines
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
         about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
@@ -169,7 +169,7 @@ class EvaluateCommand:
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(format_lines(row, result.success, result.walk_m)))
+        print("\n".join(format_row_lines(row, result.success, result.walk_m)))
         described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})

@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, require_packages
-from an_control.learning.import_policy import Names, import_policy
+from an_control.learning.import_policy import PolicyNames, import_policy
 from an_control.policy import read_model
 from an_control.policy.onnx_file import SUFFIX, is_onnx
 from an_control.system.files import WriteError, write_file
@@ -51,9 +51,9 @@ class ImportCommand:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _names(self) -> Names:
+    def _names(self) -> PolicyNames:
         if self.task is None:
-            return Names()
+            return PolicyNames()
         require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (
             describe_task,
@@ -67,4 +67,4 @@ class ImportCommand:
                 task = describe_task(env, self.task, environment)
         except ValueError as error:
             raise InputError(f"--task: {error}") from error
-        return Names(task.channels, task.actuators, task.step_s or None, self.task)
+        return PolicyNames(task.channels, task.actuators, task.step_s or None, self.task)

@@ -1,4 +1,4 @@
-"""Train students that imitate a teacher (DAgger)."""
+"""Train students, permutation-invariant policies that imitate a teacher (DAgger)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ D = TypeVar("D", bound="TrainingDisturbance")
 
 @dataclass(frozen=True)
 class DistillOptions:
-    """Options of `distill`; None takes the recipe's value."""
+    """Options of `distill`, the training of a student; None takes the recipe's value."""
 
     task: str
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -89,7 +89,7 @@ class DistillOptions:
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are within their bounds.
 
         Raises:
             ValueError: A number is out of bounds.
@@ -165,12 +165,12 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 
 
 def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
-    """Return the learner for scalar channels or for image patches, as the recipe says."""
+    """Return the trainer for scalar channels, for image patches, or for recordings."""
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
     options.check()
     if options.bag:
-        return _from_bags(options)
+        return _make_recorded_imitation(options)
     settings = read_recipe(options.recipe or choose_recipe(options.task))
     if not isinstance(settings, DaggerSettings):
         return _make_patch_dagger(options, settings)
@@ -179,8 +179,8 @@ def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTea
     return _make_dagger(options, settings)
 
 
-def _from_bags(options: DistillOptions) -> RecordedTeaching:
-    """Return the learner of recorded commands.
+def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
+    """Return the trainer that imitates recorded commands.
 
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
@@ -218,7 +218,11 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
-    """Return the DAgger learner for scalar channels.
+    """Return the DAgger trainer for scalar channels.
+
+    Args:
+        options: Options of the training.
+        settings: The recipe, which the options change.
 
     Raises:
         ValueError: The teacher does not fit the task, or options do not fit each other.
@@ -261,13 +265,17 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         settings,
         options.seed,
         options.device,
-        _portable_teacher_name(options),
+        _make_portable_teacher_name(options),
         start,
     )
 
 
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     """Return the teacher that the options name, or the task's own.
+
+    Args:
+        options: Options of the training.
+        environment: The gymnasium id.
 
     Raises:
         ValueError: There is no teacher.
@@ -286,10 +294,11 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     )
 
 
-def _portable_teacher_name(options: DistillOptions) -> str | None:
-    """Return the teacher's name as the run's folder keeps it.
+def _make_portable_teacher_name(options: DistillOptions) -> str | None:
+    """Return the teacher's name as it is stored in the run's folder.
 
-    A file beside the run's folder is kept by its relative path, so that both can be moved together.
+    A file beside the run's folder is stored by its relative path, so that both can be moved
+    together.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -298,11 +307,19 @@ def _portable_teacher_name(options: DistillOptions) -> str | None:
 
 
 def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSizes:
-    """Return the student's sizes with the options' changes."""
+    """Return the student's sizes, changed by the options.
+
+    Args:
+        options: Options of the training.
+        student: The recipe's sizes.
+
+    Raises:
+        ValueError: Options do not fit each other.
+    """
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.student_changes())
+    student = replace(student, **chosen, **options.parts.make_student_changes())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -311,7 +328,12 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
 
 
 def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the settings with the options' disturbances of training sequences and episodes."""
+    """Return the recipe with the options' disturbances of training sequences and episodes.
+
+    Args:
+        options: Options of the training.
+        settings: The recipe.
+    """
     from an_control.learning.training_disturbances import TrainingDisturbance
 
     streams, collection = settings.streams, settings.collection
@@ -326,7 +348,11 @@ def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> D
 
 
 def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float]:
-    """Return the probability of each --disturb, parsed as `kind`.
+    """Return the probability of each disturbance that the option --disturb names.
+
+    Args:
+        options: Options of the training.
+        kind: Class of the disturbances, which parses them.
 
     Raises:
         ValueError: A disturbance or the share is not valid.
@@ -340,7 +366,12 @@ def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float
 
 
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
-    """Return the DAgger learner for image patches, taught by the environment's own teacher."""
+    """Return the DAgger trainer for image patches, with the environment's own teacher.
+
+    Args:
+        options: Options of the training.
+        settings: The recipe, which the options change.
+    """
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import make_patch_smoke_settings
     from an_control.learning.training_disturbances import PatchDisturbance
@@ -352,7 +383,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     disturb, backgrounds = _parse_disturbances(options, PatchDisturbance), options.backgrounds
     settings = replace(
         settings,
-        student=options.parts.with_patch_sizes(settings.student),
+        student=options.parts.change_patch_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,
@@ -367,7 +398,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
 
 
 def _check_patches(options: DistillOptions) -> None:
-    """Raise ValueError for an option that image patches do not support."""
+    """Raise ValueError if an option is set that image patches do not support."""
     names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
     for name in (*names, "reshuffled_chance"):
         if getattr(options, name):

@@ -1,4 +1,4 @@
-"""Train teachers by reinforcement learning."""
+"""Train teachers, MLP policies for students to imitate, by reinforcement learning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """Options of `train_teacher`."""
+    """Options of `train_teacher`, the training of a teacher by reinforcement learning."""
 
     task: str
     """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
@@ -53,7 +53,7 @@ class TeacherOptions:
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are within their bounds.
 
         Raises:
             ValueError: A number is out of bounds.
@@ -143,7 +143,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the policy that the actor starts as; None for random weights."""
+    """Return the policy from which PPO's actor starts; None for random weights."""
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
     if options.start_model is None:
@@ -155,7 +155,15 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 
 
 def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the best model and write its card, unless that is done; return the evaluations."""
+    """Evaluate the best model of the run and write its card, unless that is done.
+
+    Args:
+        options: Options of the run.
+        folder: The run's folder.
+
+    Returns:
+        The evaluations, as `evaluate_teacher` returns them.
+    """
     from an_control.learning.runs.card import write_card
 
     path = folder.path / "model.safetensors"

@@ -135,9 +135,9 @@ def read_imitation_episodes(paths: Sequence[Path], name: str) -> tuple[Task, lis
     Raises:
         ValueError: A recording cannot be read, or its robot is not that of the first recording.
     """
-    from an_control.learning.recordings import recorded_robot
+    from an_control.learning.recordings import read_recorded_robot
 
-    task, traces = recorded_robot(paths, name)
+    task, traces = read_recorded_robot(paths, name)
     episodes = []
     for trace in traces:
         actions = np.asarray(trace.actions, np.float32)

@@ -48,10 +48,10 @@ from an_control.learning.rollout.engine import (
     make_evaluation_starts,
 )
 from an_control.learning.runs.card import (
+    compute_mean_return,
+    compute_standard_error,
     count_failures,
     drop_unplayable_episodes,
-    mean_return,
-    standard_error,
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
@@ -695,12 +695,12 @@ class Search:
                 for disturbance in settings.mixture
             ]
         )
-        means = {"validation": mean_return(returns)}
+        means = {"validation": compute_mean_return(returns)}
         if settings.score is not None and means["validation"] >= settings.score:
             self._reached = True
         if len(returns) > 1:
             for disturbance, part in zip(settings.mixture, returns, strict=True):
-                means[f"validation {disturbance}"] = mean_return(part)
+                means[f"validation {disturbance}"] = compute_mean_return(part)
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
@@ -710,7 +710,7 @@ class Search:
             means["hinted"] = self._compute_hinted_return(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
-        return SearchValidation(line, score, standard_error(returns))
+        return SearchValidation(line, score, compute_standard_error(returns))
 
     def _compute_hinted_return(self, model: Model, contender: Optimiser) -> float:
         """Return a contender's mean return in the validation episodes with the current hints.
@@ -724,7 +724,7 @@ class Search:
         vectors = (self._scales * contender.centre)[None]
         hints = self._draw_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
         outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
-        return mean_return(outcomes.returns)
+        return compute_mean_return(outcomes.returns)
 
 
 def play_mixture(

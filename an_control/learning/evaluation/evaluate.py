@@ -49,15 +49,15 @@ def play_episodes(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of starts and disturbances.
-        protocol: Disturbance of the readings, and treatment of the neurons' state.
-        report: Called with each result.
-        watch: Called after each action.
+        protocol: Disturbance of the readings, and treatment of the sensory neurons' state.
+        report: Function that gets the result of each episode; None for none.
+        watch: Function that is called after each action; None for none.
 
     Returns:
         One result for each episode.
 
     Raises:
-        ValueError: The environment does not support what the protocol asks for.
+        ValueError: The environment does not support the protocol.
     """
     if isinstance(protocol, DisturbanceSettings):
         protocol = EvaluationProtocol(protocol)
@@ -75,10 +75,14 @@ def play_episodes(
 
 
 def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
-    """Set the background of a camera's environment; "" is its own.
+    """Set the background of an environment with a camera.
+
+    Args:
+        env: The environment.
+        background: Name of the background; "" for the environment's own.
 
     Raises:
-        ValueError: The environment has no backgrounds.
+        ValueError: The environment has no such backgrounds.
     """
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
@@ -97,7 +101,9 @@ def play_compiled(
     seed: int,
     disturbance: DisturbanceSettings,
 ) -> list[PlayedEpisode]:
-    """Play the same episodes by compiled rollouts; `can_play_compiled` must hold.
+    """Play the same episodes as `play_episodes`, by compiled rollouts.
+
+    This is possible only if `can_play_compiled` returns True.
 
     Args:
         model: The model to play.
@@ -162,16 +168,17 @@ def summarise_results(
 
 
 class ProtocolPlayer:
-    """Player of protocols with one model, environment and seed.
+    """Player of evaluation episodes with one model, environment and seed, under any protocol.
 
-    Compiled rollouts are used where they can, unless `stepwise`.
+    Compiled rollouts are used if they support the protocol, unless `stepwise` is set.
 
     Args:
         model: The model.
         env: The environment.
         seed: Seed of starts and disturbances.
         stepwise: Whether the reward of every step is needed.
-        recovery: Mean change of a reading per tick below which the robot is pushed; 0 for never.
+        recovery: Mean change of a reading per tick below which the robot counts as standing still
+            and is pushed; 0 for never.
     """
 
     def __init__(
@@ -197,13 +204,13 @@ class ProtocolPlayer:
         """Play episodes under a protocol and return their results.
 
         Args:
-            protocol: Disturbance of the readings, setting of the monitor, and so on.
+            protocol: Disturbance of the episodes, with settings of the policy.
             episodes: Number of episodes.
-            report: Called with each result, unless compiled rollouts play.
-            watch: Called after each action.
+            report: Function that gets each result, unless compiled rollouts play; None for none.
+            watch: Function that is called after each action; None for none.
 
         Raises:
-            ValueError: The environment does not support what the protocol asks for.
+            ValueError: The environment does not support the protocol.
         """
         model, part = self._model, protocol.without
         model = model if part is None else remove_part(model, part)

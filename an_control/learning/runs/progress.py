@@ -1,4 +1,4 @@
-"""Define the progress reports of a run, and how their receiver stops it."""
+"""Progress reports of a training run, by which the caller can also stop it."""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ class RunStoppedError(Exception):
 
 
 def ignore_progress(progress: RunProgress) -> None:
-    """Ignore a report."""
+    """Do nothing with a progress report; the default receiver."""
