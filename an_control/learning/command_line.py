@@ -13,7 +13,7 @@ from typing import Any
 
 
 def format_flag(name: str) -> str:
-    """Return the command-line flag of an options field.
+    """Return the command-line flag of a field of an options dataclass.
 
     >>> format_flag("teacher_minutes")
     '--teacher-minutes'

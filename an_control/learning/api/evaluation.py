@@ -33,7 +33,9 @@ SHARED_OPTIONS = "monitor", "recovery", "normalise"
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Options of `evaluate`.
+    """Options of `evaluate`, which measures a model's returns under disturbances.
+
+    A protocol is a text such as "reset,noise=5" that says how the episodes are disturbed.
 
     Attributes:
         model: The model file to evaluate.
@@ -83,7 +85,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """Result of `evaluate`.
+    """Result of `evaluate`: returns of a model under one or more protocols of disturbance.
 
     Attributes:
         task: The task that was played.
@@ -105,10 +107,12 @@ class EvaluateResult:
 
 
 def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -> EvaluateResult:
-    """Play a model's episodes without ROS, with its readings disturbed as in the simulator.
+    """Measure a model's returns under disturbances of its readings, without ROS.
+
+    The episodes are the same as in the simulator over ROS.
 
     Args:
-        options: The model, the protocols and the number of episodes.
+        options: The model, the protocols (disturbances as text) and the number of episodes.
         progress: Called after each protocol (unit "row"), and after each episode (unit "episode")
             unless compiled code plays them.
 
@@ -119,7 +123,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False; with `state` the same call continues.
+        RunStoppedError: `progress` returned False; with the option `state` the same call continues.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,

@@ -203,13 +203,13 @@ class EvolveOptions:
 
 @dataclass(frozen=True)
 class EvolveResult:
-    """Result of `evolve`.
+    """Result of `evolve`, the search for a policy by an evolution strategy.
 
     Attributes:
         model: The model file of the best validated policy.
         evaluations: The distribution of its returns, undisturbed and under each disturbance of
             `shuffle`.
-        metrics: The metrics of each generation.
+        metrics: The figures of each generation, by name.
     """
 
     model: Path
@@ -218,7 +218,7 @@ class EvolveResult:
 
 
 def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> EvolveResult:
-    """Search for a policy by its return alone, or continue the run in its folder.
+    """Search for a policy by an evolution strategy, or continue the run in its folder.
 
     Args:
         options: The task, the run's folder and the settings of the search.

@@ -96,14 +96,14 @@ class MonitorOptions:
 
 @dataclass(frozen=True)
 class MonitorResult:
-    """Result of `train_monitor`.
+    """Result of `train_monitor`, the training of an identity monitor.
 
     Attributes:
-        model: The model file that was written; for an ONNX policy the one of its monitor.
+        model: The model file that was written; for an ONNX policy that of its monitor.
         validation: How well the monitor detects rewiring; None if it was copied from another model,
             or learned from recordings.
         why_off: Why the monitor stays off unless it is asked for; "" if it is on.
-        metrics: The metrics of each step of the training.
+        metrics: The figures of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """
 

@@ -75,7 +75,7 @@ class PolicyParts:
 
     @property
     def chosen_options(self) -> list[str]:
-        """Return the names of the options that are set."""
+        """Return the names of the options that are set, that is, not None."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def make_paper_arguments(self) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class LearnOptions:
 
 @dataclass(frozen=True)
 class LearnResult:
-    """Result of `learn`.
+    """Result of `learn`, which makes a policy for an environment in one run.
 
     Attributes:
         model: The model file of the policy with its monitor.

@@ -110,11 +110,11 @@ class DistillOptions:
 
 @dataclass(frozen=True)
 class DistillResult:
-    """Result of `distill`.
+    """Result of `distill`, the training of a student.
 
     Attributes:
         model: The model file of the best validated student.
-        metrics: The metrics of each round.
+        metrics: The figures of each round, by name.
         rounds: Number of rounds of a whole run.
         minutes: Processor time of the run, in minutes.
         done_before: Number of rounds that were finished before this call.
@@ -131,7 +131,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
     """Train a permutation-invariant student to imitate a teacher, or continue its run.
 
     Args:
-        options: The task, the run's folder, the teacher and the recipe.
+        options: The task, the run's folder, the teacher and the recipe (a file of settings).
         progress: Called after each round.
 
     Returns:

@@ -75,13 +75,13 @@ class TeacherOptions:
 
 @dataclass(frozen=True)
 class TeacherResult:
-    """Result of `train_teacher`.
+    """Result of `train_teacher`, the training of a teacher by reinforcement learning.
 
     Attributes:
         model: The model file of the best validated teacher.
         end: Why the run ended.
         evaluations: The distribution of the returns of a random policy and of the teacher.
-        metrics: The metrics of each iteration.
+        metrics: The figures of each iteration, by name.
         done_before: Number of iterations that were finished before this call.
     """
 

@@ -139,7 +139,7 @@ def _match_type(example: Any, value: Any, path: str) -> Any:
 
 
 def _describe_type(value: Any) -> str:
-    """Return the type of a value as text for an error."""
+    """Return the type of a value as text, for an error message."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape} of {value.dtype}"
     if isinstance(value, list) and not _is_plain(value):
@@ -162,7 +162,7 @@ class Optimiser(Protocol):
         """Return the mean standard deviation of the vector's elements."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidates (P, n) of a generation."""
+        """Draw the P candidate vectors (P, n) of a generation from the distribution."""
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
         """Update the distribution by the fitness of the candidates of the last `ask`.
@@ -241,7 +241,7 @@ class Cma:
         )
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidates (P, n) of a generation."""
+        """Draw the P candidate vectors (P, n) of a generation from the distribution."""
         self._noise.rng = rng
         if self._strategy.stop():
             self._restart(self.centre)
@@ -335,10 +335,10 @@ class Adam:
 
 
 class ClipUp:
-    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients.
+    """ClipUp (Toklu, Liskowski & Srivastava 2020), as a rule for the mean's step.
 
-    The momentum's length is at most 1, so the learning rate is the length of the largest step.
-    Momentum 0.9 and step 0.5 are the authors' values.
+    It keeps a momentum of normalised gradients, whose length is at most 1, so the learning rate is
+    the length of the largest step. Momentum 0.9 and step 0.5 are the authors' values.
     """
 
     def __init__(self, size: int) -> None:
@@ -401,7 +401,7 @@ class Pgpe:
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidates (P, n) of a generation; the second half mirrors the first."""
+        """Draw the candidate vectors (P, n) of a generation; the second half mirrors the first."""
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas
         return np.concatenate([self.centre + self._steps, self.centre - self._steps])

@@ -266,10 +266,10 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a search that makes no further progress.
+    """Detector that says when a search makes no further progress.
 
     Args:
-        first_sigma: Initial standard deviation of the search.
+        first_sigma: Initial standard deviation of the search distribution.
     """
 
     def __init__(self, first_sigma: float) -> None:

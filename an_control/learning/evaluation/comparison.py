@@ -37,14 +37,14 @@ def compare_protocols(
     until: Mapping[str, int | None] | None = None,
     walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one table row for each protocol, with differences to the first protocol.
+    """Compare the results of several protocols (disturbances of an evaluation) with the first one.
 
     Differences compare episodes of the same number, which have the same start: mean, standard
     deviation, and the number of episodes whose returns are equal to the last bit.
 
     Args:
-        runs: Results by protocol.
-        success: An episode with a return above this is a success.
+        runs: Results of the episodes by protocol.
+        success: An episode with a return above this is a success; None if there is no threshold.
         until: For each protocol the step after which signals are not permuted any more, if any. The
             row's `back` is the share of episodes that then recovered. It is None if that is not
             defined: for the first protocol, if the first protocol permutes signals itself, or if
@@ -53,6 +53,9 @@ def compare_protocols(
             stop, the row's `walked_m` lists the distances of the robots that were upright when it
             ended, and `walk_again` is the number of distances from `walk_m` on. Without a stop both
             are None.
+
+    Returns:
+        One row of the table, a dict, for each protocol.
     """
     (first, *_) = runs.values()
     return [
@@ -133,7 +136,7 @@ def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None)
 def format_row_lines(
     row: Mapping[str, Any], success: float | None, walk_m: float | None
 ) -> list[str]:
-    """Return the lines that describe one row of `compare_protocols` in a terminal.
+    """Return the lines of text that describe one protocol's results in a terminal.
 
     Args:
         row: A row of `compare_protocols`.
@@ -321,7 +324,7 @@ class KeptResults:
                 )
 
     def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
-        """Return the kept results of a protocol, or None if there are none.
+        """Return the results of a protocol that the file holds, or None if it has none.
 
         Args:
             protocol: The protocol's text.

@@ -135,7 +135,10 @@ def play_compiled(
 def can_play_compiled(
     model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings
 ) -> bool:
-    """Return whether `play_compiled` supports this model, environment and disturbance."""
+    """Return whether `play_compiled` supports this model, environment and disturbance.
+
+    Compiled code plays many episodes at once, but only for some of them.
+    """
     if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
         return False
     if isinstance(env, AdaptedEnvironment) and env.units:
@@ -146,10 +149,10 @@ def can_play_compiled(
 def summarise_results(
     results: Sequence[PlayedEpisode], success: float | None = None
 ) -> dict[str, Any]:
-    """Return the distribution of the returns, and means over the episodes.
+    """Summarise the results of one protocol: distribution of the returns, falls, distance, speed.
 
     Args:
-        results: Results of one protocol.
+        results: Results of the episodes.
         success: An episode with a return above this is a success; None if there is no threshold.
     """
     returns = np.array([result.total for result in results])

@@ -86,17 +86,17 @@ class ScoreRow:
 
     @property
     def array(self) -> np.ndarray:
-        """Return the returns as an array (E,)."""
+        """Return the returns of the row's episodes as an array (E,)."""
         return np.array(self.returns)
 
     @property
     def mean(self) -> float:
-        """Return the mean return."""
+        """Return the mean of the row's returns."""
         return float(self.array.mean())
 
     @property
     def standard_error(self) -> float:
-        """Return the standard error of the mean return."""
+        """Return the standard error of the mean of the row's returns."""
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:

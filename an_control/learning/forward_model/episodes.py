@@ -117,7 +117,7 @@ class Explorer:
         self._order[some] = rng.permutation(some)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for readings (N,)."""
+        """Return the action (A,) for readings (N,): the policy's, or a disturbed one."""
         own = self._policy.step_array(readings, self._ids)
         if self._modes == CALM:
             return own

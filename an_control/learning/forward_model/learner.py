@@ -102,7 +102,7 @@ class ForwardModelLearner:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps of the whole run."""
+        """Return the number of steps of the whole run, each of up to 1,000 updates."""
         return self._extra + _count_steps(self._updates)
 
     @property
@@ -163,7 +163,7 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint, or start the run again if the time limit was raised."""
+        """Continue from a checkpoint; if the time limit was raised, let the run start again."""
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):

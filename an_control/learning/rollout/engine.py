@@ -19,7 +19,7 @@ NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """Error if not a single rollout could be played; the message says why."""
+    """Error for rollouts of which not a single one could be played; the message says why."""
 
 
 class EpisodeStart(NamedTuple):

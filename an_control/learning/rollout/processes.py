@@ -65,7 +65,7 @@ class ProcessEngine:
         self._pool = self._start_pool()
 
     def close(self) -> None:
-        """Stop the processes."""
+        """Stop the worker processes."""
         self._pool.shutdown(cancel_futures=True)
 
     def play(
@@ -74,7 +74,7 @@ class ProcessEngine:
         starts: Sequence[EpisodeStart],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode; see `RolloutEngine`.
+        """Play every model through every episode; `RolloutEngine.play` describes the arguments.
 
         Processes that die are replaced and their tasks played again.
         """
@@ -153,7 +153,7 @@ class DaskEngine:
         starts: Sequence[EpisodeStart],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode; see `RolloutEngine`.
+        """Play every model through every episode; `RolloutEngine.play` describes the arguments.
 
         Dask gives the tasks of lost workers to others.
         """

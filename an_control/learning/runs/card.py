@@ -136,12 +136,13 @@ def write_card(
 def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str) -> None:
     """Draw the run's learning curve into `curve.png`.
 
-    Nothing is written if no metric of `CURVES` is in the metrics, or matplotlib is not installed.
+    Nothing is written if the run has none of the figures in `CURVES`, or if matplotlib is not
+    installed.
 
     Args:
         folder: The run's folder.
-        metrics: The run's metrics lines.
-        step_name: The metric on the horizontal axis, such as "generation".
+        metrics: The figures of each step, by name.
+        step_name: Name of the figure on the horizontal axis, such as "generation".
     """
     curves = {
         name: [(line[step_name], line[name]) for line in metrics if name in line] for name in CURVES

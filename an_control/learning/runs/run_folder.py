@@ -333,7 +333,7 @@ def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _shorten(text: str) -> str:
-    """Return the text, shortened in the middle if it is too long for a message."""
+    """Return a setting's text for a message, shortened in the middle if it is too long."""
     half = LONGEST_VALUE // 2
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 

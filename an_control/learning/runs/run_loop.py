@@ -54,7 +54,7 @@ class Learner(Protocol):
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues, as values that `pack_checkpoint` takes."""
+        """Return the state from which `restore` continues, in a form for `pack_checkpoint`."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the checkpoint of a learner with the same settings."""

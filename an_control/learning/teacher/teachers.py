@@ -195,7 +195,7 @@ class ChoiceTeacher:
         self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return 1 for each option that is chosen and for each bit that is set, else -1."""
+        """Return for each option (A,) 1 if it is chosen, else -1, for an observation (N,)."""
         numbers = self._teacher(observation)
         made = encode_choices(self._choices, find_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
@@ -395,7 +395,7 @@ def _check_sizes(
 
 
 def find_task_teacher(task: str) -> Teacher | None:
-    """Return the teacher that belongs to a task, or None if it has none."""
+    """Return the teacher that this package brings for a task, or None if it brings none."""
     return load_packaged_ant_teacher() if task == "ant" else None
 
 

@@ -271,7 +271,7 @@ def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWei
 
 
 def _split_evenly(count: int, parts: int) -> list[slice]:
-    """Return at most `parts` slices of about equal length that cover `count` items."""
+    """Split `count` items into at most `parts` slices of about equal length."""
     ends = [count * part // parts for part in range(parts + 1)]
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 

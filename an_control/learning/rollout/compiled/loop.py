@@ -61,7 +61,7 @@ class RolloutConditions(NamedTuple):
 
 
 def make_undisturbed_conditions() -> RolloutConditions:
-    """Return conditions without any disturbance."""
+    """Return `RolloutConditions` without any disturbance, whose arrays are empty."""
     return RolloutConditions(
         order=np.zeros((0, 0, 0), np.int64),
         every=0,
