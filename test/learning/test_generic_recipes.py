@@ -223,7 +223,7 @@ def test_an_environment_in_double_precision_is_distilled(tmp_path):
 def test_a_late_round_that_unlearns_is_undone_and_its_episodes_are_kept(tmp_path, monkeypatch):
     """On an inverted double pendulum the validation rose to 8553 and fell to 2146 again."""
     found = iter([0.0, 10.0, 100.0, 99.0, 50.0, 101.0])
-    monkeypatch.setattr(Dagger, "_validate", lambda self: next(found))
+    monkeypatch.setattr(Dagger, "_validate", lambda self: np.full(10, next(found)))
     learner, students, lines = dagger(tmp_path, small(rounds=5, collection=SHORT)), [], []
     for _ in range(6):
         lines.append(learner.step())
@@ -236,9 +236,21 @@ def test_a_late_round_that_unlearns_is_undone_and_its_episodes_are_kept(tmp_path
     learner.close()
 
 
+def test_a_late_round_in_which_a_few_episodes_fail_by_chance_is_not_undone(tmp_path, monkeypatch):
+    """One fall among ten episodes undid nearly all late rounds of an inverted double pendulum."""
+    found = iter([[0.0] * 10, [100.0] * 10, [100.0] * 9 + [10.0], [100.0] * 4 + [10.0] * 6])
+    monkeypatch.setattr(Dagger, "_validate", lambda self: np.array(next(found)))
+    learner = dagger(tmp_path, small(rounds=3, collection=SHORT))
+    lines = [learner.step() for _ in range(4)]
+    assert [line.get("undone") for line in lines] == [None, None, None, 46.0]
+    learner.close()
+
+
 def test_a_run_that_undid_a_round_continues_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        Dagger, "_validate", lambda self: [0.0, 9.0, 8.0, 1.0, 2.0, 3.0][self._round]
+        Dagger,
+        "_validate",
+        lambda self: np.full(10, [0.0, 9.0, 8.0, 1.0, 2.0, 3.0][self._round]),
     )
     arrays = []
     for stops in ((None,), (4, None)):

@@ -33,14 +33,15 @@ from an_control.learning.dagger.streams import (
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
+from an_control.learning.runs.card import compute_standard_error
 from an_control.learning.runs.run_folder import EpisodeRecordings, find_units, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
-    collect_run_hashes,
     convert_units,
     hash_model,
+    collect_run_hashes,
 )
 from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
@@ -54,9 +55,10 @@ VALIDATION = 2**20 + 7
 JUDGED = 3
 """Number of newest rounds whose returns are averaged in the figure "validation". Students of
 neighbouring rounds are much alike, and the episodes of one round are few."""
-UNDONE_FROM, UNDONE_LOSS = 0.5, 0.05
+UNDONE_FROM, UNDONE_LOSS, UNDONE_ERRORS = 0.5, 0.05, 2.0
 """Progress (0..1) of the run from which a bad round may be undone, and the drop of the validation
-return that undoes it, as a share of the improvement from the worst to the best validation."""
+return that undoes it: more than a share of the improvement from the worst to the best validation,
+and more than that many standard errors. One fall in few episodes is no reason."""
 AS_GOOD = 5
 """Number of rounds in a row over which the student's mean return must reach the teacher's for the
 run to end early."""
@@ -212,9 +214,8 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                self._returns = [
-                    self._measure_mean_return(lambda rng: NoisyTeacher(rng, 0.0), calm)
-                ]
+                teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
+                self._returns = [float(np.mean(teacher))]
             line |= self._keep_or_undo(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.take_metrics()
@@ -224,7 +225,7 @@ class Dagger:
         self._round += 1
         return line
 
-    def _keep_or_undo(self, validation: float) -> dict[str, float]:
+    def _keep_or_undo(self, returns: np.ndarray) -> dict[str, float]:
         """Keep a copy of the best student so far, or undo a round that made it clearly worse.
 
         Undoing restores the weights and the optimiser of the best student; the round's episodes are
@@ -232,28 +233,33 @@ class Dagger:
         their late rounds may unlearn.
 
         Args:
-            validation: Mean validation return after this round.
+            returns: Returns of the student's validation episodes after this round.
 
         Returns:
             {"undone": validation} if the round was undone, else {}.
         """
+        validation, error = float(np.mean(returns)), compute_standard_error(returns)
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
+        # Of equally good students the newest one is kept, which has learned from more episodes.
         if validation >= best:
             self._best = {
                 "validation": validation,
+                "error": error,
                 "student": deepcopy(self._student.state_dict()),
                 "optimiser": deepcopy(self._optimiser.state_dict()),
             }
-        generic = self.settings.collection.episode_steps and self._average is None
+        assert self._best is not None
+        undoes = self.settings.collection.episode_steps and self._average is None
+        loss = self._best["validation"] - validation
+        by_chance = UNDONE_ERRORS * math.hypot(error, self._best["error"])
         if (
-            not generic
+            not undoes
             or self.progress < UNDONE_FROM
-            or validation >= best - UNDONE_LOSS * (best - worst)
+            or loss <= max(UNDONE_LOSS * (best - worst), by_chance)
         ):
             self._returns.append(validation)
             return {}
-        assert self._best is not None
         self._student.load_state_dict(self._best["student"])
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
         self._returns.append(best)
@@ -393,15 +399,15 @@ class Dagger:
             left -= len(episode.labels) if unit else 1
             yield episode
 
-    def _validate(self) -> float:
-        """Return the student's mean return in the validation episodes, with shuffled channels."""
+    def _validate(self) -> np.ndarray:
+        """Return the student's returns (E,) in the validation episodes, with shuffled channels."""
         policy, how = make_policy(self.make_model(), "off"), RolloutSettings()
-        return self._measure_mean_return(lambda rng: StudentDriver(rng, policy, how), how)
+        return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how)
 
-    def _measure_mean_return(
+    def _play_validation(
         self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
-    ) -> float:
-        """Return the mean return in the validation episodes.
+    ) -> np.ndarray:
+        """Play the validation episodes and return their returns (E,).
 
         Args:
             driver: Makes the driver of an episode from a random generator.
@@ -411,7 +417,7 @@ class Dagger:
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(driver, rng), rollout, rng
         )
-        return float(np.mean([episode.total for episode in episodes]))
+        return np.array([episode.total for episode in episodes])
 
     def _is_as_good_as_teacher(self) -> bool:
         """Return whether the student's mean return over the newest rounds reached the teacher's."""
