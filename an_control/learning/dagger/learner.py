@@ -39,9 +39,9 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
+    collect_run_hashes,
     convert_units,
     hash_model,
-    collect_run_hashes,
 )
 from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
