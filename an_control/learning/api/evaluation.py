@@ -204,11 +204,14 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
 
 
 def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, EvaluationProtocol]:
-    """Return the protocols to play by their text, after checking that the model supports each.
+    """Parse the protocols, texts such as "reset,noise=5" that say how episodes are disturbed.
 
     Args:
-        options: Options of the evaluation.
+        options: Options of the evaluation, with the protocols.
         model: The model.
+
+    Returns:
+        The protocols by their text.
 
     Raises:
         ValueError: A protocol is not valid, or the model does not support it.

@@ -187,7 +187,7 @@ class EvolveOptions:
             )
 
     def _list_changed_options(self, *names: str) -> list[str]:
-        """Return those of the named options that differ from their defaults."""
+        """Return the names of those options that differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MonitorOptions:
-    """Options of `train_monitor`, the training of an identity monitor."""
+    """Options of `train_monitor`, the training of a monitor that detects rewired sensors."""
 
     model: Path
     """A .safetensors model file, or an .onnx file of another tool."""
@@ -96,7 +96,7 @@ class MonitorOptions:
 
 @dataclass(frozen=True)
 class MonitorResult:
-    """Result of `train_monitor`, the training of an identity monitor.
+    """Result of `train_monitor`, the training of a monitor that detects rewired sensors.
 
     Attributes:
         model: The model file that was written; for an ONNX policy that of its monitor.
@@ -117,7 +117,8 @@ class MonitorResult:
 def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progress) -> MonitorResult:
     """Train the networks of a model's identity monitor and write them into the model file.
 
-    With the options `take` or `validate` nothing is trained.
+    The identity monitor detects unannounced rewiring: signals that swap their input slots without a
+    notice. With the options `take` or `validate` nothing is trained.
 
     Args:
         options: The model file and the settings. With `folder`, a run in it is continued.

@@ -30,7 +30,7 @@ DEFAULTS = {
 class PolicyParts:
     """Options for the optional parts of a policy's network: encoder, pooling and recurrence.
 
-    None takes the recipe's value, or leaves the part out.
+    None takes the value of the recipe (a file of settings), or leaves the part out.
     """
 
     encoder: Encoder | None = None

@@ -28,7 +28,10 @@ D = TypeVar("D", bound="TrainingDisturbance")
 
 @dataclass(frozen=True)
 class DistillOptions:
-    """Options of `distill`, the training of a student; None takes the recipe's value."""
+    """Options of `distill`, the training of a student.
+
+    None takes the value of the recipe, a file of settings.
+    """
 
     task: str
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -222,7 +225,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
 
     Args:
         options: Options of the training.
-        settings: The recipe, which the options change.
+        settings: The recipe (settings file), which the options change.
 
     Raises:
         ValueError: The teacher does not fit the task, or options do not fit each other.
@@ -332,7 +335,7 @@ def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> D
 
     Args:
         options: Options of the training.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
     """
     from an_control.learning.training_disturbances import TrainingDisturbance
 
@@ -370,7 +373,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
 
     Args:
         options: Options of the training.
-        settings: The recipe, which the options change.
+        settings: The recipe (settings file), which the options change.
     """
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import make_patch_smoke_settings

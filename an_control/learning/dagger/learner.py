@@ -76,7 +76,7 @@ class Dagger:
         name: The task's name in the model file.
         environment: Name from which `make_environment` makes the environment.
         teacher: The policy to imitate.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
         teacher_name: The user's name for the teacher, stored in the run's settings; None for the
@@ -343,7 +343,7 @@ class Dagger:
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record_round(self, rng: np.random.Generator) -> list[DaggerEpisode]:
-        """Record the episodes of one round, which the student drives after the first round.
+        """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
             rng: Source of all random numbers of the round.

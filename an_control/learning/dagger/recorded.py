@@ -35,7 +35,8 @@ class RecordedTeaching:
     Args:
         task: Channels, actuators and time step of the recorded robot.
         episodes: The recorded episodes; their labels are the commands.
-        settings: The recipe, without disturbances that only a simulator can make.
+        settings: The recipe (the run's settings), without disturbances that only a simulator can
+            make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
     """

@@ -35,9 +35,9 @@ from an_control.wiring.checked_yaml import read_yaml
 class StudentSizes:
     """Sizes and optional parts of a student's network.
 
-    With `paper` the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one
-    linear layer. It then uses only `neuron`, `stack`, `normalise` and the settings that follow
-    `output`.
+    The sensory neurons are small networks, one for each channel, with common weights. With `paper`
+    the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one linear layer. It
+    then uses only `neuron`, `stack`, `normalise` and the settings that follow `output`.
     """
 
     neuron: Positive = 32
@@ -177,8 +177,8 @@ class Collection:
 class DaggerSettings:
     """Settings of a DAgger run on scalar channels.
 
-    In the first round (round 0) the student learns to identify channels from the teacher's
-    episodes; `rounds` rounds of DAgger follow.
+    A recipe's YAML file has these settings. In the first round (round 0) the student learns to
+    identify channels from the teacher's episodes; `rounds` rounds of DAgger follow.
     """
 
     student: StudentSizes = field(default_factory=StudentSizes)

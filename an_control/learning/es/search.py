@@ -88,7 +88,7 @@ class Hinted(PolicyForm):
 
     @property
     def shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays: those of the policy itself, and the codes."""
+        """Return names and shapes of the free arrays: those of the policy, and the channels' codes."""
         return {**self.own.shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
@@ -107,7 +107,7 @@ class Hinted(PolicyForm):
         return self.own.to_arrays(free)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy, with codes of zeros."""
+        """Return the vector (size,) that describes a policy, with zeros as the channels' codes."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.size - len(own))])
 
@@ -686,7 +686,7 @@ class Search:
         return self._hinted.make_hints(vectors, share, len(starts), rng)
 
     def _validate(self, contender: Optimiser) -> SearchValidation:
-        """Play a contender's mean through the validation episodes under each disturbance."""
+        """Play the mean of one search of the race through the validation episodes."""
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(

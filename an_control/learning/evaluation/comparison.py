@@ -75,7 +75,7 @@ def compare_protocols(
 def _compare_returns(
     results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode]
 ) -> dict[str, Any]:
-    """Compare the returns of two protocols, episode by episode.
+    """Compare the returns under two protocols (kinds of disturbance), episode by episode.
 
     Args:
         results: Results of one protocol.
@@ -99,7 +99,7 @@ def _compute_recovered_share(
     """Return the share (0..1) of episodes whose rewards recovered after the last permutation.
 
     Args:
-        results: Results of one protocol.
+        results: Results of one protocol (kind of disturbance).
         first: Results of the first, undisturbed protocol.
         until: Step after which signals are not permuted any more; None for never.
 
@@ -121,7 +121,7 @@ def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None)
     """Return the distances that robots covered after a stop, and how many reached `walk_m`.
 
     Args:
-        results: Results of one protocol.
+        results: Results of one protocol (kind of disturbance).
         walk_m: Distance in metres that counts as walking again.
 
     Returns:

@@ -65,7 +65,9 @@ class IdentifiedShares:
 
 
 class _IdentificationCounter:
-    """Counter of the channels that a policy identifies, called after each action of an episode.
+    """Counter of the channels that a policy identifies at each step.
+
+    It is called after each action of an episode.
 
     Args:
         channels: Ids of the channels, in the environment's order.
@@ -290,7 +292,7 @@ def measure_identification(
 ) -> IdentificationResult:
     """Measure how soon a policy identifies its channels, and its returns with each channel frozen.
 
-    The policy plays without its identity monitor.
+    The policy plays without its monitor, which would sort the channels for it.
 
     Args:
         path: The model file.

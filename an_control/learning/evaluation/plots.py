@@ -80,7 +80,7 @@ class AttentionTrace:
 
 
 def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
-    """Choose a permutation of an episode, and the steps around it to plot.
+    """Choose a permutation of the signals in an episode, and the steps around it to plot.
 
     Args:
         steps: Number of steps of the episode.
@@ -98,7 +98,7 @@ def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
-    """Plot the attention, queries x signals, at moments around a permutation.
+    """Plot the attention, queries x signals, at moments around a permutation of the signals.
 
     Args:
         trace: Recorded attention of one episode.
@@ -217,7 +217,7 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
 def average_around_permutations(
     results: Sequence[PlayedEpisode],
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Average the reward at each step before and after permutations.
+    """Average the reward at each step before and after permutations of the signals.
 
     Only the steps between the permutations before and after count.
 
@@ -242,12 +242,12 @@ def average_around_permutations(
 
 
 def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
-    """Plot the reward per step around a permutation, one curve for each protocol.
+    """Plot the reward per step around permutations of the signals, one curve for each protocol.
 
     The mean of the first protocol is a dotted line if it has no permutations.
 
     Args:
-        runs: Results by protocol.
+        runs: Results by protocol, a text that says how the episodes were disturbed.
 
     Returns:
         The figure; None if no protocol has permutations.
@@ -280,7 +280,7 @@ def plot_missing_channels(
     misses none and no other row of the curve does.
 
     Args:
-        runs: Results by protocol.
+        runs: Results by protocol, a text that says how the episodes were disturbed.
         lost: Share (0..1) of missing channels by protocol.
 
     Returns:
@@ -345,12 +345,12 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
 
 
 def make_file_name(protocol: str) -> str:
-    """Return a protocol's text as a file name, with unusual characters replaced by "_"."""
+    """Return a disturbance's text as a file name, with unusual characters replaced by "_"."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
 def _format_moment(step: int, at: int) -> str:
-    """Return the title of a plot: its step relative to the permutation.
+    """Return the title of a plot: its step relative to the permutation of the signals.
 
     Args:
         step: Step of the episode.

@@ -95,7 +95,8 @@ class Explorer:
         """Reset the driver for a new episode.
 
         Args:
-            modes: Kinds of periods, such as "plain" and "noisy", from which each period's is drawn.
+            modes: Kinds of periods of disturbed actions, such as "plain" and "noisy", from which
+                each period's is drawn.
         """
         self._policy.reset()
         self._confused.reset()
@@ -103,7 +104,7 @@ class Explorer:
         self._start_period()
 
     def _start_period(self) -> None:
-        """Draw the kind, length, noise and swapped channels of the next period."""
+        """Draw kind, length, noise and swapped channels of the next period of disturbed actions."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
         brief = self._mode in ("random", "crossed")

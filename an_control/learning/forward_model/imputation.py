@@ -142,7 +142,7 @@ class ImputationTraining(NetworkTraining):
         return self._batch.make_checkpoint()
 
     def restore_batches(self, state: dict[str, Any]) -> None:
-        """Restore the state that `get_batch_state` returned."""
+        """Restore the batches' state that `get_batch_state` returned."""
         self._batch.restore(state)
 
 
@@ -338,7 +338,7 @@ class IdentityTraining(NetworkTraining):
         return {"rng": self._rng.bit_generator.state}
 
     def restore_batches(self, state: dict[str, Any]) -> None:
-        """Restore the state that `get_batch_state` returned."""
+        """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
     def _draw_pieces(

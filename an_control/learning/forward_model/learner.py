@@ -49,7 +49,8 @@ TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
 class ForwardModelLearner:
     """Trainer of the identity monitor's networks for a policy.
 
-    The policy's own arrays stay as they are. The run loop calls `step` for each 1,000 updates.
+    The monitor detects signals that swap their input slots. The policy's own arrays stay as they
+    are. The run loop calls `step` for each 1,000 updates.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.

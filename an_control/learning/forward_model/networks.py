@@ -32,7 +32,7 @@ MIN_SPREAD = F32(1e-3)
 
 @dataclass(frozen=True)
 class ForwardModelSettings:
-    """Settings of the training of an identity monitor's networks."""
+    """Settings of the training of the networks with which a monitor detects rewired sensors."""
 
     hidden: tuple[int, ...] = (192, 192)
     """Units of each hidden layer of the prediction network."""
@@ -124,7 +124,7 @@ class NetworkTraining(ABC):
         return {}
 
     def restore_batches(self, state: dict[str, Any]) -> None:
-        """Restore the state that `get_batch_state` returned."""
+        """Restore the batches' state that `get_batch_state` returned."""
         return
 
     @property

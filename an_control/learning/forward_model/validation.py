@@ -63,7 +63,9 @@ def validate(
 ) -> Model:
     """Measure how well a model's identity monitor works, and return the model with the result.
 
-    The result is the `validation` of the model's forward model; the model's arrays are unchanged.
+    The identity monitor detects signals that swap their input slots, by a forward model that
+    predicts the readings. The result is that model's `validation`; the model's arrays are
+    unchanged.
 
     Args:
         env: The environment of the task, with readings in the units of the model.

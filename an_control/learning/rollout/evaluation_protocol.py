@@ -35,7 +35,8 @@ class EvaluationProtocol:
             not. "reset": it is cleared at each permutation, and the new order stays unknown.
             "zeroed": it is cleared at every step.
         until: Step after which signals are not permuted any more; None for never.
-        monitor: Setting of the identity monitor; None for the model's.
+        monitor: Setting of the identity monitor, which detects permuted signals; None for the
+            model's.
         without: Part of the policy that is removed; None for none.
         background: Name of the background of a camera's image, if the environment has several.
     """

@@ -113,7 +113,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def next_batch(self) -> PatchBatch:
-        """Return the batch with the next steps of all rows."""
+        """Return the batch with the next steps of all rows, each of which replays an episode."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._has_ended(row) for row in self._rows])
         rows = [

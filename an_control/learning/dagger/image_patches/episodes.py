@@ -140,7 +140,7 @@ def record_episode(
         env: The environment.
         teacher: Labels every step, drives while the policy is lost, and ends hopeless episodes.
         policy: Drives the episode; None to let the teacher drive.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
         noise: Strength of the random walk that is added to the first action.
         rng: Source of all random numbers of the episode.
         steps: Maximum number of steps.
@@ -197,7 +197,7 @@ CHANNEL = make_sorted_ids(1)
 
 
 def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
-    """Return the indices of the frames that an undisturbed student sees at each step.
+    """Return which frames a student sees at each step if nothing is disturbed.
 
     Args:
         steps: Number T of steps.

@@ -34,7 +34,8 @@ def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     """Return a student for image patches with random initial weights.
 
     Args:
-        settings: The recipe, with the sizes and the scale of the initial weights.
+        settings: The recipe (the run's settings), with the sizes and the scale of the initial
+            weights.
         seed: Seed of the weights.
     """
     student = VisionStudent(settings.student, seed)
@@ -112,7 +113,7 @@ class PatchDagger:
         folder: The run's folder, in which the recorded episodes are stored.
         env: The environment, which brings its own teacher.
         task: The task for the model file.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
         start: Model from whose weights the student starts; None for random weights.
@@ -225,7 +226,7 @@ class PatchDagger:
         return self._driver.make_model(self._task, trained)
 
     def _record_round(self, rng: np.random.Generator) -> list[PatchEpisode]:
-        """Record the episodes of one round, which the student drives after the first round.
+        """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
             rng: Source of all random numbers of the round.
