@@ -462,8 +462,8 @@ def _make_array_name(name: str, prefixes: Mapping[str, str]) -> str:
 
     Args:
         name: Name of the parameter in its module.
-        prefixes: Prefixes of torch names, with the prefix that replaces each; the first match
-            counts.
+        prefixes: Prefixes of torch names, each with the model file's prefix that replaces it; the
+            first that matches counts.
     """
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)

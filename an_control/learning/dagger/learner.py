@@ -308,7 +308,8 @@ class Dagger:
     def _make_student(self) -> Student | PaperStudent:
         """Return the student with its initial weights.
 
-        They are random, but for the head, which is the teacher's, and for all that `start` gives.
+        The head's are the teacher's, if it is a relu network; those that the model `start` contains
+        are copied from it; all others are random.
         """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)

@@ -181,7 +181,7 @@ def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
 
 
 def _mask_teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
-    """Return a mask (T, B) with 1 in the first `share` (0..1) of the batch rows, else 0."""
+    """Return a mask (T, B) with 1 in the first `share` (0..1) of the batch's rows, else 0."""
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
     return first.float().expand(steps, rows)

@@ -151,7 +151,7 @@ OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
-    """Interface of an optimiser: a search distribution over vectors (n,)."""
+    """Interface of an optimiser: a distribution from which candidates (n,) are drawn."""
 
     @property
     def centre(self) -> np.ndarray:

@@ -88,7 +88,7 @@ class Hinted(PolicyForm):
 
     @property
     def shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays: those of the policy, and the channels' codes."""
+        """Return names and shapes of the free arrays: those of the policy, and the codes."""
         return {**self.own.shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property

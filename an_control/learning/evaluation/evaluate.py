@@ -41,7 +41,8 @@ def play_episodes(
 ) -> list[PlayedEpisode]:
     """Play episodes of an environment with a policy.
 
-    The same seed gives the same starts and the same permutations under every protocol.
+    The same seed gives the same starts and the same permutations under every protocol (kind of
+    disturbance).
 
     Args:
         policy: The policy; it is reset before each episode.
@@ -149,7 +150,7 @@ def can_play_compiled(
 def summarise_results(
     results: Sequence[PlayedEpisode], success: float | None = None
 ) -> dict[str, Any]:
-    """Summarise the results of one protocol: distribution of the returns, falls, distance, speed.
+    """Summarise the results of several episodes: returns, falls, distance, speed.
 
     Args:
         results: Results of the episodes.
@@ -171,9 +172,10 @@ def summarise_results(
 
 
 class ProtocolPlayer:
-    """Player of evaluation episodes with one model, environment and seed, under any protocol.
+    """Player of evaluation episodes with one model, environment and seed.
 
-    Compiled rollouts are used if they support the protocol, unless `stepwise` is set.
+    It plays under any protocol (kind of disturbance). Compiled rollouts are used if they support
+    the protocol, unless `stepwise` is set.
 
     Args:
         model: The model.

@@ -274,7 +274,7 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
 def plot_missing_channels(
     runs: Mapping[str, Sequence[PlayedEpisode]], lost: Mapping[str, float]
 ) -> Figure | None:
-    """Plot the return over the share of missing channels.
+    """Plot the return over the share of missing channels, one curve for each kind of disturbance.
 
     Protocols that differ only in that share make one curve. It starts at the first protocol if that
     misses none and no other row of the curve does.

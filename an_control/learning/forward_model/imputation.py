@@ -82,7 +82,7 @@ class ImputationTraining(NetworkTraining):
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def loss(self) -> torch.Tensor:
-        """Run the next batch and return the error () of the imputed readings."""
+        """Run the next batch and return the error of the imputed readings, a scalar."""
         readings, acts, missing, estimate = self._batch.next_ticks()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
@@ -104,7 +104,7 @@ class ImputationTraining(NetworkTraining):
         return {"loss": float(np.mean(losses[-500:]))}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network for readings in their own units, by its names in a model file."""
+        """Return the network's weights for readings that are not normalised, by array names."""
         arrays = export_layers("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
         fold_normalisation(arrays, "imputation.0", *self._compute_input_moments())
@@ -138,7 +138,7 @@ class ImputationTraining(NetworkTraining):
         self._network.load_state_dict(tensors)
 
     def get_batch_state(self) -> dict[str, Any]:
-        """Return the state that decides the next batches."""
+        """Return the state of the batches: random generator, rows and estimates."""
         return self._batch.make_checkpoint()
 
     def restore_batches(self, state: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ class _ImputationBatch:
         self._estimate[row] = np.where(unknown, self._start, seen)
 
     def _draw_missing(self, row: int) -> None:
-        """Draw the channels that are missing in a row from now on."""
+        """Draw the channels that are missing from now on in one row of the batch."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
 
@@ -307,7 +307,7 @@ class IdentityTraining(NetworkTraining):
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def loss(self) -> torch.Tensor:
-        """Draw the next batch and return its cross-entropy ()."""
+        """Draw the next batch and return its cross-entropy, a scalar."""
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
@@ -397,7 +397,7 @@ class _IdentityNetwork(nn.Module):
         return last(nn.functional.silu(second(x)))
 
     def loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy () of the scores, where slot i carries channel i.
+        """Return the cross-entropy (a scalar) of the scores, where slot i carries channel i.
 
         Args:
             slot_inputs: Inputs of each slot (B, N, ...).

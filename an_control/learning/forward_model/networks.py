@@ -105,7 +105,7 @@ class NetworkTraining(ABC):
 
     @abstractmethod
     def loss(self) -> torch.Tensor:
-        """Draw the next batch and return its loss ()."""
+        """Draw the next batch and return its loss, a scalar tensor."""
 
     @abstractmethod
     def compute_figures(self, losses: list[float]) -> dict[str, float]:
@@ -199,7 +199,7 @@ def compute_mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def fold_normalisation(
     arrays: dict[str, np.ndarray], layer: str, middle: np.ndarray, spread: np.ndarray
 ) -> None:
-    """Change a network's first layer, in place, so that it takes inputs in their own units.
+    """Change a network's first layer, in place, so that it takes inputs that are not normalised.
 
     The layer was trained on (inputs - middle) / spread. Inputs that hardly varied get weight 0:
     nothing was learned about them, and divided by a tiny spread they would amplify the slightest
@@ -253,7 +253,7 @@ class PredictionTraining(NetworkTraining):
         super().__init__(self._network, settings.rate, settings.updates)
 
     def loss(self) -> torch.Tensor:
-        """Draw the next batch and return its mean negative log-likelihood ()."""
+        """Draw the next batch and return its mean negative log-likelihood, a scalar."""
         rows = self._train[torch.randint(0, len(self._train), (self._batch,))]
         return self._compute_loss_of_rows(rows)
 
@@ -267,14 +267,18 @@ class PredictionTraining(NetworkTraining):
             return {"loss": losses[-1], "held_out": self._compute_loss_of_rows(self._test).item()}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network for inputs in their own units, by its array names in a model file."""
+        """Return the network's weights for inputs that are not normalised, by their array names."""
         arrays = export_layers("forward", self._network.layers)
         fold_normalisation(arrays, "forward.0", self._middle, self._spread)
         arrays["forward.step"] = self._step.astype(F32)
         return arrays
 
     def _compute_loss_of_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the mean negative log-likelihood () of the recorded steps with these indices."""
+        """Return the mean negative log-likelihood (a scalar) of recorded steps.
+
+        Args:
+            rows: Indices (B,) of the steps.
+        """
         what = self._inputs[rows], self._change[rows], self._reads[rows]
         return self._network.loss(*what).mean()
 
@@ -293,7 +297,7 @@ class _PredictionNetwork(nn.Module):
         self._binary = binary
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs (B, 2 N) for inputs (B, N + A): readings and actions, normalised."""
+        """Return two numbers for each channel (B, 2 N): its change, and its error's log-scale."""
         *hidden, last = self.layers
         for layer in hidden:
             x = nn.functional.silu(layer(x))

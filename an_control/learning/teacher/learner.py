@@ -103,7 +103,7 @@ class Contender:
         return line
 
     def export_actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """Return the actor's layers for observations in their own units.
+        """Return the actor's layers for observations that are not normalised.
 
         Args:
             choices: Number of options of each group of discrete actions; empty for continuous ones.
@@ -251,7 +251,7 @@ class TeacherLearner:
         return self._compute_share_of_limits(self._done, self._seconds)
 
     def _compute_share_of_limits(self, done: int, seconds: float) -> float:
-        """Return the share (0..1) of the run's limits that some amount of training uses.
+        """Return the share (0..1) of the run's limits that iterations and seconds use up.
 
         Args:
             done: Number of iterations.
@@ -357,7 +357,7 @@ class TeacherLearner:
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the newest actor without exploration noise as a model.
 
-        It takes observations in their own units, not normalised.
+        It takes observations that are not normalised.
 
         Args:
             run: Figures of the run to store in the model file's header.

@@ -144,7 +144,7 @@ class PatchBatches:
         return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
     def _has_ended(self, row: PatchRow | None) -> bool:
-        """Return whether the row needs a new episode, or another start in one."""
+        """Return whether a row of the batch needs a new episode, or another start in one."""
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
