@@ -378,7 +378,7 @@ class MultiheadAttentionBlock(nn.Module):
 
 
 class SetEncoder(nn.Module):
-    """Set Transformer encoder (SAB or ISAB): self-attention between the N sensory neurons' outputs.
+    """Set Transformer encoder (SAB or ISAB): self-attention between the outputs of N channels.
 
     Args:
         kind: "sab", each attends to each, or "isab", by way of inducing points.
@@ -403,7 +403,7 @@ class SetEncoder(nn.Module):
         """Return the encoded outputs (..., N, d).
 
         Args:
-            x: The neurons' outputs (..., N, d).
+            x: The channels' outputs (..., N, d).
             present: 1 for channels that are attended to, 0 for missing ones (..., N).
         """
         if self._kind == "sab":
@@ -438,10 +438,10 @@ class SetPooling(nn.Module):
         self.block = MultiheadAttentionBlock(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """Pool the sensory neurons' outputs to an attention message (..., M, d).
+        """Pool the channels' outputs to a message (..., M, d) of fixed size.
 
         Args:
-            z: The neurons' outputs (..., N, d).
+            z: Outputs (..., N, d) of the channels' networks.
             present: 1 for channels that count, 0 for missing ones (..., N).
         """
         seeds = self.seeds.expand(*z.shape[:-2], -1, -1)

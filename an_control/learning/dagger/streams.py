@@ -368,8 +368,9 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, in which each row replays episodes one after the other.
 
-    If a reshuffle resets the sensory neurons, they are run separately before and after it. To keep
-    the number of such runs low, all rows of a batch are reshuffled at the same few steps (`CUTS`).
+    If a reshuffle of the input slots resets the student's sensory neurons, they are run separately
+    before and after it. To keep the number of such runs low, all rows of a batch are reshuffled at
+    the same few steps (`CUTS`).
 
     Args:
         episodes: Episodes to draw from, the newest last.

@@ -34,6 +34,9 @@ RecurrenceState = tuple[Tensor, ...]
 class StudentParts(nn.Module):
     """Optional layers between the sensory neurons and the head: encoder, pooling and recurrence.
 
+    The sensory neurons are small networks, one for each input slot; the attention sums the slots'
+    readings to a message for the head.
+
     Args:
         sizes: Sizes and optional parts of the student.
         message: Length of the attention message where no pooling replaces it.
@@ -57,7 +60,8 @@ class StudentParts(nn.Module):
         """Return the sensory neurons' outputs after the encoder, unchanged without an encoder.
 
         Args:
-            outputs: Outputs (T, B, N, d) of the N input slots' neurons at T steps of B episodes.
+            outputs: Outputs (T, B, N, d) of the sensory neurons, one small network for each of N
+                input slots, at T steps of B episodes.
             present: 1 where a slot has a reading, else 0 (T, B, N).
         """
         return outputs if self.encoder is None else self.encoder(outputs, present)
@@ -65,10 +69,11 @@ class StudentParts(nn.Module):
     def run_recurrence(
         self, message: Tensor, state: RecurrenceState
     ) -> tuple[Tensor, RecurrenceState]:
-        """Run the recurrent layer, if there is one, on the attention messages of T steps.
+        """Run the recurrent layer, if there is one, on the attention's messages of T steps.
 
         Args:
-            message: Attention messages (T, B, M) of B episodes.
+            message: Attention messages (T, B, M), weighted sums over all input slots, of B
+                episodes.
             state: State of the recurrent layer before the first step.
 
         Returns:
@@ -322,6 +327,8 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 class StudentState(NamedTuple):
     """State of a student between two steps, for B episodes with N input slots and n channels.
 
+    A slot is an input of which it is not known yet which channel it carries.
+
     Attributes:
         first: First part (B, N, ...) of the sensory neurons' state.
         second: Second part (B, N, ...) of the sensory neurons' state.
@@ -447,7 +454,9 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def load_neurons(self, model: Model, head: bool = False) -> None:
-        """Copy sensory neurons, keys, queries and memory from a model.
+        """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
+
+        The weights of the head's memory, if both have one, are copied too.
 
         Args:
             model: The model to copy from.
@@ -636,7 +645,7 @@ class Student(nn.Module):
         return attention, torch.cat([routed, mass - 1.0], -1), state
 
     def run_neurons(self, batch: StreamBatch, state: StudentState) -> tuple[Tensor, StudentState]:
-        """Run the sensory neurons and the encoder over a batch.
+        """Run the sensory neurons (one small network per slot) and the encoder over a batch.
 
         Where `batch.moved` is 1, the neurons of that episode are reset before the step.
 
@@ -697,7 +706,7 @@ class Student(nn.Module):
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
     def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
-        """Blend the readings in an attention message with the predicted readings.
+        """Blend the attention's sums of readings with the predicted readings.
 
         A channel that no slot was assigned to gets the predicted reading.
 

@@ -114,10 +114,10 @@ class Hinted(PolicyForm):
     def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Draw which sensory neurons get the code of their channel, for P policies.
+        """Draw which of the channels' networks (sensory neurons) get their channel's code.
 
         Args:
-            vectors: Vectors (P, size) of the policies with their codes.
+            vectors: Vectors (P, size) of P policies with their codes.
             share: Share (0..1) of the episodes in which each channel's neuron gets its code.
             episodes: Number of episodes.
             rng: Source of random numbers.
@@ -128,7 +128,7 @@ class Hinted(PolicyForm):
 
 
 def compute_hinted_share(progress: float) -> float:
-    """Return the share of the episodes in which a sensory neuron gets its channel's code.
+    """Return the share of the episodes in which a channel's network gets the code of its channel.
 
     Args:
         progress: Finished share (0..1) of the run.
@@ -741,7 +741,8 @@ def play_mixture(
         models: The policies.
         starts: Seeds of the episodes.
         mixture: Disturbances among which the episodes are divided evenly.
-        hints: Codes for the sensory neurons; only a `FusedEngine` takes them. None for none.
+        hints: Codes that tell the channels' networks their channels; only a `FusedEngine` takes
+            them. None for none.
     """
 
     def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:

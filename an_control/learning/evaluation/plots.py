@@ -154,8 +154,8 @@ def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
 def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     """Plot the signals' keys over a whole episode, in two dimensions by t-SNE.
 
-    If sensory neurons identify a signal, its keys lie together, whichever input slot it arrives in
-    (van der Maaten & Hinton 2008).
+    A key is the vector by which the attention identifies a signal. If it does, its keys lie
+    together, whichever input slot it arrives in (van der Maaten & Hinton 2008).
 
     Args:
         trace: Recorded keys of one episode.

@@ -321,7 +321,7 @@ def play_episode(
         channels: Ids of the observation's entries, in their order.
         disturber: Disturbs the episode; this resets it to `start.episode`.
         start: Seeds of the episode.
-        protocol: When to clear the state of the policy's sensory neurons; None for never.
+        protocol: When to clear the state of the policy's recurrent sensory neurons; None for never.
         watch: Function that is called after each action; None for none.
 
     Raises:

@@ -30,10 +30,10 @@ class EvaluationProtocol:
 
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
-        memory: What happens to the sensory neurons' state when signals are permuted. "kept": it
-            stays with its channel's id if the permutation is announced, and in its input slot if
-            not. "reset": it is cleared at each permutation, and the new order stays unknown.
-            "zeroed": it is cleared at every step.
+        memory: What happens to the state of the sensory neurons (one network per channel) when
+            signals are permuted. "kept": it stays with its channel's id if the permutation is
+            announced, and in its input slot if not. "reset": it is cleared at each permutation, and
+            the new order stays unknown. "zeroed": it is cleared at every step.
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
             model's.
@@ -106,7 +106,7 @@ class EvaluationProtocol:
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
     def clears_state(self, rewired: bool) -> bool:
-        """Return whether the sensory neurons' state is cleared before a step.
+        """Return whether the state of the policy's sensory neurons is cleared before a step.
 
         Args:
             rewired: Whether signals were permuted before this step.

@@ -222,7 +222,7 @@ class VisionStudent(nn.Module):
     def score_actions(
         self, message: Tensor, previous: Tensor, units: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Run the convolving head on the attention messages of T ticks.
+        """Run the convolving head on the attention's messages of T ticks.
 
         Args:
             message: Attention messages (B, T, M, m).

@@ -32,7 +32,7 @@ NO_HINTS = np.zeros((0, 0, 0), np.float32)
 
 
 class IdentityHints(NamedTuple):
-    """Signals that help the sensory neurons, in training, to learn which channel they read.
+    """Signals that tell each sensory neuron, a channel's small network, its channel in training.
 
     The sizes are P candidate policies, R episodes, N channels and d LSTM units.
 
@@ -83,7 +83,8 @@ class FusedEngine:
             models: P candidate policies; with `hints`, LSTM policies of the same sizes.
             starts: Seeds of each of R episodes.
             disturbance: Disturbance of the readings.
-            hints: Vectors that tell the sensory neurons their channels; None for none.
+            hints: Vectors that tell the channels' networks (sensory neurons) their channels; None
+                for none.
 
         Raises:
             ValueError: The disturbance is not supported by compiled code, or an MLP has another
