@@ -257,7 +257,7 @@ class _ParameterReader:
         self.at += size
         return cut
 
-    def close(self) -> None:
+    def check_all_read(self) -> None:
         """Raise ValueError unless all parameters have been read."""
         if self.at != len(self.flat):
             raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
@@ -285,7 +285,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
             name: np.ascontiguousarray(value, np.float32)
             for name, value in form.to_arrays(take).items()
         }
-        take.close()
+        take.check_all_read()
         sizes: Sizes = form.sizes
         model = Model(
             model_kind,

@@ -118,34 +118,36 @@ def _parse_value(hint: Any, entry: Entry) -> Any:
     return _parse_number(hint, limits, entry, none)
 
 
-def _parse_pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
+def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
     """Return key and value of a dict's entry, each checked against its type.
 
     Args:
-        words: Type of the keys, which parses them.
+        key_type: Type of the keys, which parses them.
         hint: Type annotation of the values.
         key: The key as text.
         entry: The value, with its position in the file.
     """
     try:
-        return words.parse(key), _parse_value(hint, entry)
+        return key_type.parse(key), _parse_value(hint, entry)
     except WiringError:
         raise
     except ValueError as error:
         raise entry.error(str(error)) from None
 
 
-def _parse_number(kind: type[Any], limits: SettingLimits, entry: Entry, none: bool = False) -> Any:
+def _parse_number(
+    kind: type[Any], limits: SettingLimits, entry: Entry, allows_null: bool = False
+) -> Any:
     """Return a number of a YAML file, checked against its type and bounds.
 
     Args:
         kind: int or float.
         limits: Bounds of the number.
         entry: The number, with its position in the file.
-        none: Whether null is allowed too, for the error message.
+        allows_null: Whether null is allowed too, for the error message.
     """
     what = "a whole number" if kind is int else "a number"
-    what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if none else "")
+    what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if allows_null else "")
     number = entry.number(what, limits.low, limits.high)
     if limits.over and number == limits.low:
         raise entry.error(what)

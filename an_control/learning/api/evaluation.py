@@ -310,12 +310,12 @@ def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
 
 
 def _play_and_report(
-    stage: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
+    player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
 ) -> list[PlayedEpisode]:
     """Play the episodes of one protocol, report each, and return their results.
 
     Args:
-        stage: Player of the episodes.
+        player: Player of the episodes.
         protocol: The protocol.
         episodes: Number of episodes.
         progress: Called after each episode, unless compiled code plays them.
@@ -328,7 +328,7 @@ def _play_and_report(
         figures = {"return": result.total, "steps": result.steps}
         progress(RunProgress("step", "episode", done, episodes, done / episodes, figures=figures))
 
-    return stage.play(protocol, episodes, report)
+    return player.play(protocol, episodes, report)
 
 
 def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def _draw_figures(
     folder: Path,
     protocols: dict[str, EvaluationProtocol],
     runs: dict[str, list[PlayedEpisode]],
-    stage: ProtocolPlayer,
+    player: ProtocolPlayer,
 ) -> list[Path]:
     """Draw the figures of an evaluation, write them and return their paths.
 
@@ -359,7 +359,7 @@ def _draw_figures(
         folder: Folder for the pictures.
         protocols: The protocols by their text.
         runs: Results by the protocols' text.
-        stage: Player of the episodes whose attention is plotted.
+        player: Player of the episodes whose attention is plotted.
     """
     from an_control.learning.evaluation import plots
 
@@ -368,8 +368,8 @@ def _draw_figures(
     figures = {"recovery": plots.plot_recovery(runs), "loss": loss}
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
-        trace = plots.AttentionTrace(stage.channels)
-        (result,) = stage.play(protocol, 1, watch=trace.record)
+        trace = plots.AttentionTrace(player.channels)
+        (result,) = player.play(protocol, 1, watch=trace.record)
         word = plots.make_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)

@@ -430,7 +430,7 @@ class Dagger:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_failed(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the recorded episodes without the student's whose return is below `min_return`.
+        """Drop the student's episodes whose return is below the recipe's `min_return`.
 
         A robot at rest shows no difference between channels. If all episodes are below, the best
         one is returned.

@@ -147,7 +147,7 @@ class PaperStudent(nn.Module):
             sums = sums * self.channels / batch.present.sum(-1, keepdim=True).clamp(min=1.0)
         return torch.tanh(sums)
 
-    def loss(
+    def compute_loss(
         self, batch: StreamBatch, state: StudentState, channel_loss: float, progress: float
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
         """Compute the loss of the student on a batch.

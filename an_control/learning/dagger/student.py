@@ -217,7 +217,7 @@ class StackedNeuron(nn.Linear):
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
-        """Run the layer of each input slot over T steps of B episodes.
+        """Run each input slot's layer on its newest readings, over T steps of B episodes.
 
         Args:
             values: Readings (T, B, N) of N input slots.
@@ -679,7 +679,7 @@ class Student(nn.Module):
 
         Args:
             memory: GRU units (B, H) before the step.
-            last_message: Blended attention message (B, 2 n) of the last step.
+            last_message: Attention message (B, 2 n) of the last step, blended with predictions.
             previous: Previous actions (B, A).
 
         Returns:

@@ -94,7 +94,7 @@ def train_round(
         state = _prepare_state(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
-            loss, state, figures = student.loss(batch, state, settings.channel_loss, so_far)
+            loss, state, figures = student.compute_loss(batch, state, settings.channel_loss, so_far)
         else:
             loss, state, figures = _compute_loss(student, batch, state, settings, teacher_forced)
         optimiser.zero_grad()

@@ -173,7 +173,7 @@ class Optimiser(Protocol):
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return arrays and numbers, between two generations, from which `restore` continues."""
+        """Return the state between two generations, from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""

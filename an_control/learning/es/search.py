@@ -218,10 +218,10 @@ class Race:
 class EpisodeCount:
     """Number of episodes that each candidate plays, adapted to the noise of the returns.
 
-    It is doubled where noise decides the ranks, and halved where it hardly does. All candidates
-    play the same episodes, so the residual of the returns (P, R) after subtracting candidate means
-    and episode means is noise. The variance between the candidates' means, less the noise in it, is
-    their true difference.
+    The number is doubled if noise decides the candidates' ranks, and halved if it has little
+    effect. All candidates play the same episodes, so the residual of the returns (P, R) after
+    subtracting candidate means and episode means is noise. The variance between the candidates'
+    means, less the noise in it, is their true difference.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.

@@ -169,7 +169,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
     digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
-    lines += [_format_row(row, digits, first=row is rows[0]) for row in rows]
+    lines += [_format_row(row, digits, is_first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
         ("walk again", [_format_distances(row) for row in rows]),
@@ -193,13 +193,13 @@ def _format_distances(row: Mapping[str, Any]) -> str:
     return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
-def _format_row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
+def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
     """Return a row of the Markdown table.
 
     Args:
         row: A row of `compare_protocols`.
         digits: Number of digits after the decimal point.
-        first: Whether this is the first row, which has no differences.
+        is_first: Whether this is the first row, which has no differences.
     """
     share, apart = row["success_share"], row["difference"]
     episodes = len(row["episodes"])
@@ -209,9 +209,9 @@ def _format_row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
         *(f"{row[name]:.{digits}f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
         ""
-        if first
+        if is_first
         else f"{apart['mean']:+.{digits}f} {format_error(apart['sd'], episodes, digits)}",
-        "" if first else f"{apart['same']} of {episodes}",
+        "" if is_first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -151,12 +151,12 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
 
     Args:
         env: The environment.
-        place: Index of the channel in the observation.
+        index: Index of the channel in the observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], place: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
-        self._place, self._reading = place, np.nan
+        self._index, self._reading = index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Reset the environment; its first reading becomes the frozen one."""
@@ -166,9 +166,9 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
     def observation(self, observation: np.ndarray) -> np.ndarray:
         """Return the observation (N,) with the channel's first reading instead of the newest."""
         if np.isnan(self._reading):
-            self._reading = observation[self._place]
+            self._reading = observation[self._index]
         held = observation.copy()
-        held[self._place] = self._reading
+        held[self._index] = self._reading
         return held
 
 
@@ -228,19 +228,19 @@ def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
     return "\n".join(rows)
 
 
-def format_identification_table(found: IdentifiedShares) -> str:
+def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the identified shares by steps, over all channels.
 
     Args:
-        found: Shares of the channels that the policy has identified.
+        shares_by_step: Shares of the channels that the policy has identified.
     """
-    steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(found.first)]
+    steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
         "| steps since | " + " | ".join(map(str, steps)) + " |",
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [found.mean_shares_after(k)[place] for k in steps]
+        shares = [shares_by_step.mean_shares_after(k)[place] for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -272,7 +272,7 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
 
 
 def plot_missing_channels(
-    runs: Mapping[str, Sequence[PlayedEpisode]], lost: Mapping[str, float]
+    runs: Mapping[str, Sequence[PlayedEpisode]], missing: Mapping[str, float]
 ) -> Figure | None:
     """Plot the return over the share of missing channels, one curve for each kind of disturbance.
 
@@ -281,7 +281,7 @@ def plot_missing_channels(
 
     Args:
         runs: Results by protocol, a text that says how the episodes were disturbed.
-        lost: Share (0..1) of missing channels by protocol.
+        missing: Share (0..1) of missing channels by protocol.
 
     Returns:
         The figure; None if all shares are equal.
@@ -291,16 +291,18 @@ def plot_missing_channels(
     for name in runs:
         label = ",".join(word for word in name.split(",") if not word.startswith("missing="))
         curves.setdefault(label, []).append(name)
-    shown = {label: names for label, names in curves.items() if any(lost[name] for name in names)}
-    if len({lost[name] for name in runs}) < 2:
+    shown = {
+        label: names for label, names in curves.items() if any(missing[name] for name in names)
+    }
+    if len({missing[name] for name in runs}) < 2:
         return None
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
     for label, names in shown.items():
-        begins_late = all(lost[name] for name in names)
-        points = [first, *names] if begins_late and not lost[first] else names
-        ordered = sorted(points, key=lambda name: lost[name])
+        begins_late = all(missing[name] for name in names)
+        points = [first, *names] if begins_late and not missing[first] else names
+        ordered = sorted(points, key=lambda name: missing[name])
         returns = [np.array([result.total for result in runs[name]]) for name in ordered]
-        shares = [100.0 * lost[name] for name in ordered]
+        shares = [100.0 * missing[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
         bars = axis.errorbar(shares, means, errors, label=describe_protocol(label))
@@ -349,15 +351,15 @@ def make_file_name(protocol: str) -> str:
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
-def _format_moment(step: int, at: int) -> str:
+def _format_moment(step: int, permutation_step: int) -> str:
     """Return the title of a plot: its step relative to the permutation of the signals.
 
     Args:
         step: Step of the episode.
-        at: Step of the permutation; 0 if there was none.
+        permutation_step: Step of the permutation; 0 if there was none.
     """
-    offset = step - at
-    if not at:
+    offset = step - permutation_step
+    if not permutation_step:
         return f"step {step}"
     named = {-1: "one step before", 0: "at once", 1: "one step after"}
     return named.get(offset, f"{offset} steps after")

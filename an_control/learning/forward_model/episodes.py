@@ -267,16 +267,16 @@ def select_long_traces(
 
 
 def record_trace(
-    episode: LiveEpisode, actor: Actor, disturbed: Disturber | None, calm: bool
+    episode: LiveEpisode, actor: Actor, disturber: Disturber | None, undisturbed: bool
 ) -> EpisodeTrace:
     """Play an episode to its end and return what was recorded.
 
     Args:
         episode: The episode, at its start.
         actor: Chooses the actions.
-        disturbed: The episode's disturbances, which are applied to the last readings too; None for
+        disturber: The episode's disturbances, which are applied to the last readings too; None for
             none.
-        calm: Whether the recording counts as undisturbed.
+        undisturbed: Whether the recording counts as undisturbed.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
@@ -291,7 +291,7 @@ def record_trace(
         if episode.sent is not action:
             actor.note_sent(episode.sent)
     last = episode.observation
-    if disturbed is not None:
-        last = disturbed.apply(last, make_sorted_ids(len(last)))[0]
+    if disturber is not None:
+        last = disturber.apply(last, make_sorted_ids(len(last)))[0]
     readings.append(newest(last))
-    return EpisodeTrace(np.array(readings), np.array(actions), not calm)
+    return EpisodeTrace(np.array(readings), np.array(actions), not undisturbed)

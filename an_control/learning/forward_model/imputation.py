@@ -81,7 +81,7 @@ class ImputationTraining(NetworkTraining):
             self._load_arrays(arrays)
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
-    def loss(self) -> torch.Tensor:
+    def compute_loss(self) -> torch.Tensor:
         """Run the next batch and return the error of the imputed readings, a scalar."""
         readings, acts, missing, estimate = self._batch.next_ticks()
         total = torch.zeros(())
@@ -306,12 +306,12 @@ class IdentityTraining(NetworkTraining):
         self._noisy_test = self._draw_pieces(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
-    def loss(self) -> torch.Tensor:
+    def compute_loss(self) -> torch.Tensor:
         """Draw the next batch and return its cross-entropy, a scalar."""
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
-        return self._network.loss(*self._draw_pieces(self._traces, sd, ticks, rng))
+        return self._network.compute_loss(*self._draw_pieces(self._traces, sd, ticks, rng))
 
     def compute_figures(self, losses: list[float]) -> dict[str, float]:
         """Return the last loss, and the share of test pieces that are identified correctly.
@@ -396,7 +396,7 @@ class _IdentityNetwork(nn.Module):
         x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
         return last(nn.functional.silu(second(x)))
 
-    def loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
+    def compute_loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy (a scalar) of the scores, where slot i carries channel i.
 
         Args:

@@ -208,13 +208,13 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _record_time_cut(self, short: bool) -> None:
+    def _record_time_cut(self, was_cut: bool) -> None:
         """Remember the current time limit if it has cut episodes or updates short.
 
         Args:
-            short: Whether it has.
+            was_cut: Whether the limit has cut anything short now.
         """
-        if short:
+        if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
     def _start_training(self) -> NetworkTraining:

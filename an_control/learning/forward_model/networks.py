@@ -104,7 +104,7 @@ class NetworkTraining(ABC):
         self._optimiser = torch.optim.Adam(network.parameters(), rate)
 
     @abstractmethod
-    def loss(self) -> torch.Tensor:
+    def compute_loss(self) -> torch.Tensor:
         """Draw the next batch and return its loss, a scalar tensor."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class NetworkTraining(ABC):
             rate = self._rate * 0.5 * (1.0 + math.cos(angle)) + 1e-5
             for group in self._optimiser.param_groups:
                 group["lr"] = rate
-            loss = self.loss()
+            loss = self.compute_loss()
             self._optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
@@ -252,7 +252,7 @@ class PredictionTraining(NetworkTraining):
         self._network = _PredictionNetwork(widths, torch.from_numpy(self.binary))
         super().__init__(self._network, settings.rate, settings.updates)
 
-    def loss(self) -> torch.Tensor:
+    def compute_loss(self) -> torch.Tensor:
         """Draw the next batch and return its mean negative log-likelihood, a scalar."""
         rows = self._train[torch.randint(0, len(self._train), (self._batch,))]
         return self._compute_loss_of_rows(rows)
@@ -280,7 +280,7 @@ class PredictionTraining(NetworkTraining):
             rows: Indices (B,) of the steps.
         """
         what = self._inputs[rows], self._change[rows], self._reads[rows]
-        return self._network.loss(*what).mean()
+        return self._network.compute_loss(*what).mean()
 
 
 class _PredictionNetwork(nn.Module):
@@ -303,7 +303,9 @@ class _PredictionNetwork(nn.Module):
             x = nn.functional.silu(layer(x))
         return last(x)
 
-    def loss(self, inputs: torch.Tensor, change: torch.Tensor, reads: torch.Tensor) -> torch.Tensor:
+    def compute_loss(
+        self, inputs: torch.Tensor, change: torch.Tensor, reads: torch.Tensor
+    ) -> torch.Tensor:
         """Return the negative log-likelihood (B, N) of each reading, without constant terms.
 
         Args:

@@ -137,7 +137,7 @@ def record_traces(
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(count)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
-            traces.append(record_trace(episode, player, disturbed, calm=True))
+            traces.append(record_trace(episode, player, disturbed, undisturbed=True))
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue

@@ -164,7 +164,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._check_observation(over=False)
+        self._check_observation(ended=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -210,11 +210,11 @@ class LiveEpisode:
             stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _check_observation(self, over: bool) -> None:
+    def _check_observation(self, ended: bool) -> None:
         """Count the steps in a row without any reading.
 
         Args:
-            over: Whether the episode has ended.
+            ended: Whether the episode has ended.
 
         Raises:
             BrokenEnvironmentError: There were too many, or the whole episode had no reading.
@@ -223,20 +223,20 @@ class LiveEpisode:
             self._blind = 0
             return
         self._blind += 1
-        if self._blind > MAX_BLIND or (over and self._blind > len(self.rewards)):
+        if self._blind > MAX_BLIND or (ended and self._blind > len(self.rewards)):
             raise self._make_error(
                 f"gave no finite reading, nor did the {self._blind - 1} steps before"
             )
 
-    def _make_error(self, what: str) -> BrokenEnvironmentError:
+    def _make_error(self, problem: str) -> BrokenEnvironmentError:
         """Return an error that names the environment and the step.
 
         Args:
-            what: What happened, a phrase that follows "step 7", such as "gave the reward nan".
+            problem: What happened, a phrase that follows "step 7", such as "gave the reward nan".
         """
         spec = self._env.spec
         name = type(self._env.unwrapped).__name__ if spec is None else spec.id
-        return BrokenEnvironmentError(f"environment {name!r}: step {len(self.rewards)} {what}")
+        return BrokenEnvironmentError(f"environment {name!r}: step {len(self.rewards)} {problem}")
 
 
 Watch = Callable[[Policy, Disturber], None]

@@ -367,7 +367,7 @@ class EpisodeRecordings(Generic[E]):
         self._folder, self._kind = folder, kind
 
     def write(self, number: int, episodes: Sequence[E]) -> None:
-        """Write the episodes that step `number` recorded."""
+        """Write the episodes that were recorded in the run's step `number`."""
         arrays: dict[str, np.ndarray] = {}
         for name, column in zip(self._kind._fields, zip(*episodes, strict=True), strict=True):
             if isinstance(column[0], np.ndarray):
@@ -385,7 +385,7 @@ class EpisodeRecordings(Generic[E]):
             raise RunError(f"{path}: {error.strerror}") from error
 
     def read(self, number: int) -> list[E]:
-        """Return the episodes that step `number` recorded."""
+        """Return the episodes that were recorded in the run's step `number`."""
         path = self._make_path(number)
         try:
             with np.load(io.BytesIO(read_regular(path))) as stored:
@@ -395,7 +395,7 @@ class EpisodeRecordings(Generic[E]):
         return [self._kind(*parts) for parts in zip(*columns, strict=True)]
 
     def _make_path(self, number: int) -> Path:
-        """Return the path of the file with the episodes of step `number`."""
+        """Return the path of the file with the episodes of the run's step `number`."""
         return self._folder / f"episodes_{number:03}.npz"
 
     @staticmethod

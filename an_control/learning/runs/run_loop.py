@@ -137,13 +137,13 @@ class RunLoop:
         with self.folder.lock():
             self._run(report, stop_after, made)
 
-    def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
+    def _run(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
         """Run the steps that are left, in the locked folder.
 
         Args:
             report: Function that gets the figures of each step; returning False stops the run.
             stop_after: Number of the step after which to stop; None for the last one.
-            made: Whether the folder is new; then it is removed if the first step fails.
+            is_new: Whether the folder is new; then it is removed if the first step fails.
         """
         board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
@@ -162,7 +162,7 @@ class RunLoop:
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
         except BaseException:
-            if board is None and made:
+            if board is None and is_new:
                 shutil.rmtree(self.folder.path, ignore_errors=True)
             raise
         finally:
