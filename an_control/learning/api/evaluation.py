@@ -85,7 +85,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """Result of `evaluate`: returns of a model under one or more protocols of disturbance.
+    """Result of `evaluate`: returns of a model under one or more kinds of disturbance (protocols).
 
     Attributes:
         task: The task that was played.

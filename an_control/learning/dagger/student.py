@@ -282,7 +282,8 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
     Args:
         weight: Learned weights (units, inputs).
-        basis: Matrix (F, F) that turns the policy's F inputs from readings into the learned ones.
+        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
+            learning.
         actions: Number of actions.
     """
     own, shared, *products = np.split(
@@ -314,7 +315,8 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 
     Args:
         arrays: Arrays by their names in the model file.
-        basis: Matrix (F, F) that turns the policy's F inputs from readings into the learned ones.
+        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
+            learning.
     """
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
@@ -327,7 +329,7 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 class StudentState(NamedTuple):
     """State of a student between two steps, for B episodes with N input slots and n channels.
 
-    A slot is an input of which it is not known yet which channel it carries.
+    An input slot is an input whose channel is not known yet.
 
     Attributes:
         first: First part (B, N, ...) of the sensory neurons' state.

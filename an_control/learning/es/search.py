@@ -172,7 +172,7 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        """Return whether only one contender is left."""
+        """Return whether the race is over, as only one contender is left."""
         return self.count == 1
 
     def pass_turn(self, progress: float) -> bool:
@@ -384,13 +384,13 @@ class SearchSettings:
 
 
 class SearchValidation(NamedTuple):
-    """Result of a validation: how the mean of the search did in the validation episodes.
+    """Result of a validation: returns of the search's mean policy in the validation episodes.
 
     Attributes:
         line: Figures for the metrics. "validation" is the mean return of the episodes that did not
             fail, if any; "validation_failed" is the number of those that did, if any.
         score: Return by which starts are compared; -inf if all episodes failed.
-        error: Standard error of the mean return.
+        error: Standard error of this mean return.
     """
 
     line: dict[str, Any]
@@ -497,7 +497,10 @@ class Search:
 
     @property
     def mean(self) -> np.ndarray:
-        """Return the mean (size,) of the search; during a race, that of the leading contender."""
+        """Return the mean (size,) of the search distribution.
+
+        During a race it is that of the leading contender.
+        """
         return self._scales * self._contenders[0].centre
 
     @property
@@ -512,7 +515,7 @@ class Search:
         }
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the policy of the search's mean.
+        """Return the policy that the mean of the search distribution describes.
 
         Args:
             run: Figures of the run to store in the model file's header.

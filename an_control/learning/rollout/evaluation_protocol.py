@@ -85,7 +85,7 @@ class EvaluationProtocol:
         return protocol
 
     def _add_word(self, word: str) -> EvaluationProtocol:
-        """Return the protocol with one more word of its text, such as `monitor=off`.
+        """Return the protocol changed by one word of its text, such as `monitor=off`.
 
         Raises:
             ValueError: The word is not known.

@@ -119,7 +119,10 @@ class Contender:
         return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Record the mean return of a validation; only a clear improvement resets the patience."""
+        """Record the mean return of a validation.
+
+        Only a clear improvement restarts the count of steps after which training counts as stalled.
+        """
         self.best = max(self.best, validation)
         if self._first is None:
             self._first = self._marked = validation
