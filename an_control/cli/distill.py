@@ -8,14 +8,14 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import with_environment_offers, with_help_texts
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes, add_help_texts
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import format_command
 
 PartOptions = Annotated[
-    PolicyParts, tyro.conf.arg(name="", constructor=with_help_texts(PolicyParts))
+    PolicyParts, tyro.conf.arg(name="", constructor=add_help_texts(PolicyParts))
 ]
 
 
@@ -45,6 +45,6 @@ class DistillCommand(DistillOptions):
         return 0
 
 
-DistillCommand.__doc__ = with_environment_offers(
-    with_figures(DistillCommand.__doc__, "return", "validation", "undone", "failed")
+DistillCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(DistillCommand.__doc__, "return", "validation", "undone", "failed")
 )

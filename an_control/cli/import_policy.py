@@ -41,7 +41,7 @@ class ImportCommand:
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")
         if is_onnx(self.policy):
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
-        content = import_policy(self.policy, self._names(), self.normalise)
+        content = import_policy(self.policy, self._read_names(), self.normalise)
         try:
             write_file(self.out, content)
         except WriteError as error:
@@ -51,7 +51,12 @@ class ImportCommand:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _names(self) -> Names:
+    def _read_names(self) -> Names:
+        """Return the channel and actuator names of ``--task``; numbered names without it.
+
+        Raises:
+            InputError: The task is unknown, or its environment cannot be made.
+        """
         if self.task is None:
             return Names()
         require_packages("sim", "gymnasium")

@@ -1,4 +1,4 @@
-"""``an-control replay BAG``."""
+"""Define the verb ``an-control replay BAG``, which computes a recording's commands again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ReplayCommand:
         else:
             count = f"{summary.different} of {summary.commands}"
             print(f"{count} commands differ, first at tick {first.tick}")
-            _show(rows)
+            _print_differences(rows)
         if self.plot is not None:
             comparison.plot(self.plot, summary.actuators)
             print(f"wrote {self.plot}")
@@ -104,8 +104,12 @@ class ReplayCommand:
         return 1 if first is not None and not other else 0
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    """Print where the commands of each actuator part."""
+def _print_differences(rows: list[dict[str, Any]]) -> None:
+    """Print a table of how much the replayed commands differ from the recorded ones.
+
+    Args:
+        rows: One dict of figures for each actuator, as `Comparison.rows` returns them.
+    """
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):
         table.add_column(name, justify="left" if name == "actuator" else "right")

@@ -30,7 +30,7 @@ class RewireCommand:
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
         require_packages("ros", "rclpy")
-        parsed = [_parse(change) for change in self.changes]
+        parsed = [_parse_change(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
@@ -59,8 +59,15 @@ class RewireCommand:
         return 0
 
 
-def _parse(change: str) -> tuple[str, str]:
-    """Return the node's parameter and value for a change such as SOURCE=TOPIC."""
+def _parse_change(change: str) -> tuple[str, str]:
+    """Return the name and new value of the node's parameter for one change.
+
+    Args:
+        change: SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
+
+    Raises:
+        InputError: The text has none of these forms.
+    """
     key, separator, value = change.partition("=")
     if not (separator and key and value):
         raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")

@@ -8,8 +8,8 @@ import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.distill import PartOptions
-from an_control.cli.help import with_environment_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.evolution import EvolveOptions, evolve
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_command
@@ -50,8 +50,8 @@ class TrainCommand(EvolveOptions):
         return 0
 
 
-TrainCommand.__doc__ = with_environment_offers(
-    with_figures(
+TrainCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(
         TrainCommand.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
     )
 )

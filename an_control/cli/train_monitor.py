@@ -11,11 +11,11 @@ from an_control.cli.common import (
     InputError,
     OutputFile,
     OutputFolder,
-    file_problem,
+    describe_file_problem,
     require_packages,
     write_json,
 )
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.command_line import format_command
 
@@ -42,7 +42,7 @@ class TrainMonitorCommand(MonitorOptions):
         require_packages("train", "torch", "gymnasium")
         if self.bag:
             require_packages("record", "mcap")
-        if self.out is None and (problem := file_problem(self.model)):
+        if self.out is None and (problem := describe_file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:
@@ -65,4 +65,4 @@ class TrainMonitorCommand(MonitorOptions):
         return 0
 
 
-TrainMonitorCommand.__doc__ = with_figures(TrainMonitorCommand.__doc__, "learns")
+TrainMonitorCommand.__doc__ = add_figure_meanings(TrainMonitorCommand.__doc__, "learns")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import with_environment_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
 from an_control.learning.command_line import format_command
 
@@ -44,6 +44,6 @@ class TrainTeacherCommand(TeacherOptions):
         return 0
 
 
-TrainTeacherCommand.__doc__ = with_environment_offers(
-    with_figures(TrainTeacherCommand.__doc__, "return", "validation", "failed")
+TrainTeacherCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(TrainTeacherCommand.__doc__, "return", "validation", "failed")
 )

@@ -45,7 +45,7 @@ class ViewCommand:
 
         os.nice(NICE)  # now, so that the middleware's threads have it too
         try:
-            asyncio.run(serve(self.port, self.host, robot, self._say))
+            asyncio.run(serve(self.port, self.host, robot, self._print_address))
         except OSError as error:
             raise InputError(
                 f"--host {self.host} --port {self.port}: cannot listen there"
@@ -53,7 +53,8 @@ class ViewCommand:
             ) from error
         return 0
 
-    def _say(self, server: PageServer) -> None:
+    def _print_address(self, server: PageServer) -> None:
+        """Print the address of the page, with a warning if other machines can reach it."""
         if self.host != LOOPBACK:
             print(
                 f"an-control view: listens on {self.host}: whoever has the address below can watch,"
