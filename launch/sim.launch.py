@@ -39,7 +39,8 @@ FILES = {
     "wiring": (f"{SHARE}/config/", ".yaml", "the robot's wiring YAML"),
     "model": (f"{SHARE}/models/", ".safetensors", "the policy's model file"),
 }
-"""Text before and after the task in each file's default path, and a description of the file."""
+"""For each file the text before and after the task's name in its default path, and a
+description."""
 OF_THE_POLICY = (
     "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine", "record",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from an_control.policy import read_model
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BEGIN, END = "<!-- facts -->\n", "<!-- end of facts -->"
 MONITOR = ("forward.", "identity.", "imputation.")
-"""How the names of a monitor's arrays begin."""
+"""Prefixes of the names of a monitor's arrays in a model file."""
 
 
 def format_facts(path: Path) -> str:

@@ -25,7 +25,7 @@ HELP_KEYWORDS = {"help", "description"}
 HELP_FOLDER = "an_control/cli/"
 """Folder in which docstrings of classes and of their attributes become help texts."""
 HELP_CALLS = {"_parameter": 1}
-"""Functions that declare a parameter, with the place of the help text among their arguments."""
+"""Functions that declare a parameter, with the index of the help text among their arguments."""
 
 
 class Message(NamedTuple):

@@ -43,7 +43,8 @@ RANDOM: tuple[tuple[Sizes, Task], ...] = (
     (CAR_RACING_SIZES, CAR_RACING_TASK),
     (PONG_SIZES, PONG_TASK),
 )
-"""Sizes and tasks that are measured without a model: the authors', and their Ant with stacks."""
+"""Sizes and tasks of the policies that are measured if no model is given: those of the paper's
+authors, and their Ant with stacked readings."""
 GTRXL = RecurrenceSizes("gtrxl", units=32, layers=2, heads=4, window=64)
 PARTS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -57,10 +58,11 @@ PARTS: dict[str, dict[str, Any]] = {
         for kind in ("trxl", "trxl-i", "gtrxl")
     },
 }
-"""Changes of the authors' Ant for `bench parts`."""
+"""Architecture variants for `bench parts`: by description, the changed sizes of the authors'
+Ant."""
 MOST_ALL_TO_ALL = 1_000
-"""Largest number of channels for an encoder that attends all to all; its memory grows with the
-square of the number."""
+"""Largest number of channels for an encoder in which all channels attend to all; its memory grows
+with the square of the number."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16

@@ -52,7 +52,7 @@ LOCKSTEP_COLUMNS = {
     "timeouts": "timeouts",
 }
 RANDOM = "random"
-"""Stands for a model file where random weights of the size of the authors' policies are
+"""Text in place of a model file's path if random weights of the size of the authors' policies are
 measured."""
 ANT_ACTIONS = 8
 USED_OPTIONS = {
@@ -63,7 +63,7 @@ USED_OPTIONS = {
     "ant": ("seconds",),
     "training": ("seconds",),
 }
-"""The options that each benchmark uses, beside --json."""
+"""Options that have an effect on each benchmark, beside --json."""
 
 
 @dataclass(frozen=True)

@@ -42,20 +42,22 @@ if TYPE_CHECKING:
     from an_control.commissioning.listen import ListenResult
 
 LISTEN_S, DOCTOR_S = 5.0, 10.0
-"""Seconds for which to listen, without and with the doctor."""
+"""Seconds for which to listen, without and with a diagnosis of wrong wiring ("doctor")."""
 FACTOR = 3.0
-"""A channel that reads more than this many times as much as in training may have another unit."""
+"""If a channel's largest reading is more than this many times that in training, its unit may be
+another one."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
 NEAR = 2.0
-"""A unit is suggested if the ratio of the readings is within this factor of the unit's."""
+"""A unit is suggested if the ratio of the readings differs from the unit's ratio by less than this
+factor."""
 WHERE = ("source", "topic", "type", "publishers", "qos")
 ARRIVED = ("source", "messages", "rate_hz", "longest_gap_s", "max_age_s", "stamp_to_arrival_s")
 """The columns of the second table of the sources; one table of all would be too wide for a
 window."""
 RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high")}
-"""By column the keys of the two ends that its cells show."""
+"""For each column that shows a range, the keys of its two ends."""
 WIDE = 200
-"""The width of the tables in columns if the output is no terminal."""
+"""Width of the tables in characters if the output is no terminal."""
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Findings:
     sources: list[dict[str, Any]] = field(default_factory=list)
     doctor: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
-    """The change from the wiring to the corrected one."""
+    """Difference of the wiring file's text to the corrected one; "" if nothing is corrected."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

@@ -55,7 +55,7 @@ SIMULATORS = {
     "car_racing": ("Box2D", "pygame", "cv2"),
     "pong": ("ale_py", "cv2"),
 }
-"""The packages that each task needs beside gymnasium."""
+"""Packages that each task needs in addition to gymnasium."""
 
 
 @dataclass(frozen=True)

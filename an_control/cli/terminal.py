@@ -192,7 +192,7 @@ class ProgressLine:
         self._validation: dict[str, Any] = {}
         """The figures of the last validation."""
         self._open = False
-        """Whether the cursor is behind a line that is to be overwritten."""
+        """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show(self, progress: RunProgress) -> None:
         """Show a report: its figures if a new line is due, or a message at the start or end."""

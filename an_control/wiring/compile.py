@@ -67,7 +67,7 @@ class NumberField:
     base: str
     function: str | None = None
     mark: UnavailableMark | None = None
-    """The mark by which a message says that the number is not available."""
+    """Rule by which a message says that the number is not available."""
 
     @cached_property
     def path(self) -> str:

@@ -507,9 +507,9 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
 
 
 MISSING, TWICE = -1, -2
-"""Index of a name that the message does not have, or has twice."""
+"""Index in place of a name that the message does not have, or has twice."""
 KEPT_NAME_LISTS = 16
-"""Maximum number of lists of names whose places are remembered."""
+"""Maximum number of lists of names that are remembered."""
 _SHOWN = 5
 """Maximum number of names in one log line."""
 

@@ -16,8 +16,9 @@ A field path names numbers in a message:
 
 A message may mark fields as not available. A driver without an orientation sends an identity
 quaternion and sets the first element of `orientation_covariance` to -1, as the message's definition
-asks; without a check, the robot would seem to stand upright for ever. Fields with such an
-count as missing. Drivers that send NaN or infinity instead need no mark.
+asks; without a check, the robot would seem to stand upright for ever. Fields that a message marks
+in such a way (`UnavailableMark`) are missing. Drivers that send NaN or infinity instead need no
+mark.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def pool(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
 
 
 PROVEN_NS = 1_000_000_000
-"""Duration for which an element must have come before it is expected."""
+"""Time in ns for which an element must have come before it is expected in further messages."""
 
 
 class Presence:
@@ -157,7 +157,7 @@ class Presence:
     """
 
     gone_ns = PROVEN_NS
-    """Time for which an element must be missing before it may be dropped."""
+    """Time in ns for which an element must be missing before it may be dropped."""
 
     def __init__(self, proves: bool) -> None:
         self._proves = proves
@@ -245,7 +245,7 @@ class Presence:
 Row = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Channel = tuple[str, ChannelConfig]
-"""A channel's id, and the entry of the wiring that it comes from."""
+"""Id of a channel, and its settings from the wiring."""
 MAX_ELEMENTS = 20_000
 """Maximum number of channels of one wildcard; a message with more counts as unreadable."""
 _ALL = slice(None)

@@ -264,7 +264,8 @@ class Generated(SphinxDirective):
 
 
 ATTRIBUTES: dict[str, list[str]] = {}
-"""Docstrings of attributes before napoleon, which takes what stands before a colon for a type."""
+"""Docstrings of attributes before napoleon changes them: it takes words before a colon for a
+type."""
 
 
 def keep_attribute(
