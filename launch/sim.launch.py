@@ -183,9 +183,8 @@ def derive_policy_wiring(
 ) -> str:
     """Return the path of the wiring that the policy reads: the robot's own, or a derived one.
 
-    A wiring is derived and written to a temporary file if the policy reads from the scrambler, or
-    with
-    another control rate.
+    A wiring is derived and written to a temporary file if the policy gets its readings from the
+    scrambler, which disturbs them, or has another control rate.
 
     Args:
         context: Launch context, which keeps the temporary folder until the launch ends.

@@ -118,7 +118,7 @@ def collect_rooms(revision: str | None = None) -> dict[str, Room]:
 
 
 def compute_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor of each room: 0 if it imports nothing, else one above the highest import.
+    """Return the floor of each room (folder): 0 if it imports nothing, else one above its imports.
 
     Args:
         graph: Names of the imported rooms, by room.
@@ -148,7 +148,9 @@ def format_table(found: Mapping[str, Room]) -> str:
 
 
 def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
-    """Draw each room as a box on its floor, wider with more lines, and imports as arrows.
+    """Draw each folder of modules ("room") as a box, and the imports between rooms as arrows.
+
+    A room stands one floor above the rooms that it imports, and is wider with more lines.
 
     Args:
         found: The rooms, by name.

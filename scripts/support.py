@@ -46,8 +46,8 @@ def list_supported_pythons(ros):
     """Return the CPython versions that are supported with a ROS 2 distribution.
 
     Args:
-        ros: Value of the variable ROS= of `make`, such as "kilted"; a sourced distribution
-            supports all versions.
+        ros: Value of the variable ROS= of `make`, such as "kilted"; a sourced distribution supports
+            all versions.
     """
     if ros not in ROWS:
         return PYTHONS

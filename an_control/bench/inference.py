@@ -111,8 +111,7 @@ def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, floa
 
     Returns:
         By engine or part, the time of one more channel among many, divided by that among few; 1
-            means
-        that the time grows linearly.
+        means that the time grows linearly.
     """
     time_us = {
         (row[by], row["channels"]): row["step_array_p50_us"]
@@ -205,8 +204,7 @@ def main(seconds: str, source: str | None = None) -> None:
     Args:
         seconds: Duration of each measurement, as text.
         source: Path of a model file, "--parts" for the architecture variants in `PARTS`, or None
-            for
-            random weights.
+            for random weights.
     """
     models: dict[str, Model]
     if source == "--parts":
@@ -244,8 +242,8 @@ def _choose_channel_counts(model: Model) -> tuple[int, ...]:
     """Return the numbers of channels to measure a model with.
 
     A policy of image patches is measured with the number of its task. An encoder that attends all
-    to
-    all is not measured with the largest number, as its memory grows with the square of the number.
+    to all is not measured with the largest number, as its memory grows with the square of the
+    number.
     """
     if isinstance(model.sizes, VisionSizes):
         return (len(model.task.channels) or 256,)

@@ -53,8 +53,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
 
     Returns:
         "rows" with the median and the 99th percentile for node and echo in microseconds, "ratio" of
-            the
-        medians, and "lost", the number of messages without an answer.
+        the medians, and "lost", the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.
@@ -144,11 +143,14 @@ class _Prober:
 
 
 def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
-    """Send messages to echo and node in turn, and return the figures of `measure_latency`.
+    """Send messages to the echo process and to the node in turn, and return the measured latencies.
 
     Args:
         prober: Sends the messages.
         seconds: Duration of the measurement.
+
+    Returns:
+        The figures of `measure_latency`.
 
     Raises:
         RuntimeError: Too many messages get no answer.

@@ -119,10 +119,8 @@ def measure_lockstep(
 
     Returns:
         "steps_per_s"; the time of one step and its parts in microseconds: "step_us",
-            "environment_us"
-        and "messages_us", measured here without ROS, and "latency_p50_us" and "latency_p99_us",
-            from
-        publishing to the command; and the number of "timeouts".
+        "environment_us" and "messages_us", measured here without ROS, and "latency_p50_us" and
+        "latency_p99_us", from publishing to the command; and the number of "timeouts".
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]

@@ -34,8 +34,7 @@ def measure_monitor(
 
     All signals are permuted every 100 steps. After each episode every channel repeats readings of
     that episode, each channel from another tick, so that no assignment of signals to channels
-    explains
-    them. At least one episode is played.
+    explains them. At least one episode is played.
 
     Args:
         model: A model with a monitor.
@@ -44,8 +43,7 @@ def measure_monitor(
 
     Returns:
         One row for each engine and kind of tick, with the median, the 99th percentile and the
-            maximum
-        of the additional time in microseconds; None if there was no such tick.
+        maximum of the additional time in microseconds; None if there was no such tick.
     """
     return [row for engine in engines for row in _measure_engine(model, engine, seconds)]
 

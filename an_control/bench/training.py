@@ -43,8 +43,7 @@ def measure_training(seconds: float) -> dict[str, Any]:
 
     Returns:
         "rows" with the median rate of each way, the settings, and the ratios of the compiled
-            rollouts
-        to the others; a ratio is None if a package is missing.
+        rollouts to the others; a ratio is None if a package is missing.
     """
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped

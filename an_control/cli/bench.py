@@ -205,7 +205,7 @@ class BenchCommand:
         return result
 
     def _measure_training(self) -> dict[str, Any]:
-        """Measure the rollout engines' steps per second, print them and return the figures."""
+        """Measure how many steps per second training plays, print it and return the figures."""
         require_packages("train", "cma")
         from an_control.bench.training import measure_training, measure_workers
 

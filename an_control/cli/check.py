@@ -88,11 +88,11 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live or --bag, the sources. While a
-    live robot is driven, by the policy or somebody else, a model with a monitor also finds which
-    channels and motors are wired wrong, and how; the corrected lines are printed. The open
-    decisions of a draft (comments that begin with SET) count as problems until they are deleted.
-    Exit status 0: no problem; 1: a problem; 2: bad input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics).
+    While a live robot is driven, by the policy or another node, a model with an identity monitor
+    also finds which channels and motors are wired wrong, and prints the corrected lines. The
+    undecided values of a draft (comments that begin with SET) are problems until their comments are
+    deleted. Exit status 0: no problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]

@@ -21,7 +21,7 @@ PartOptions = Annotated[
 
 @dataclass(frozen=True)
 class DistillCommand(DistillOptions):
-    """Teach a permutation-invariant student what a teacher does.
+    """Train a permutation-invariant student to imitate a teacher's actions (DAgger).
 
     The same command continues a stopped run.
     """
@@ -33,7 +33,7 @@ class DistillCommand(DistillOptions):
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
-        """Train the student, print the model file and return the exit status."""
+        """Train the student, print the model file's path and return the exit status."""
         require_packages("train", "torch")
         if self.bag:
             require_packages("record", "mcap")

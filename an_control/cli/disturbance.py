@@ -13,7 +13,7 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 class DisturbanceOptions:
     """Command line options for the disturbances, one for each setting, such as ``--noise 0.1``."""
 
-    def settings(self) -> DisturbanceSettings:
+    def to_settings(self) -> DisturbanceSettings:
         """Return the settings that the options describe.
 
         Raises:
@@ -21,9 +21,9 @@ class DisturbanceOptions:
         """
         return DisturbanceSettings.from_values(vars(self))
 
-    def plain(self) -> dict[str, Any]:
+    def to_json_values(self) -> dict[str, Any]:
         """Return the values by option name for JSON: numbers, or texts for shuffles and ranges."""
-        return {setting.name: setting.plain_value(self.settings()) for setting in SETTINGS}
+        return {setting.name: setting.plain_value(self.to_settings()) for setting in SETTINGS}
 
 
 def _make_help_text(setting: Setting) -> str:

@@ -42,13 +42,14 @@ USUAL = make_default_options(shuffle="reset")
 class EvaluateCommand:
     """Measure a model's returns without ROS, with readings disturbed as in the simulator.
 
-    Options describe one protocol. --table takes several, each as comma-separated words: first the
-    shuffle (none, reset, K for every K steps, or reset+K; none if left out), then any of announced;
-    reset or zeroed (what happens to the neurons' state); the other disturbance options without
-    their dashes, as in delay=1, delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for
-    --noise-channels); until=STEP; monitor=off|reset|match; without=attention|queries|action (parts
-    of the policy to remove); and background=NAME (CarRacing). The same seed gives the same starts
-    and permutations under every protocol.
+    The options describe one protocol, which is a set of disturbances. --table takes several
+    protocols, each as comma-separated words: first the shuffle (none, reset, K for every K steps,
+    or reset+K; none if left out), then any of these: announced; reset or zeroed (what happens to
+    the neurons' state); the other disturbance options without their dashes, as in delay=1,
+    delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels); until=STEP;
+    monitor=off|reset|match; without=attention|queries|action (parts of the policy to remove); and
+    background=NAME (CarRacing). The same seed gives the same starts and permutations under every
+    protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -148,7 +149,7 @@ class EvaluateCommand:
         from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
         return EvaluationProtocol(
-            self.disturbance.settings(), self.memory, self.until, self.monitor
+            self.disturbance.to_settings(), self.memory, self.until, self.monitor
         )
 
     def _is_given(self, option: Field[Any]) -> bool:
@@ -181,7 +182,11 @@ class EvaluateCommand:
             return
         (row,) = result.rows
         print("\n".join(format_lines(row, result.success, result.walk_m)))
-        described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
+        described = {
+            **self.disturbance.to_json_values(),
+            "memory": self.memory,
+            "until": self.until,
+        }
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})
 
@@ -197,7 +202,7 @@ class EvaluateCommand:
 
         if self.markdown is not None:
             check_table_marks(self.markdown, TABLES)
-        disturbance = self.disturbance.settings()
+        disturbance = self.disturbance.to_settings()
         given = [one.name for one in disturbance.changed if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}

@@ -103,8 +103,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
     """Return a subclass of a verb's dataclass with annotations for a plain help text by tyro.
 
     An option whose default stands for "not given" shows neither its default nor `None` as a value.
-    A
-    flag that is off by default gets no opposite ``--no-...`` flag.
+    A flag that is off by default gets no opposite ``--no-...`` flag.
 
     Args:
         verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.

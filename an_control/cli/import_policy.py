@@ -19,8 +19,8 @@ from an_control.system.files import WriteError, write_file
 class ImportCommand:
     """Convert a policy of Stable-Baselines3 or TorchScript to an ONNX file.
 
-    No torch runs on the robot then, and no pickle is read there. An ONNX file needs no conversion:
-    give it as --model.
+    The robot then needs no torch and reads no pickle. A policy that is an ONNX file already needs
+    no conversion: give it as --model.
     """
 
     policy: tyro.conf.Positional[Path]
@@ -35,7 +35,7 @@ class ImportCommand:
     """The file of the VecNormalize that a policy of Stable-Baselines3 learned behind."""
 
     def run(self) -> int:
-        """Write the file and return the exit status."""
+        """Convert the policy, write the ONNX file and return the exit status."""
         require_packages("train", "torch", "onnx", "onnxruntime")
         if not is_onnx(self.out):
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")

@@ -36,7 +36,7 @@ def _describe_network(network: ForeignNetwork) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class InfoCommand:
-    """Show what a model file holds: its kind, sizes, task, training and arrays."""
+    """Show the content of a model file: its kind, sizes, task, training and arrays."""
 
     model: tyro.conf.Positional[Path]
     """A .safetensors model file, or an .onnx file of another tool."""

@@ -28,8 +28,8 @@ from an_control.system.interrupts import INTERRUPTED
 class LearnCommand(LearnOptions):
     """Train a policy for any gymnasium id: teacher, student, monitor, table of scores, model card.
 
-    Each step is also a verb of its own: train-teacher, distill, train-monitor, evaluate --table.
-    The same command continues a run that was stopped or killed.
+    Each step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The same
+    command continues a run that was stopped or killed.
     """
 
     task: tyro.conf.Positional[str]

@@ -25,8 +25,8 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
-    For a gymnasium environment it drafts both files of `an-control sim --simulation F --wiring F
-    --model M`, for a running robot its wiring.
+    From a gymnasium environment both files of `an-control sim --simulation F --wiring F --model M`
+    are drafted, from a running robot or a recording its wiring.
     """
 
     name: tyro.conf.Positional[str]

@@ -19,9 +19,9 @@ from an_control.wiring import load_wiring
 
 @dataclass(frozen=True)
 class NewModelCommand:
-    """Write a small random policy for a robot, for its bring-up before anything is learned.
+    """Write a small random policy for a robot, to test the robot before anything is learned.
 
-    Its channels and actuators are the robot's, in their order.
+    The policy has the robot's channels and actuators, in their order.
     """
 
     robot: tyro.conf.Positional[str]

@@ -22,11 +22,11 @@ WIDE = 120
 class ReplayCommand:
     """Compute the commands of a recording again, and compare each with the recorded one.
 
-    The node's own code runs, fed with the recorded messages at the recorded times, faster than real
-    time. With the recorded model and wiring every command is equal to the last bit, on the machine
-    that recorded it and with the same libraries. With another model or wiring a table shows where
-    the commands part; what went out before each tick stays what was recorded. Exit status 0: all
-    are equal, or another model or wiring was given; 1: some differ; 2: bad input.
+    The node's own code gets the recorded messages at the recorded times, faster than real time.
+    With the recorded model and wiring every command is equal to the last bit, on the machine that
+    recorded it and with the same libraries. With another model or wiring a table shows where the
+    commands differ; the command sent before each tick is always the recorded one. Exit status 0:
+    all are equal, or another model or wiring was given; 1: some differ; 2: bad input.
     """
 
     bag: tyro.conf.Positional[Path]
@@ -41,7 +41,7 @@ class ReplayCommand:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        """Replay, print where commands part and return the exit status."""
+        """Replay the recording, print which commands differ and return the exit status."""
         require_packages("ros", "rclpy")
         require_packages("record", "mcap")
         if self.plot is not None:

@@ -12,10 +12,11 @@ from an_control.cli.common import InputError, require_packages
 
 @dataclass(frozen=True)
 class RewireCommand:
-    """Change where the channels of a running policy node come from, all at once or not at all.
+    """Connect the channels of a running policy node to other topics or fields, all at once.
 
     SOURCE=TOPIC connects a source to another topic, CHANNEL.field=FIELD a channel to another field,
-    CHANNEL.source=SOURCE a channel to another source. The policy keeps the state of each channel.
+    CHANNEL.source=SOURCE a channel to another source. If one change is refused, none is made. The
+    policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]

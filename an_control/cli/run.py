@@ -21,8 +21,7 @@ def make_node_option(name: str) -> Any:
     """Return the dataclass field of an option that sets a parameter of the policy node.
 
     The help text is the parameter's description. The default is None if a value of the parameter's
-    type
-    cannot express "not given".
+    type cannot express "not given".
 
     Args:
         name: Name of the parameter, such as ``ramp_s``.
@@ -34,7 +33,7 @@ def make_node_option(name: str) -> Any:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Run the policy node for a robot; Ctrl-C sends the safe command and ends it."""
+    """Run the policy node for a robot; Ctrl-C sends the safe command and stops it."""
 
     wiring: Path
     """The robot's wiring YAML."""
@@ -60,7 +59,7 @@ class RunCommand:
     """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 
     def run(self) -> int:
-        """Run the policy node until it ends, and return the exit status."""
+        """Run the policy node until it stops, and return the exit status."""
         exit_on_signal(INTERRUPTED)  # until the node handles signals itself
         require_packages("ros", "rclpy")
         if self.record is not None:

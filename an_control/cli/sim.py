@@ -141,7 +141,7 @@ class SimCommand:
         if refusal:
             raise InputError(refusal)
         try:
-            disturbance = self.disturbance.settings()
+            disturbance = self.disturbance.to_settings()
             schedule = () if self.schedule is None else load_schedule(self.schedule)
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
@@ -361,7 +361,7 @@ class SimCommand:
             "task": name,
             "model": str(model),
             "seed": self.seed,
-            **self.disturbance.plain(),
+            **self.disturbance.to_json_values(),
             "success_share": success,
             "episodes_asked": self.episodes,
             **summary.as_dict(),
@@ -454,9 +454,8 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[l
     """Run the policy node as a process until the block ends.
 
     If the node ends too early, its exit status is put into the list that the context yields, and
-    this
-    process stops as after SIGTERM. The node also ends if this process is killed, if util-linux is
-    installed.
+    this process stops as after SIGTERM. The node also ends if this process is killed, if util-linux
+    is installed.
 
     Args:
         namespace: ROS namespace of the robot.

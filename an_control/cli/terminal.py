@@ -66,8 +66,7 @@ class RunAtTerminal:
 
     Pass its method `progress` to the run as the callback. The first signal stops the run after its
     present step, a second one raises KeyboardInterrupt at once. An error of the run becomes an
-    error of
-    the verb.
+    error of the verb.
 
     Args:
         display: Shows the progress.

@@ -18,7 +18,10 @@ from an_control.learning.runs.progress import RunProgress
 
 @dataclass(frozen=True)
 class TrainCommand(EvolveOptions):
-    """Search for a policy by its return alone; the same command continues a stopped run."""
+    """Search for a policy with a high return by CMA-ES or PGPE.
+
+    The same command continues a stopped run.
+    """
 
     task: tyro.conf.Positional[str]
     out: OutputFolder
@@ -32,6 +35,7 @@ class TrainCommand(EvolveOptions):
         with RunAtTerminal(ProgressLine(format_command(self, "train"))) as terminal:
 
             def report(progress: RunProgress) -> bool:
+                """Show the progress or a finished evaluation; return False to stop the run."""
                 if progress.unit != "evaluation":
                     return terminal.progress(progress)
                 row = progress.figures

@@ -22,13 +22,14 @@ from an_control.learning.command_line import format_command
 
 @dataclass(frozen=True)
 class TrainMonitorCommand(MonitorOptions):
-    """Train the forward model of a model's monitor and write it into the model file.
+    """Train the forward model of a model's identity monitor and write it into the model file.
 
-    With it the monitor predicts each channel's next reading, and so detects unannounced rewiring.
-    The model itself drives the episodes to learn from, with exploration; this takes about ten
-    minutes. The policy stays as it is. At the end the monitor is tried on new episodes, also on
-    robots with slower sensors, other mass and friction: if it reports wrong moves or finds too few
-    real ones, the model file says so, and the monitor is off by default.
+    The forward model predicts each channel's next reading; with it the monitor detects that signals
+    arrive in other channels than before. It is trained on episodes that the model's policy drives,
+    with exploration; this takes about ten minutes. The policy stays as it is. At the end the
+    monitor is tested on new episodes, also on robots with slower sensors and other mass and
+    friction. If it reports wrong moves of signals or finds too few real ones, the model file says
+    so, and the monitor is off by default.
     """
 
     model: tyro.conf.Positional[Path]

@@ -15,12 +15,12 @@ from an_control.learning.command_line import format_command
 
 @dataclass(frozen=True)
 class TrainTeacherCommand(TeacherOptions):
-    """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` makes a student of it.
+    """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` then trains a student by it.
 
-    The teacher is an MLP policy, which needs its channels in order. For a task with a teacher of
-    its own (ant), PPO starts from that one. The same command continues a stopped run, also with
-    other limits: minutes, steps, score. A run also ends when validation has not improved for half
-    of it, and for a third of its limits.
+    The teacher is an MLP policy, which needs its channels in order. If the task already has a
+    teacher (ant), PPO starts from that one. The same command continues a stopped run, also with
+    other limits: minutes, steps, score. A run also stops if validation has not improved for half of
+    its duration so far, and for a third of its limits.
     """
 
     task: tyro.conf.Positional[str]

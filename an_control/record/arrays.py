@@ -43,8 +43,7 @@ class RecordedArrays:
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.
         commands: Newest command that was sent before each tick, by any node, float64 (T, A); NaN
-            before
-            the first one.
+            before the first one.
         wiring: Text of the wiring file, which says where readings come from and commands go.
     """
 

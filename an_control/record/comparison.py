@@ -20,8 +20,7 @@ class Comparison:
     Attributes:
         commands: Number of compared commands.
         first_tick: Number of the first tick at which each actuator's command differs (A,), -1 if
-            none
-            does; None before the first command.
+            none does; None before the first command.
     """
 
     def __init__(self) -> None:

@@ -351,8 +351,7 @@ class NodeRecorder:
         Args:
             kind: Why the command was sent.
             decided_ns: Time at which it was decided in ns, of the node's clock; None if it is no
-                policy
-                command.
+                policy command.
             sent_ns: Time at which it was sent in ns, of the node's clock.
             stamp_ns: In lockstep the simulated time that it answers in ns, else None.
             values: The command (A,) in physical units.
@@ -535,15 +534,14 @@ class NodeRecorder:
         """Request that the black box is written, because the robot stopped without a request.
 
         The call waits neither for the disk nor for another thread, as the watchdog makes it. It may
-        come
-        from any thread.
+        come from any thread.
 
         Args:
             reason: Why the robot stopped.
 
         Returns:
             Where to find the recorded messages, as the end of a log line, or "" if nothing is
-                recorded.
+            recorded.
         """
         self.event("stopped", reason=reason)
         if self._writer is not None:

@@ -130,8 +130,7 @@ class CameraReader(Reader):
 
         Args:
             alpha: Opacity of the image's pixels (H, W); a patch with 0 everywhere is hidden. None
-                if the
-                image has no opacity.
+                if the image has no opacity.
         """
         before, self._hidden = self._hidden, None
         if alpha is not None:

@@ -418,7 +418,7 @@ def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
     """Return an entry's value as the name of one of the wiring's sources (topic subscriptions).
 
     Args:
-        entry: The entry.
+        entry: Entry of the file.
         sources: Names of all sources.
 
     Raises:
@@ -433,7 +433,7 @@ def read_field_path(entry: Entry, *, many: bool) -> str:
     """Return an entry's value as a field path, which names numbers in a message.
 
     Args:
-        entry: The entry.
+        entry: Entry of the file.
         many: Whether the path must name several numbers, by a `*`, instead of one.
 
     Raises:

@@ -45,8 +45,7 @@ class ActuatorConfig:
         offset: Command at action 0.
         limits: Lowest and highest command.
         max_rate: Maximum change of the policy's command per second; 0 means off. The safe command
-            is
-            not limited by it.
+            is not limited by it.
         safe: Command that does no harm, within the limits, or "hold" for the position measured
             last.
         start: Command of the pose to which the robot moves before the policy acts, within the
@@ -158,7 +157,7 @@ M = TypeVar("M", bound=MessageFields)
 
 @dataclass(frozen=True)
 class CommandMessageList(Generic[M]):
-    """All messages of a command, in the order in which they are sent at every tick.
+    """Messages that together carry a command, in the order in which they are sent at every tick.
 
     Their actuators, one message after the other, are in the order of the action.
 
@@ -321,7 +320,7 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
     """Return the settings of one command message.
 
     Args:
-        entry: Entry of the message.
+        entry: Entry of the message in the wiring file.
         sources: Names of the wiring's sources (topic subscriptions).
         step_s: Period of the commands in seconds, which is the duration of a trajectory.
 
@@ -389,7 +388,7 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
 
     Args:
         name: Name of the actuator.
-        entry: Entry of the actuator.
+        entry: Entry of the actuator in the wiring file.
         shared: Field path of the message for all its actuators; None if there is none.
 
     Raises:
@@ -477,7 +476,7 @@ def _check_measured(entry: Entry, config: MessageConfig) -> None:
     """Check that positions are measured if they are needed, and that all actuators start or none.
 
     Args:
-        entry: Entry of the message, for the error.
+        entry: Entry of the message in the wiring file, for the error.
         config: Settings of the message.
 
     Raises:

@@ -91,8 +91,7 @@ class CommandMessage:
 
     Raises:
         WiringError: A field does not exist, cannot hold a number, or is commanded twice, or only
-            some
-            elements of an array are commanded.
+            some elements of an array are commanded.
     """
 
     def __init__(
@@ -164,8 +163,7 @@ class CommandMessage:
         """Return the lowest and highest value (A,) within the limits that each field can hold.
 
         Fields round: without this check a limit of 0.1 would be sent as the next float32 above it,
-        and 1.6
-        as the whole number 2.
+        and 1.6 as the whole number 2.
 
         Args:
             command: The wiring's command, which has the limits.

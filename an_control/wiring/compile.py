@@ -171,8 +171,7 @@ def compile_source(
     Args:
         number_fields: The numbers to read.
         taken: Ids of other channels, including all channels without a `*`. A channel with a `*`
-            makes
-            no channel with one of these ids, and adds its own ids to them.
+            makes no channel with one of these ids, and adds its own ids to them.
     """
     scalars: dict[UnavailableMark | None, list[tuple[Channel, str]]] = defaultdict(list)
     angles: dict[tuple[UnavailableMark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
@@ -318,7 +317,7 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool,
     ) -> Iterator[NumberField]:
-        """Yield the numbers to which the remaining path leads behind a field.
+        """Yield the numbers to which the rest of a field path leads, behind one of its fields.
 
         Args:
             rest: Remaining steps of the path.

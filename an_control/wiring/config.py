@@ -109,8 +109,7 @@ class ChannelConfig:
         pool: How neighbouring elements are combined, after the replacements above and before
             `scale`.
         weight: Weight in `min_present_share`, of a wildcard for all elements together; None gives
-            each
-            element 1.
+            each element 1.
         wrap: Whether the reading is an angle (rad) that is brought into -pi..pi before `scale`.
     """
 
@@ -326,7 +325,7 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
 
     Args:
         name: Name of the source.
-        entry: Entry of the source.
+        entry: Entry of the source in the wiring file.
 
     Raises:
         WiringError: A name, key or value is not allowed.
@@ -355,7 +354,7 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
 
     Args:
         id_: Id of the channel.
-        entry: Entry of the channel.
+        entry: Entry of the channel in the wiring file.
         sources: Names of the wiring's sources (topic subscriptions).
 
     Raises:

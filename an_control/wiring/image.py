@@ -110,7 +110,7 @@ def _read_whole_number(entry: Entry, allowed: str, low: int, high: int) -> int:
     """Return an entry's value as a whole number from `low` to `high`.
 
     Args:
-        entry: The entry.
+        entry: Entry of the file.
         allowed: Description of what is allowed, for the error.
         low: Lowest allowed number.
         high: Highest allowed number.
@@ -128,7 +128,7 @@ def _read_whole_numbers(entry: Entry, count: int, allowed: str) -> tuple[int, ..
     """Return an entry's value as a list of whole numbers from 0 to `LONGEST_SIDE`.
 
     Args:
-        entry: The entry.
+        entry: Entry of the file.
         count: Required number of items.
         allowed: Description of what is allowed, for the error.
 
@@ -158,7 +158,7 @@ def _read_box(entry: Entry, size: tuple[int, int], container: str) -> Box:
     """Return an entry's value as a rectangle (top, left, height, width) within an image.
 
     Args:
-        entry: The entry.
+        entry: Entry of the file.
         size: Height and width of the image.
         container: Name of the image, for the error.
 

@@ -137,8 +137,7 @@ def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     """Return a function that returns a message's stamp (`header.stamp` or `stamp`) in ns.
 
     The function returns None if the type has no stamp, or if the stamp is zero, as in a message
-    that
-    the sender did not stamp.
+    that the sender did not stamp.
 
     Args:
         cls: Class of the messages.
@@ -287,8 +286,7 @@ def roll(x: float, y: float, z: float, w: float) -> float:
     """Return the rotation of a quaternion about x (rad, -pi..pi), by fixed axes as in PyBullet.
 
     The result is 0 at gimbal lock, where the whole rotation counts as yaw, and NaN if the four
-    numbers
-    are no attitude (all zero, or not finite). The quaternion need not be normalised.
+    numbers are no attitude (all zero, or not finite). The quaternion need not be normalised.
     """
     sine = _compute_sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
@@ -326,8 +324,7 @@ def gravity_x(x: float, y: float, z: float, w: float) -> float:
     """Return the x component of the unit vector that points down, in the body's frame.
 
     The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the
-    numbers
-    are no attitude.
+    numbers are no attitude.
     """
     return -2.0 * (x * z - w * y) / _compute_squared_length(x, y, z, w)
 
@@ -375,8 +372,8 @@ class UnavailableMark:
 
     Attributes:
         fields: Names of these fields.
-        absent: Function that returns whether a message has the mark.
-        reason: Description of the mark for a log line.
+        absent: Function that returns whether a message says so.
+        reason: Explanation for a log line.
     """
 
     fields: tuple[str, ...]

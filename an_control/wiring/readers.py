@@ -70,7 +70,7 @@ class Repairs:
         raw = np.asarray(numbers, np.float64)
 
         def select(column: Values) -> Values:
-            """Return the settings of the channels `where` from those of all channels."""
+            """Return the settings of the selected channels, from those of all channels."""
             return column if self._single else column[where]
 
         values = np.where(
@@ -115,8 +115,7 @@ def pool(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
     """Combine every `size` neighbouring values into their minimum or mean.
 
     Values that are not finite are left out; a group without finite values is NaN. The last group
-    may
-    have fewer values.
+    may have fewer values.
 
     Args:
         values: The values (n,).
@@ -146,8 +145,7 @@ class Presence:
 
     Args:
         proves: Whether an element becomes expected after some time; if not, elements come and go
-            with
-            each message.
+            with each message.
 
     Attributes:
         expected: Whether each element (n,) is expected in further messages.
@@ -199,11 +197,10 @@ class Presence:
         return ~self.expected & self._find_gone()
 
     def resize(self, places: NDArray[np.intp], now_ns: int) -> None:
-        """Reorder, drop or add elements.
+        """Reorder, drop or add elements of the record.
 
         Args:
-            places: For each new element its old index, or -1 for an element that is new and
-                present.
+            places: For each element (n,) its previous index, or -1 if it is new and present now.
             now_ns: Present time in ns.
         """
         if self.complete:
@@ -228,7 +225,7 @@ class Presence:
             self.count = int(np.count_nonzero(self.expected))
 
     def copy(self) -> Presence:
-        """Return a copy with arrays of its own."""
+        """Return a copy that shares no arrays with this record."""
         return copy.deepcopy(self)
 
     def _find_gone(self) -> NDArray[np.bool_]:
@@ -292,8 +289,7 @@ class Reader(ABC):
 
         Returns:
             Whether the message has each channel (N,), or None for all. The numbers of channels that
-                it
-            does not have are left unchanged.
+            it does not have are left unchanged.
         """
 
     def why_invalid(self, index: int) -> str:
@@ -346,10 +342,13 @@ class Reader(ABC):
         return ""
 
     def replacement(self, index: int) -> str:
-        """Return what the newest message has in place of a channel of an earlier message, or "".
+        """Return what the newest message has in place of a channel that an earlier message had.
 
         Args:
             index: Index of the channel.
+
+        Returns:
+            Text for a log line, or "" if nothing is known.
         """
         return ""
 
@@ -535,7 +534,7 @@ class GrowingReader(Reader):
             self._presence.record(there, time_ns)
 
     def set_gone_after(self, limit_ns: int) -> None:
-        """Set the time in ns for which an element must be missing before it may be dropped."""
+        """Set for how many ns an element must be missing before it may be dropped."""
         self._presence.gone_ns = limit_ns
 
     def expect_present(self) -> None:
@@ -624,8 +623,7 @@ class ElementReader(GrowingReader):
     """Reader of elements of one array of numbers, by index or by name.
 
     If the array has more elements than the message has names, all its elements are missing, because
-    it
-    is not known which name belongs to which element.
+    it is not known which name belongs to which element.
 
     Args:
         field: Path of the array, for messages to the user.
@@ -738,10 +736,13 @@ class ElementReader(GrowingReader):
         return describe_nearest_name(str(self._keys[index]), self._message_names())
 
     def replacement(self, index: int) -> str:
-        """Return which name in the newest message may be another spelling of this element's, or "".
+        """Return which name in the newest message may be another spelling of this element's name.
 
         Args:
             index: Index of the channel.
+
+        Returns:
+            Text for a log line, or "" if there is none.
         """
         if self._names is None:
             return ""

@@ -129,7 +129,7 @@ def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
     command = load_verb_class(verb)
     option = f"--{one.name.replace('_', '-')}"
     value = [] if one.kind is bool else [as_text(one)]
-    given = tyro.cli(command, args=["ant", option, *value]).disturbance.settings()
+    given = tyro.cli(command, args=["ant", option, *value]).disturbance.to_settings()
     assert getattr(given, one.name) == another(one)
     with pytest.raises(SystemExit):
         tyro.cli(command, args=["--help"])
