@@ -75,11 +75,11 @@ class CameraReader(Reader):
         """Discard all earlier frames for a new episode; the next image then fills the stack."""
         self._stamp_ns: int | None = None
 
-    def copy_state(self, old: Reader) -> None:
+    def copy_state(self, other: Reader) -> None:
         """Copy the frames of another reader if it has the same image settings."""
-        if isinstance(old, CameraReader) and old.image == self.image:
-            self.frames, self.patches = old.frames.copy(), old.patches.copy()
-            self._stamp_ns, self._hidden = old._stamp_ns, old._hidden
+        if isinstance(other, CameraReader) and other.image == self.image:
+            self.frames, self.patches = other.frames.copy(), other.patches.copy()
+            self._stamp_ns, self._hidden = other._stamp_ns, other._hidden
 
     def read(self, message: Any, row: Row) -> None:
         """Add the message's image to the frames; write 0 for visible and NaN for hidden patches.
@@ -151,6 +151,10 @@ class CameraReader(Reader):
 def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the used part of an Image in gray (H, W), and its opacity (H, W) or None.
 
+    Args:
+        message: The Image.
+        image: Settings of the wiring, which say what part is used.
+
     Raises:
         ValueError: The message's encoding, size or length is not allowed.
     """
@@ -177,6 +181,10 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
 
 def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the used part of a CompressedImage in gray (H, W), and None for its opacity.
+
+    Args:
+        message: The CompressedImage.
+        image: Settings of the wiring, which say what part is used.
 
     Raises:
         ValueError: The data is no image of the size that the wiring names.

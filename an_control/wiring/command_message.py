@@ -299,25 +299,27 @@ class CommandMessage:
             node = inner
         return node, names
 
-    def _check_complete(self, one: _ElementArray) -> None:
+    def _check_complete(self, element_array: _ElementArray) -> None:
         """Check that every element of an array is commanded; spare ones of a fixed size stay 0.
 
         Raises:
             WiringError: An element has no actuator.
         """
-        count = len(one.names) or 1 + max(one.elements)
-        missing = next((place for place in range(count) if place not in one.elements), None)
+        count = len(element_array.names) or 1 + max(element_array.elements)
+        missing = next(
+            (place for place in range(count) if place not in element_array.elements), None
+        )
         if missing is not None:
-            element = one.names[missing] if one.names else missing
-            what = MissingItem(f"the actuator for {one.accesses[-1].name}[{element}]")
+            element = element_array.names[missing] if element_array.names else missing
+            what = MissingItem(f"the actuator for {element_array.accesses[-1].name}[{element}]")
             allowed = (
                 "an actuator for each element of the array; other actuators need another topic"
             )
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
-        order = np.array([one.elements[place] for place in range(count)], np.intp)
+        order = np.array([element_array.elements[place] for place in range(count)], np.intp)
         if not np.array_equal(order, np.arange(self._count)):
-            one.order = order
-        one.names = tuple(one.names)
+            element_array.order = order
+        element_array.names = tuple(element_array.names)
 
     def _write_constant(self, path: str, value: Constant) -> None:
         """Write a constant value into a field that no actuator commands.
@@ -368,11 +370,11 @@ class CommandMessage:
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
 
-    def _find_element_indices(self, one: _ElementArray, names: Any, count: int) -> Any:
+    def _find_element_indices(self, element_array: _ElementArray, names: Any, count: int) -> Any:
         """Return the indices of the commanded elements in an array of another sender's message.
 
         Args:
-            one: The array of this message.
+            element_array: The array of this message.
             names: Names beside the array in the other message; None if there are none.
             count: Number of elements in the other message.
 
@@ -380,20 +382,22 @@ class CommandMessage:
             ValueError: An actuator's element is missing, or the numbers of elements and names
                 differ.
         """
-        if not one.names:
-            if count != len(one.elements) and not one.kind.fixed:
-                raise ValueError(f"{count} values for {len(one.elements)} actuators")
-            return slice(len(one.elements))
-        if one.places is None or names != one.known:
+        if not element_array.names:
+            if count != len(element_array.elements) and not element_array.kind.fixed:
+                raise ValueError(f"{count} values for {len(element_array.elements)} actuators")
+            return slice(len(element_array.elements))
+        if element_array.places is None or names != element_array.known:
             listed = list(names)
-            missing = [name for name in one.names if name not in listed]
+            missing = [name for name in element_array.names if name not in listed]
             if missing:
                 raise ValueError(f"actuator {missing[0]} is not among the names {listed}")
-            one.known = listed
-            one.places = np.array([listed.index(name) for name in one.names], np.intp)
+            element_array.known = listed
+            element_array.places = np.array(
+                [listed.index(name) for name in element_array.names], np.intp
+            )
         if count != len(names):
             raise ValueError(f"{count} values for the names {list(names)}")
-        return one.places
+        return element_array.places
 
 
 def command_messages(

@@ -304,11 +304,11 @@ def load_wiring(path: str | Path) -> Wiring:
 
 
 def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
-    """Check that no source reads a topic to which the policy node itself publishes.
+    """Check that no source (topic subscription) reads a topic to which the policy node publishes.
 
     Args:
         file: Path of the wiring file, for the error.
-        sources: The wiring's sources (topic subscriptions).
+        sources: The wiring's sources.
         outputs: Topics that the node publishes, each with a description for the error.
 
     Raises:
@@ -529,9 +529,11 @@ class NameList:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def find_indices(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the index of each of these names in the list (n,).
+        """Return the index of each name in this list (n,).
 
-        A name that the list does not have gets MISSING, one that it has twice gets TWICE.
+        Args:
+            names: Names to look up. One that the list lacks gets MISSING, one that it has twice
+                gets TWICE.
         """
         try:
             found = itemgetter(*names)(self._places) if names else ()
@@ -578,7 +580,7 @@ def describe_nearest_name(name: str, names: Sequence[str]) -> str:
 
     Args:
         name: The missing name.
-        names: The names in the message.
+        names: Names of the elements in the message.
     """
     if other := describe_other_spelling(name, names):
         return f"it names {other}"
@@ -596,7 +598,7 @@ def describe_other_spelling(name: str, names: Sequence[str]) -> str:
 
     Args:
         name: The missing name.
-        names: The names in the message.
+        names: Names of the elements in the message.
 
     Returns:
         The text for a log line; "" if there is no such name.

@@ -114,30 +114,38 @@ def format_number(value: float) -> str:
     return repr(float(value))
 
 
-def _format_source(one: SourceConfig, comment: str) -> DraftLine:
+def _format_source(source: SourceConfig, comment: str) -> DraftLine:
     """Return a source (topic subscription) as an entry of the draft."""
-    topic, type_ = quote_scalar(one.topic), quote_scalar(one.type)
+    topic, type_ = quote_scalar(source.topic), quote_scalar(source.type)
     return DraftLine(
-        one.name, f"{{topic: {topic}, type: {type_}, max_age_s: {one.max_age_s:g}}}", comment
+        source.name, f"{{topic: {topic}, type: {type_}, max_age_s: {source.max_age_s:g}}}", comment
     )
 
 
-def _format_channel(one: ChannelConfig, comment: str) -> DraftLine:
+def _format_channel(channel: ChannelConfig, comment: str) -> DraftLine:
     """Return a channel as an entry of the draft."""
-    more = "" if one.scale == 1.0 else f", scale: {format_number(one.scale)}"
-    more += "" if not one.offset else f", offset: {format_number(one.offset)}"
-    more += "" if one.inf is None else f", inf: {format_number(one.inf)}"
-    more += "" if one.valid is None else f", valid: [{', '.join(map(format_number, one.valid))}]"
+    more = "" if channel.scale == 1.0 else f", scale: {format_number(channel.scale)}"
+    more += "" if not channel.offset else f", offset: {format_number(channel.offset)}"
+    more += "" if channel.inf is None else f", inf: {format_number(channel.inf)}"
+    more += (
+        ""
+        if channel.valid is None
+        else f", valid: [{', '.join(map(format_number, channel.valid))}]"
+    )
     return DraftLine(
-        one.id, f"{{source: {one.source}, field: {quote_scalar(one.field)}{more}}}", comment
+        channel.id,
+        f"{{source: {channel.source}, field: {quote_scalar(channel.field)}{more}}}",
+        comment,
     )
 
 
-def _format_actuator(one: ActuatorConfig, comment: str) -> DraftLine:
+def _format_actuator(actuator: ActuatorConfig, comment: str) -> DraftLine:
     """Return an actuator as an entry of the draft."""
-    offset = f"offset: {format_number(one.offset)}, " if one.offset else ""
-    limits = f"[{', '.join(map(format_number, one.limits))}]"
-    safe = one.safe if isinstance(one.safe, str) else format_number(one.safe)
-    field = "" if one.field is None else f"field: {quote_scalar(one.field)}, "
-    scale = f"{field}scale: {format_number(one.scale)}, {offset}"
-    return DraftLine(one.name, f"{{{scale}limits: {limits}, max_rate: 0, safe: {safe}}}", comment)
+    offset = f"offset: {format_number(actuator.offset)}, " if actuator.offset else ""
+    limits = f"[{', '.join(map(format_number, actuator.limits))}]"
+    safe = actuator.safe if isinstance(actuator.safe, str) else format_number(actuator.safe)
+    field = "" if actuator.field is None else f"field: {quote_scalar(actuator.field)}, "
+    scale = f"{field}scale: {format_number(actuator.scale)}, {offset}"
+    return DraftLine(
+        actuator.name, f"{{{scale}limits: {limits}, max_rate: 0, safe: {safe}}}", comment
+    )

@@ -134,7 +134,7 @@ def _parse_field_type(text: str) -> FieldType:
 
 
 def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
-    """Return a function that returns a message's stamp (`header.stamp` or `stamp`) in ns.
+    """Return a function that returns a message's time stamp (`header.stamp` or `stamp`) in ns.
 
     The function returns None if the type has no stamp, or if the stamp is zero, as in a message
     that the sender did not stamp.
@@ -149,13 +149,13 @@ def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
 
 
 def stamp_field(message: Any) -> Any:
-    """Return the part of a message that holds its stamp, or None if its type has none."""
+    """Return the part of a message that holds its time stamp, or None if its type has none."""
     path = _find_stamp_path(type(message))
     return None if path is None else attrgetter(path)(message)
 
 
 def _find_stamp_path(cls: Any) -> str | None:
-    """Return the attribute path of the stamp in messages of a class, or None if they have none."""
+    """Return the attribute path of the time stamp in messages of a class, or None without one."""
     fields = cls.get_fields_and_field_types()
     if fields.get("header") == "std_msgs/Header":
         return "header.stamp"
@@ -163,7 +163,7 @@ def _find_stamp_path(cls: Any) -> str | None:
 
 
 def _to_nanoseconds(stamp: Any) -> int | None:
-    """Return a message's stamp in ns, or None if it is zero."""
+    """Return a message's time stamp in ns, or None if it is zero."""
     return stamp.sec * 1_000_000_000 + stamp.nanosec or None
 
 

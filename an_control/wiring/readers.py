@@ -353,14 +353,18 @@ class Reader(ABC):
         return ""
 
     def ids_with_names(self, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that messages with these names hold; all without names."""
+        """Return the ids of the channels that a message can hold if it has only some elements.
+
+        Args:
+            names: Names of the elements in the message; empty returns all ids.
+        """
         return list(self.ids)
 
     def reset(self) -> None:
         """Discard the state of earlier messages, because a new episode starts."""
         return
 
-    def copy_state(self, old: Reader) -> None:
+    def copy_state(self, other: Reader) -> None:
         """Copy the state of another reader of the same channels."""
         return
 
@@ -548,14 +552,14 @@ class GrowingReader(Reader):
             mine and theirs and (mine.config, mine.prefix) == (theirs.config, theirs.prefix)
         )
 
-    def copy_state(self, old: Reader) -> None:
-        """Copy the elements, and when they were present, from another reader with a wildcard."""
-        if not (isinstance(old, GrowingReader) and self.wildcard and old.wildcard):
+    def copy_state(self, other: Reader) -> None:
+        """Copy the elements of another reader with a wildcard, and when they were present."""
+        if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
-        for key in old._keys:
+        for key in other._keys:
             self._add(key)
-        if len(self.ids) == len(old.ids):
-            self._presence = old._presence.copy()
+        if len(self.ids) == len(other.ids):
+            self._presence = other._presence.copy()
         else:
             self._presence.resize(np.full(len(self.ids), MISSING, np.intp), 0)
         self._update_after_change()
@@ -720,7 +724,11 @@ class ElementReader(GrowingReader):
         return f"{self._field} has {length}{of} elements{more}"
 
     def ids_with_names(self, names: Collection[str]) -> list[str]:
-        """Return the ids of the channels that messages with these names hold; all without names."""
+        """Return the ids of the channels that a message can hold if it has only some elements.
+
+        Args:
+            names: Names of the elements in the message; empty returns all ids.
+        """
         if not (self._names and names):
             return list(self.ids)
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
@@ -733,7 +741,7 @@ class ElementReader(GrowingReader):
         """
         if self._names is None or self._index[index] != MISSING:
             return ""
-        return describe_nearest_name(str(self._keys[index]), self._message_names())
+        return describe_nearest_name(str(self._keys[index]), self._list_message_names())
 
     def replacement(self, index: int) -> str:
         """Return which name in the newest message may be another spelling of this element's name.
@@ -748,10 +756,10 @@ class ElementReader(GrowingReader):
             return ""
         if self._index[index] != MISSING:
             return "" if self._length else f"in the newest one {self._field} is empty"
-        other = describe_other_spelling(str(self._keys[index]), self._message_names())
+        other = describe_other_spelling(str(self._keys[index]), self._list_message_names())
         return f"the newest one names {other}" if other else ""
 
-    def _message_names(self) -> list[str]:
+    def _list_message_names(self) -> list[str]:
         """Return the names in the message read last."""
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
@@ -923,7 +931,7 @@ class NestedReader(GrowingReader):
             parts: Parts of the label on the way to this part.
         """
         if not accesses:
-            yield parts, self._number(node)
+            yield parts, self._to_number(node)
             return
         access, rest = accesses[0], accesses[1:]
         names = getattr(node, access.names) if access.names else names
@@ -931,7 +939,7 @@ class NestedReader(GrowingReader):
         for key, item in _select_elements(field, access.key, names):
             yield from self._walk(item, rest, names, parts + access.labels(key))
 
-    def _number(self, value: Any) -> float:
+    def _to_number(self, value: Any) -> float:
         """Return a field's content as a number, or the function of a quaternion."""
         if self._angle:
             return self._angle(value.x, value.y, value.z, value.w)
