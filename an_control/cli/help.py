@@ -189,7 +189,7 @@ OFFERS = {
 
 
 def add_environment_attributes(text: str | None) -> str:
-    """Return a help text with a list of the attributes that an environment may offer at its end.
+    """Return a help text, extended by the attributes that an environment may offer to training.
 
     Args:
         text: The help text; None counts as empty.

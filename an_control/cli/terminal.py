@@ -38,7 +38,7 @@ VALIDATION = ("validation", "validation_failed")
 
 
 def add_figure_meanings(text: str | None, *names: str) -> str:
-    """Return a help text with the meanings of some figures of the progress line at its end.
+    """Return a help text, extended by the meanings of some figures of the progress line.
 
     Args:
         text: The help text; None counts as empty.

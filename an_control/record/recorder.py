@@ -235,7 +235,7 @@ class NodeRecorder:
         self.event("wiring", file=controller.wiring.file, text=text)
 
     def wiring(self, wiring: Wiring) -> None:
-        """Set the indices of the sources (topic subscriptions) from a wiring."""
+        """Use the source (topic subscription) indices of this wiring for later notes."""
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
     def read_model(self, path: str) -> _ModelFile:

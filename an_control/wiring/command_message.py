@@ -265,12 +265,15 @@ class CommandMessage:
         return FieldPath(steps)
 
     def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Return the part of the message that has an actuator's field, and its list of names.
+        """Return the message part that has an actuator's field, and the names beside that field.
 
         Names and messages that are missing on the way are appended to their lists.
 
         Args:
             accesses: Fields on the way from the message to the value.
+
+        Returns:
+            The part of the message, and its list of element names or None.
 
         Raises:
             IndexError: An element is not the next of its list; the text names the allowed elements.

@@ -93,7 +93,7 @@ class NumberField:
 
     @cached_property
     def names(self) -> str | None:
-        """Path of the nearest list that names the last array's elements, or None without one."""
+        """Attribute path of the message's list that names the array's elements, or None."""
         for count in range(len(self.accesses), 0, -1):
             if names := self.accesses[count - 1].names:
                 return ".".join([*(access.name for access in self.accesses[: count - 1]), names])

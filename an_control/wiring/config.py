@@ -231,12 +231,16 @@ class Wiring:
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def replaced(self, before: Wiring) -> dict[str, str]:
-        """Return the values of `rewirable` for all sources and channels that `rewired` has changed.
+        """Return the topics, sources and fields of sources and channels that `rewired` changed.
 
-        If both wirings come from one file, `before.rewired` with these values gives this wiring.
+        If both wirings come from one file, `before.rewired` with the returned values gives this
+        wiring.
 
         Args:
             before: The wiring before `rewired` was called.
+
+        Returns:
+            Present values by key, as in `rewirable`.
         """
         kept = {*map(id, before.sources), *map(id, before.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
@@ -244,7 +248,7 @@ class Wiring:
         return replace(self, sources=sources, channels=channels).rewirable
 
     def describe_changes(self, before: Wiring) -> list[str]:
-        """Return what was added, changed or removed in `rewirable` since `before`, as texts.
+        """Return which topics, sources and fields changed since `before`, as texts for a log line.
 
         Args:
             before: An earlier wiring of the same robot.
