@@ -219,14 +219,14 @@ def main(seconds: str, source: str | None = None) -> None:
             str(place): random_model(sizes, task=task) for place, (sizes, task) in enumerate(RANDOM)
         }
     for parts, model in models.items():
-        for engine in _supported_engines(model.sizes, source == "--parts"):
+        for engine in _list_supported_engines(model.sizes, source == "--parts"):
             policy = make_policy(model, "off", engine=engine)
             for channels in _choose_channel_counts(model):
                 row = {"parts": parts, **measure_policy(policy, channels, float(seconds))}
                 print(json.dumps(row), flush=True)
 
 
-def _supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
+def _list_supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
     """Return the names of the engines that can run a policy of these sizes and are to be measured.
 
     Args:

@@ -38,7 +38,7 @@ class DistillCommand(DistillOptions):
         if self.bag:
             require_packages("record", "mcap")
         with RunAtTerminal(ProgressLine(format_command(self, "distill"))) as terminal:
-            result = distill(self, terminal.progress)
+            result = distill(self, terminal.report_progress)
         print(result.model)
         made = {"task": self.task, "seed": self.seed, "rounds": result.metrics}
         write_json(self.json, {**made, "model": str(result.model)})

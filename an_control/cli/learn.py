@@ -42,7 +42,7 @@ class LearnCommand(LearnOptions):
         require_packages("train", "torch", "gymnasium")
         try:
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
-                result = learn(self, terminal.progress)
+                result = learn(self, terminal.report_progress)
         except BrokenEnvironmentError as failure:
             raise BrokenEnvironmentError(f"{failure}{self._kept_models}") from failure
         except (InputError, WorkError) as error:

@@ -64,9 +64,9 @@ class Display(Protocol):
 class RunAtTerminal:
     """Context in which a run shows its progress and can be stopped by Ctrl-C or SIGTERM.
 
-    Pass its method `progress` to the run as the callback. The first signal stops the run after its
-    present step, a second one raises KeyboardInterrupt at once. An error of the run becomes an
-    error of the verb.
+    Pass its method `report_progress` to the run as the callback. The first signal stops the run
+    after its present step, a second one raises KeyboardInterrupt at once. An error of the run
+    becomes an error of the verb.
 
     Args:
         display: Shows the progress.
@@ -91,7 +91,7 @@ class RunAtTerminal:
         if isinstance(error, ValueError) and not isinstance(error, ModelError | WiringError):
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
-    def progress(self, progress: RunProgress) -> bool:
+    def report_progress(self, progress: RunProgress) -> bool:
         """Show a progress report; return False if the run should stop."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._take_signals(progress.unit)

@@ -37,7 +37,7 @@ class TrainCommand(EvolveOptions):
             def report(progress: RunProgress) -> bool:
                 """Show the progress or a finished evaluation; return False to stop the run."""
                 if progress.unit != "evaluation":
-                    return terminal.progress(progress)
+                    return terminal.report_progress(progress)
                 row = progress.figures
                 failed = f"  {row['failed']} episodes failed" if "failed" in row else ""
                 print(

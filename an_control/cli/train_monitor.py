@@ -47,7 +47,7 @@ class TrainMonitorCommand(MonitorOptions):
             raise InputError(f"{self.model}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:
-            result = train_monitor(self, terminal.progress)
+            result = train_monitor(self, terminal.report_progress)
         made = {"model": str(result.model)}
         if result.validation is None:
             if self.bag:

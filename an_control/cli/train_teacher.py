@@ -32,7 +32,7 @@ class TrainTeacherCommand(TeacherOptions):
         """Train the teacher, print its evaluation and model file, and return the exit status."""
         require_packages("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
         with RunAtTerminal(ProgressLine(format_command(self, "train-teacher"))) as terminal:
-            result = train_teacher(self, terminal.progress)
+            result = train_teacher(self, terminal.report_progress)
         print(f"ended: {result.end}")
         for row in result.evaluations:
             score = f"{row['mean']:.1f} +- {row['standard_error']:.1f}"

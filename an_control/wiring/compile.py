@@ -99,10 +99,13 @@ class NumberField:
                 return ".".join([*(access.name for access in self.accesses[: count - 1]), names])
         return None
 
-    def label(self) -> str:
+    def make_id_part(self) -> str:
         """Return the text for the `*` in the channel's id, as far as known without a message."""
         return ".".join(
-            part for access in self.accesses for part in access.labels(access.key) if part != ALL
+            part
+            for access in self.accesses
+            for part in access.make_id_parts(access.key)
+            if part != ALL
         )
 
 
@@ -155,7 +158,7 @@ def _find_mark_on_path(
     """
     for place, access in enumerate(accesses):
         if mark := find_unavailable_mark(cls, access.name):
-            return mark.at_path(".".join(before.name for before in accesses[:place]))
+            return mark.apply_to_part(".".join(before.name for before in accesses[:place]))
         type_ = field_types(cls)[access.name]
         if type_.array or type_.message is None:
             return None
@@ -227,7 +230,7 @@ def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | No
     """
     if ALL not in number_field.config.id:
         return number_field.config.id, number_field.config
-    id_ = number_field.config.id.replace(ALL, number_field.label())
+    id_ = number_field.config.id.replace(ALL, number_field.make_id_part())
     if id_ in taken:
         return None
     taken.add(id_)
@@ -247,7 +250,7 @@ def _make_wildcard_reader(
     if number_field.needs_nested_reader:
         wildcard = Wildcard(number_field.config, "", taken, by_name=number_field.names is not None)
         return NestedReader(number_field.accesses, number_field.function, wildcard=wildcard)
-    prefix = number_field.label()
+    prefix = number_field.make_id_part()
     wildcard = Wildcard(
         number_field.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
     )

@@ -380,7 +380,7 @@ class UnavailableMark:
     absent: Callable[[Any], bool]
     reason: str
 
-    def at_path(self, path: str) -> UnavailableMark:
+    def apply_to_part(self, path: str) -> UnavailableMark:
         """Return the same rule for a message that is a part of another message.
 
         Args:

@@ -106,12 +106,12 @@ def make_pooling_getter(
     def read(message: Any) -> Values:
         """Return the combined readings of a message's array."""
         values = np.asarray(get(message)[taken], np.float64)
-        return pool(values if repair is None else repair(values, slice(None)), size, by)
+        return pool_values(values if repair is None else repair(values, slice(None)), size, by)
 
     return read
 
 
-def pool(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
+def pool_values(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
     """Combine every `size` neighbouring values into their minimum or mean.
 
     Values that are not finite are left out; a group without finite values is NaN. The last group
@@ -837,7 +837,7 @@ class FieldAccess:
     names: str | None = None
     label: tuple[bool, bool] = (False, False)
 
-    def labels(self, key: int | str | None) -> tuple[str, ...]:
+    def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
         """Return the parts that this field adds to a channel's id.
 
         Args:
@@ -865,7 +865,7 @@ class NestedReader(GrowingReader):
         channels: Sequence[Channel] = (),
         wildcard: Wildcard | None = None,
     ) -> None:
-        own = ".".join(part for access in accesses for part in access.labels(access.key))
+        own = ".".join(part for access in accesses for part in access.make_id_parts(access.key))
         super().__init__(channels, [own] * len(channels), wildcard)
         self._accesses = tuple(accesses)
         self.merges = _selects_by_name(accesses)
@@ -937,7 +937,7 @@ class NestedReader(GrowingReader):
         names = getattr(node, access.names) if access.names else names
         field = getattr(node, access.name)
         for key, item in _select_elements(field, access.key, names):
-            yield from self._walk(item, rest, names, parts + access.labels(key))
+            yield from self._walk(item, rest, names, parts + access.make_id_parts(key))
 
     def _to_number(self, value: Any) -> float:
         """Return a field's content as a number, or the function of a quaternion."""

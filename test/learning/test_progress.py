@@ -151,14 +151,14 @@ def test_a_worker_that_starts_does_not_answer_ctrl_c():
 def test_a_signal_stops_a_run_after_its_step_and_interrupts_between_the_parts_of_learn(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with RunAtTerminal(ProgressLine(None)) as terminal:
-        assert terminal.progress(RunProgress("begin", "part", part="student"))
+        assert terminal.report_progress(RunProgress("begin", "part", part="student"))
         assert signal.getsignal(signal.SIGTERM) == before
-        assert terminal.progress(replace(BEGIN, folder=Path("run")))
+        assert terminal.report_progress(replace(BEGIN, folder=Path("run")))
         signal.raise_signal(signal.SIGTERM)
-        assert not terminal.progress(step(1))
+        assert not terminal.report_progress(step(1))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-        terminal.progress(replace(BEGIN, event="end", done=1))
+        terminal.report_progress(replace(BEGIN, event="end", done=1))
         assert signal.getsignal(signal.SIGTERM) == before
     said = capsys.readouterr().out
     assert "stops after this round (Ctrl-C again: at once)" in said
