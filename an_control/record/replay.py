@@ -119,7 +119,7 @@ class ReplaySummary:
 
 
 class _ReplayedLast(LastCommand):
-    """Store of the newest sent command, whose values are set from the recording."""
+    """Holder of the newest sent command, which a replay sets from the recording."""
 
     @property
     def known(self) -> tuple[np.ndarray, int, int] | None:

@@ -181,7 +181,7 @@ class _Mapping:
 
     @property
     def key(self) -> str:
-        """Dotted place in the file of the value that comes next."""
+        """Dotted place in the YAML file of the mapping's next value."""
         return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:

@@ -112,7 +112,7 @@ class NumberField:
 def follow_field(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
 ) -> list[NumberField]:
-    """Return the numbers that a channel's field path leads to.
+    """Return the numbers in a message that a channel's field path (`pose.position.z`) leads to.
 
     Args:
         config: Channel entry of the wiring.
@@ -240,7 +240,7 @@ def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | No
 def _make_wildcard_reader(
     number_field: NumberField, names: MessageNames | None, taken: set[str]
 ) -> Reader:
-    """Return the reader of numbers whose count each message decides, by a `*` in the channel's id.
+    """Return the reader of a channel id with a `*`, whose number of channels messages decide.
 
     Args:
         number_field: The numbers.
@@ -283,11 +283,11 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool = False,
     ) -> Iterator[NumberField]:
-        """Yield the numbers to which a path leads in messages of class `cls`.
+        """Yield the numbers at the end of a field path, from a message on the way on.
 
         Args:
             steps: Remaining steps of the path.
-            cls: Message class in which the remaining path begins.
+            cls: Class of the message in which the remaining path begins.
             accesses: Fields on the way from the source's message to that message.
             named: Whether a message on the way has a list of names.
 
@@ -320,10 +320,10 @@ class _FieldFollower:
         accesses: tuple[FieldAccess, ...],
         named: bool,
     ) -> Iterator[NumberField]:
-        """Yield the numbers to which the rest of a field path leads, behind one of its fields.
+        """Yield the numbers at the end of a field path, from a field on the way on.
 
         Args:
-            rest: Remaining steps of the path.
+            rest: Remaining steps of the path, behind the field.
             type_: Type of the field.
             accesses: Fields on the way from the source's message, including this field.
             named: Whether a message on the way has a list of names.

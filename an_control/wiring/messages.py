@@ -297,7 +297,10 @@ def roll(x: float, y: float, z: float, w: float) -> float:
 
 
 def pitch(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation of a quaternion about y (rad, -pi/2..pi/2); NaN as in `roll`."""
+    """Return the rotation of a quaternion about y (rad, -pi/2..pi/2), by fixed axes.
+
+    The result is NaN if the four numbers are no attitude (all zero, or not finite).
+    """
     sine = _compute_sine_of_pitch(x, y, z, w)
     if abs(sine) >= _GIMBAL:
         return math.copysign(math.pi / 2, sine)
@@ -305,7 +308,10 @@ def pitch(x: float, y: float, z: float, w: float) -> float:
 
 
 def yaw(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation of a quaternion about z (rad, -pi..pi); NaN as in `roll`."""
+    """Return the rotation of a quaternion about z (rad, -pi..pi), by fixed axes.
+
+    The result is NaN if the four numbers are no attitude (all zero, or not finite).
+    """
     sine = _compute_sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
         return math.nan
@@ -316,7 +322,7 @@ def yaw(x: float, y: float, z: float, w: float) -> float:
 
 
 def _compute_sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
-    """Return the sine of a quaternion's pitch, or NaN if the numbers are no attitude."""
+    """Return the sine of a quaternion's pitch, or NaN if it is no attitude (0 or not finite)."""
     return 2.0 * (w * y - x * z) / _compute_squared_length(x, y, z, w)
 
 
@@ -330,20 +336,25 @@ def gravity_x(x: float, y: float, z: float, w: float) -> float:
 
 
 def gravity_y(x: float, y: float, z: float, w: float) -> float:
-    """Return the y component of the unit vector that points down, as in `gravity_x`."""
+    """Return the y component of the unit vector that points down, in the body's frame.
+
+    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the
+    numbers are no attitude.
+    """
     return -2.0 * (y * z + w * x) / _compute_squared_length(x, y, z, w)
 
 
 def gravity_z(x: float, y: float, z: float, w: float) -> float:
-    """Return the z component of the unit vector that points down, as in `gravity_x`.
+    """Return the z component of the unit vector that points down, in the body's frame.
 
-    It is -1 if the body stands upright.
+    It is -1 if the body stands upright. The quaternion (x, y, z, w) is the body's attitude in the
+    world; the result is NaN if the numbers are no attitude.
     """
     return -(w * w - x * x - y * y + z * z) / _compute_squared_length(x, y, z, w)
 
 
 def _compute_squared_length(x: float, y: float, z: float, w: float) -> float:
-    """Return the squared length of a quaternion, or NaN if the numbers are no attitude."""
+    """Return the squared length of a quaternion, or NaN if it is no attitude (0 or not finite)."""
     square = x * x + y * y + z * z + w * w
     return square if 1e-12 < square < math.inf else math.nan
 
