@@ -19,8 +19,8 @@ from an_control.system.files import WriteError, write_file
 class ImportCommand:
     """Convert a policy of Stable-Baselines3 or TorchScript to an ONNX file.
 
-    No torch runs on the robot then, and no pickle is read there. An ONNX file needs no conversion:
-    give it as --model.
+    The robot then needs no torch and reads no pickle. A policy that is an ONNX file already needs
+    no conversion: give it as --model.
     """
 
     policy: tyro.conf.Positional[Path]
@@ -35,13 +35,13 @@ class ImportCommand:
     """The file of the VecNormalize that a policy of Stable-Baselines3 learned behind."""
 
     def run(self) -> int:
-        """Write the file and return the exit status."""
+        """Convert the policy, write the ONNX file and return the exit status."""
         require_packages("train", "torch", "onnx", "onnxruntime")
         if not is_onnx(self.out):
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")
         if is_onnx(self.policy):
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
-        content = import_policy(self.policy, self._names(), self.normalise)
+        content = import_policy(self.policy, self._read_names(), self.normalise)
         try:
             write_file(self.out, content)
         except WriteError as error:
@@ -51,7 +51,12 @@ class ImportCommand:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _names(self) -> PolicyNames:
+    def _read_names(self) -> PolicyNames:
+        """Return the channel and actuator names of ``--task``; numbered names without it.
+
+        Raises:
+            InputError: The task is unknown, or its environment cannot be made.
+        """
         if self.task is None:
             return PolicyNames()
         require_packages("sim", "gymnasium")
