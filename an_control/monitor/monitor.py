@@ -1,16 +1,16 @@
 """The identity monitor: estimates which input slot feeds which channel, and the channels' signals.
 
-An input slot is the place of a nominal id as it is wired; a signal is what a nominal channel
-measures. The readings of a tick pass these estimators in this order around one immutable
-`Assignment`. Each estimator has a file of its own, and only `IdentityMonitor` passes data from one
-to the next.
+An input slot is the position at which a sensor's readings arrive; a signal is what the sensor of a
+nominal channel (a named input of the model) measures. The readings of a tick pass these estimators
+in this order around one immutable `Assignment` of slots to channels. Each estimator has a file of
+its own, and only `IdentityMonitor` passes data from one to the next.
 
 | estimator | in | out |
 |---|---|---|
 | `SensorDelay` | actions; expected and actual readings | the action that the readings follow |
 | `StuckSensors` | readings | readings without stuck slots; whether a message came twice |
 | `RobotFit` | repeated readings; excess nats of each tick | whether the model fits the robot |
-| `SensorNoise` | readings | the sd of the noise, which enters all costs |
+| `SensorNoise` | readings | the standard deviation of the noise, which enters all costs |
 | `ForwardModel` | the last signals and action | the expected readings |
 | `ChangeDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
 | `AssignmentSearch` | a move or else a record; assignment | assignment |
@@ -45,24 +45,27 @@ from an_control.monitor.settings import MONITOR, MonitorSettings
 from an_control.monitor.stuck_sensors import StuckSensors
 
 SHOWN = 4
-"""The largest number of channels that a text lists."""
+"""The largest number of channels that a text for the user lists."""
 
 
 class MonitorTick(NamedTuple):
-    """The input of a tick's estimators."""
+    """The inputs of the monitor's estimators in one tick."""
 
     as_read: np.ndarray
-    """(N,) float32 by slot, NaN where missing."""
+    """(N,) float32 the readings by slot, NaN where missing."""
     readings: np.ndarray
-    """(N,) the same, NaN also for stuck slots."""
+    """(N,) the same readings, with NaN also for stuck slots."""
     action: np.ndarray
     """(A,) the action that the readings follow."""
     evidence: bool
-    """Whether the readings count as evidence for an assignment."""
+    """Whether the readings follow from the action, so that they count as evidence of rewiring."""
 
 
 class IdentityMonitor:
-    """An estimator of the assignment, which turns readings by slot into signals by channel.
+    """An estimator of which sensor signal arrives where, which hands the policy sorted signals.
+
+    It estimates the assignment of input slots (the positions at which readings arrive) to channels
+    (the named inputs of the model), and turns readings by slot into signals by channel.
 
     Args:
         forward: The forward model of N channels.
@@ -86,7 +89,7 @@ class IdentityMonitor:
         self.fit = RobotFit(forward.limits, count, forward.still_values, settings.fit)
         self._search = AssignmentSearch(forward, costs, self._budget, self.fit, settings)
         self._imputation = Imputation(forward, costs, settings.imputation)
-        self._partial = PartialSearch(forward, costs.assign, settings)
+        self._partial = PartialSearch(forward, costs.solve_assignment, settings)
         self.delay = SensorDelay(forward, costs, settings.delay)
         self.noise = SensorNoise(forward.max_roughness, forward.binary, settings.noise)
         self._sensors = StuckSensors(
@@ -100,9 +103,9 @@ class IdentityMonitor:
     def reset(self) -> None:
         """Start an episode with the nominal assignment."""
         self.assignment = Assignment.nominal(len(self.channels))
-        """The estimate after the last tick; only `step` replaces it."""
+        """The estimated assignment after the last tick; only `step` replaces it."""
         self._settled = self.assignment
-        """The last assignment that counted as right."""
+        """The last assignment that stood for long enough to count as right."""
         self._judged = self.assignment
         """The assignment under which stuck slots were last judged."""
         self._known = self.assignment.slots
@@ -127,13 +130,13 @@ class IdentityMonitor:
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
     ) -> np.ndarray:
-        """Take a tick's readings, and return the signals for the policy.
+        """Take the readings of one tick, and return the signals for the policy.
 
         Args:
             readings: (N,) float32 by slot, NaN where missing.
             action: (A,) the last action.
-            evidence: Whether the readings follow from that action. If they do not, as after a
-                command that no action stands for, the assignment stays.
+            evidence: Whether the readings follow from that action. If they do not, because a
+                command was sent that the action does not describe, the assignment stays.
 
         Returns:
             (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
@@ -164,10 +167,10 @@ class IdentityMonitor:
         return self._predict_present(signals) if late else signals
 
     def prepare(self, action: np.ndarray) -> None:
-        """Do work for the next tick now, while there is time.
+        """Do work for the next tick in advance, between two ticks.
 
-        That is the postponed work of the last tick, and the prediction of the readings after this
-        action; `step` uses the prediction if it gets the same action.
+        This is the postponed work of the last tick, and the prediction of the readings after the
+        given action; `step` uses the prediction if it gets the same action.
 
         Args:
             action: (A,) the last action.
@@ -180,7 +183,15 @@ class IdentityMonitor:
             self._ahead = self._expect(imputation.signals, action)
 
     def _estimate(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take an ordinary tick; return the assignment and the signals (N,) by channel."""
+        """Process a tick with complete readings.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which slot feeds which channel, as estimated so far.
+
+        Returns:
+            The new assignment, and the signals (N,) for the policy.
+        """
         imputation, readings, before = self._imputation, tick.readings, assignment.slots
         self._partial.stand_by()
         assignment = self._estimate_noise(assignment, readings)
@@ -218,7 +229,7 @@ class IdentityMonitor:
         before: np.ndarray,
         expectation: Expectation,
     ) -> Assignment:
-        """Return the assignment after comparing it with others by this tick.
+        """Return the assignment after this tick's readings were compared with the expected ones.
 
         Args:
             assignment: The assignment so far.
@@ -229,7 +240,7 @@ class IdentityMonitor:
         detector, search, prediction = self._detector, self._search, expectation.prediction
         known, new = not assignment.lost, search.next_tick()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
-        self._costs.add(costs, reads, expectation.expected[None], reads, prediction)
+        self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
         move = detector.step(costs, prediction, assignment, new=new)
         if move is not None:
             assignment = assignment.unpinned() if known else assignment
@@ -252,7 +263,7 @@ class IdentityMonitor:
         return self._end_lost(found)
 
     def _end_lost(self, assignment: Assignment) -> Assignment:
-        """Return the assignment, marked as no longer lost if it is sure to be right."""
+        """Return the assignment, marked as known if it was lost and is now sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.min_swap_cost(assignment) > settings.sure
@@ -268,16 +279,24 @@ class IdentityMonitor:
     def _estimate_missing(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Take a tick in which slots stay missing."""
+        """Process a tick in which slots stay missing.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which slot feeds which channel, as estimated so far.
+
+        Returns:
+            The new assignment, and the signals (N,) for the policy.
+        """
         imputation, partial, slots = self._imputation, self._partial, assignment.slots
-        readings, link = tick.readings, None
+        readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.estimate(readings)
             self._expect_noise()
         if tick.evidence:
             if partial.explained:
-                link = imputation.compare(readings, tick.action, assignment)
-            assignment = partial.step(readings, tick.action, assignment, link)
+                continuation = imputation.compare(readings, tick.action, assignment)
+            assignment = partial.step(readings, tick.action, assignment, continuation)
         else:
             partial.pause()
         assignment = self._stand_by(assignment)
@@ -288,10 +307,10 @@ class IdentityMonitor:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
             imputation.estimate_again(assignment)
-        elif link is not None:
-            self.delay.note_tick(link.expectation, readings[slots])
+        elif continuation is not None:
+            self.delay.note_tick(continuation.expectation, readings[slots])
             if self.noise.sd:
-                signals = self._filter_noise(readings[slots], link.expectation)
+                signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
         given = imputation.impute_tick(
             readings, tick.action, assignment, explained=partial.explained
@@ -299,19 +318,38 @@ class IdentityMonitor:
         return assignment, given
 
     def _skip(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a tick that is no evidence; the assignment stays."""
+        """Process a tick that is no evidence of rewiring.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which slot feeds which channel; it stays.
+
+        Returns:
+            The same assignment, and the signals (N,) for the policy.
+        """
         self._partial.stand_by()
         return assignment, self._imputation.skip_tick(tick.readings, assignment)
 
     def _repeats_message(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message repeats the last one, and what to expect is known."""
+        """Return whether this tick's message is a repetition of the last one that can be replaced.
+
+        It is replaced by the expected readings, if these are known.
+        """
         compared = self._sensors.repeats and self._imputation.readings is not None
         return compared and not assignment.lost
 
     def _take_expected(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Take the expected readings in place of a repeated message."""
+        """Process a repeated message: use the expected readings in its place.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which slot feeds which channel; it stays.
+
+        Returns:
+            The same assignment, and the signals (N,) for the policy.
+        """
         self._partial.stand_by()
         assert self._imputation.signals is not None
         likeliest = self._expect(self._imputation.signals, tick.action).likeliest
@@ -320,7 +358,15 @@ class IdentityMonitor:
     def _pass_unchanged(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Take a tick of a robot that the model does not fit, and check whether it fits by now."""
+        """Process a tick of a robot that the model does not fit, and check whether it fits by now.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which slot feeds which channel, as estimated so far.
+
+        Returns:
+            The new assignment, and the readings (N,) for the policy as they are wired.
+        """
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
@@ -342,7 +388,7 @@ class IdentityMonitor:
         return assignment, readings[assignment.outputs]
 
     def _switch_passing(self, assignment: Assignment) -> Assignment:
-        """Start to pass readings unchanged, or stop it; return the assignment from now on."""
+        """Start or stop passing readings unchanged to the policy; return the new assignment."""
         self._passes = not self._passes
         self._detector.reset_to(self.fit.excess)
         if self._passes:
@@ -351,9 +397,9 @@ class IdentityMonitor:
         return self._stand_by(assignment)
 
     def _stand_by(self, assignment: Assignment) -> Assignment:
-        """Return the same assignment as lost, until readings of all slots are there.
+        """Return the assignment as not known to be right, until readings of all slots have arrived.
 
-        A move that was still being verified is undone.
+        A rewiring that was still being verified is undone.
         """
         if self._search.following and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
@@ -362,9 +408,14 @@ class IdentityMonitor:
         return assignment.as_lost()
 
     def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
-        """Estimate the noise; return the settled assignment if noise has just set in.
+        """Update the estimate of the sensor noise, and return the assignment.
 
-        Moves that were detected in the meantime may have been the noise.
+        If noise has just set in, this is the last settled one: the rewiring that was detected in
+        the meantime may have been the noise.
+
+        Args:
+            assignment: Which slot feeds which channel, as estimated so far.
+            readings: (N,) by slot.
         """
         if not self._forward.imputes:
             return assignment
@@ -376,26 +427,35 @@ class IdentityMonitor:
         return assignment
 
     def _expect_noise(self) -> None:
-        """Pass the estimated noise on to the costs."""
+        """Pass the estimated sensor noise on to the computation of costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
     def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
-        """Return signals (N,) by channel with less of the noise that all sensors have."""
+        """Return signals (N,) by channel with less of the noise that all sensors carry."""
         return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
 
     def _expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+        """Return the expected readings after these signals (N,) and this action (A,).
+
+        If `prepare` has computed them already, they are not computed again.
+        """
         if self._ahead is not None and self._ahead.follows_from(signals, action):
             return self._ahead
         return self._forward.expect(signals, action)
 
-    def _predict_present(self, given: np.ndarray) -> np.ndarray:
-        """Return the predicted present signals in place of the delayed signals `given` (N,)."""
+    def _predict_present(self, delayed: np.ndarray) -> np.ndarray:
+        """Return the predicted present signals in place of delayed ones.
+
+        Args:
+            delayed: (N,) the delayed signals for the policy, returned unchanged if some are
+                missing.
+        """
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
-            return given
+            return delayed
         ahead = self.delay.predict_present(signals)[assignment.channels[assignment.outputs]]
-        return np.where(np.isnan(given), given, ahead)
+        return np.where(np.isnan(delayed), delayed, ahead)
 
     def _finds_stuck(
         self,
@@ -404,10 +464,16 @@ class IdentityMonitor:
         before: np.ndarray,
         prediction: Prediction,
     ) -> bool:
-        """Return whether a slot stands still that should move.
+        """Return whether a sensor that should change its reading is newly found to be stuck.
 
-        It is judged under the last settled assignment, or under the present one if that explains
+        This is judged under the last settled assignment, or under the present one if that explains
         the other slots' readings much better.
+
+        Args:
+            assignment: The present assignment.
+            readings: (N,) by slot.
+            before: (N,) the readings of the tick before.
+            prediction: The prediction for this tick.
         """
         judged = self._settled
         if not self._sensors.has_suspect(judged.slots[self._should_move]):
@@ -426,7 +492,14 @@ class IdentityMonitor:
     def _slot_excess(
         self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the excess nats of each slot (N,) if `slots` feed the channels."""
+        """Return each slot's costs (N,) above its channel's usual ones, in nats.
+
+        Args:
+            slots: (N,) the slot that is assumed to feed each channel.
+            readings: (N,) by slot.
+            before: (N,) the readings of the tick before.
+            prediction: The prediction for this tick.
+        """
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess_costs(
             (readings - before)[slots], readings[slots], prediction
@@ -437,9 +510,13 @@ class IdentityMonitor:
     def _exclude_stuck(
         self, assignment: Assignment, readings: np.ndarray
     ) -> tuple[Assignment, np.ndarray]:
-        """Return the settled assignment, and the readings without the stuck slots.
+        """Return the settled assignment, and the policy's input (N,) with NaN for stuck slots.
 
-        Moves that were detected in the meantime may have been the stuck slots.
+        A rewiring that was detected in the meantime may have been the stuck sensors.
+
+        Args:
+            assignment: The present assignment.
+            readings: (N,) by slot.
         """
         assignment = self._stand_by(assignment.with_slots(self._judged.slots))
         self._imputation.forget_estimates()
@@ -449,12 +526,12 @@ class IdentityMonitor:
 
     @property
     def slots(self) -> np.ndarray:
-        """(N,) the estimated slot of each channel; while lost the last known one."""
+        """Index (N,) of the estimated slot of each channel; while lost, of the last known one."""
         return self._known if self.lost else self.assignment.slots
 
     @property
     def moved(self) -> dict[str, str]:
-        """From slot id to the id of the channel that it feeds, for slots not at their own."""
+        """Mapping from the id of each moved slot to the id of the channel that it feeds now."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -463,7 +540,7 @@ class IdentityMonitor:
 
     @property
     def misfit(self) -> str:
-        """How the robot differs from the model's robot, as text; "" while it seems to fit."""
+        """Description of how the robot differs from the model's robot; "" while it seems to fit."""
         fit = self.fit
         if fit.fits is not False:
             return ""
@@ -479,16 +556,16 @@ class IdentityMonitor:
 
     @property
     def lost(self) -> bool:
-        """Whether it is unknown which of the present slots feeds which channel."""
+        """Whether it is unknown which of the slots with readings feeds which channel."""
         known = self._imputation.missing_ticks > 0 and self._partial.is_known
         return self.assignment.lost and not (known and self.fit.fits is not False)
 
     @property
     def identified(self) -> np.ndarray:
-        """(N,) the channels whose slot is known; none while slots are missing.
+        """Mask (N,) of the channels whose slot is known; none while slots are missing.
 
-        All channels since the start, or once an assignment has stood for `settled_ticks`; before
-        that those that can hardly be confused with another.
+        It holds all channels if nothing moved since the start, or once an assignment has stood for
+        `settled_ticks`; before that, those that can hardly be confused with another.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:
