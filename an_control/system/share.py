@@ -11,10 +11,13 @@ PACKAGE = "an_control"
 
 
 def share_path(relative: str) -> Path:
-    """Return the absolute path of a shipped file or folder such as `config/ant.yaml`.
+    """Return the absolute path of a file or folder that ships with the code.
+
+    Args:
+        relative: Its path in the source tree, such as `config/ant.yaml`.
 
     Raises:
-        FileNotFoundError: If there is none; names every place that was searched.
+        FileNotFoundError: There is none; names every folder that was searched.
     """
     places = _places()
     for place in places:
@@ -26,7 +29,7 @@ def share_path(relative: str) -> Path:
 
 
 def _places() -> list[Path]:
-    """Return the folders to search, this installation's own before those of the environment."""
+    """Return the folders to search, this installation's own before those of ROS 2."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():
         return [tree]
