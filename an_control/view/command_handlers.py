@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from an_control.view import schema
-from an_control.view.bay import NO_SCRAMBLER, RefusedChangeError, RewiringPanel, WiringChange
 from an_control.view.clients import ServiceCalls, UnansweredCallError
 from an_control.view.graph import SCRAMBLED, RobotGraph
 from an_control.view.listener import Listener
+from an_control.view.rewiring_panel import (
+    NO_SCRAMBLER,
+    RefusedChangeError,
+    RewiringPanel,
+    WiringChange,
+)
 
 SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
@@ -35,7 +40,7 @@ class CommandHandlers:
     """
 
     def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
-        self.bay = RewiringPanel()
+        self.panel = RewiringPanel()
         self.policy = ""
         """The name of the policy node, which can be stopped even before `read_robot` has
         succeeded."""
@@ -87,7 +92,7 @@ class CommandHandlers:
         self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
         self.settings = {name: _to_number(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
-        self.bay.set_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
+        self.panel.set_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
         return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
@@ -139,7 +144,7 @@ class CommandHandlers:
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
             case schema.UndoCommand():
-                await self._make_change(self.bay.undo(), undone=True)
+                await self._make_change(self.panel.undo(), undone=True)
                 return "undone"
         change, text = self._change_for(command)
         await self._make_change(change)
@@ -147,22 +152,24 @@ class CommandHandlers:
 
     def _change_for(self, command: schema.Command) -> tuple[WiringChange, str]:
         """Return the change of the wiring that a command asks for, and its description."""
-        bay = self.bay
+        panel = self.panel
         match command:
-            case schema.ConnectCommand(signal=signal, plug=plug, announced=announced):
+            case schema.ConnectCommand(signal=signal, slot=slot, announced=announced):
                 how = "announced" if announced else "unannounced"
-                return bay.connect(signal, plug, announced=announced), f"{signal} to {plug}, {how}"
-            case schema.CutCommand(plug=plug):
-                return bay.cut_signal(plug), f"{plug} cut"
-            case schema.NoiseCommand(plug=plug):
-                return bay.put_noise(plug), f"noise in {plug}"
-            case schema.CopyCommand(signal=signal, plug=plug):
-                return bay.copy_signal(signal, plug), f"{signal} also in {plug}"
+                return panel.connect(
+                    signal, slot, announced=announced
+                ), f"{signal} to {slot}, {how}"
+            case schema.CutCommand(slot=slot):
+                return panel.cut_signal(slot), f"{slot} cut"
+            case schema.NoiseCommand(slot=slot):
+                return panel.put_noise(slot), f"noise in {slot}"
+            case schema.CopyCommand(signal=signal, slot=slot):
+                return panel.copy_signal(signal, slot), f"{signal} also in {slot}"
             case schema.ShuffleCommand(announced=announced):
                 how = "announced" if announced else "unannounced"
-                return bay.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
+                return panel.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
             case _:
-                return bay.restore_file_wiring(), "back to the wiring of the file"
+                return panel.restore_file_wiring(), "back to the wiring of the file"
 
     async def _set_disturbance(self, name: str, value: float) -> str:
         """Set a disturbance of the scrambler; return a description of what was done.
@@ -197,7 +204,7 @@ class CommandHandlers:
         Raises:
             RefusedChangeError: A node refuses.
         """
-        back = self.bay.inverse_of(change)
+        back = self.panel.inverse_of(change)
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
@@ -209,7 +216,7 @@ class CommandHandlers:
         finally:
             if pause:
                 await self._pause(False)
-        self.bay.record_change(change, None if undone else back)
+        self.panel.record_change(change, None if undone else back)
 
     async def _change_both(self, change: WiringChange, back: WiringChange) -> None:
         """Change scrambler and policy node at once; if one fails, revert the change of the other.
@@ -243,7 +250,7 @@ class CommandHandlers:
         """
         if not order:
             return
-        entries = [f"{plug}={signal}" for plug, signal in order.items()]
+        entries = [f"{slot}={signal}" for slot, signal in order.items()]
         if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
             raise RefusedChangeError(refusal)
 

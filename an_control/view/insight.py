@@ -21,7 +21,10 @@ KEPT = 20
 
 
 def read_matrix(message: Any) -> NDArray[np.float64] | None:
-    """Return a Float64MultiArray message as an array (rows, columns), or None if it is no matrix."""
+    """Return a Float64MultiArray message as an array (rows, columns), or None.
+
+    None stands for a message that is no matrix.
+    """
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
     if len(sizes) != 2 or sizes[0] * sizes[1] != len(data) or not len(data):
@@ -125,7 +128,10 @@ _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 
 
 def encode_picture(image: Any) -> bytes | None:
-    """Return a sensor_msgs/Image as a binary message for the page, or None if it cannot be drawn."""
+    """Return a sensor_msgs/Image as a binary message for the page, or None.
+
+    None stands for an image that cannot be drawn.
+    """
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step
     if places is None or not height or not width or step < width * depth:

@@ -8,11 +8,11 @@ import time
 from rclpy.node import Node
 
 from an_control.view import schema
-from an_control.view.bay import RewiringPanel
 from an_control.view.clients import BrowserClient, BrowserClients, ServiceCalls
 from an_control.view.command_handlers import CommandHandlers
 from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
+from an_control.view.rewiring_panel import RewiringPanel
 from an_control.view.watch import RobotWatch
 
 RATE_HZ = 20.0
@@ -50,17 +50,17 @@ class LiveRobot:
         await asyncio.gather(self._publish_updates(), self._find_repeatedly())
 
     async def _publish_updates(self) -> None:
-        """Send updates to the browsers RATE_HZ times a second; nothing here waits for another node."""
+        """Send updates to the browsers RATE_HZ times a second, never waiting for another node."""
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
             for update in self.watch.take_updates():
                 self.clients.publish(update)
             if self.watch.order is not None:
-                self.handlers.bay.set_order(self.watch.order)
+                self.handlers.panel.set_order(self.watch.order)
                 self.watch.order = None
             self._publish_if_changed(self._robot_update())
-            self._publish_if_changed(self._bay_update())
+            self._publish_if_changed(self._wiring_update())
             if now_s >= health_s:
                 health_s = now_s + HEALTH_S
                 self._publish_if_changed(self._health_update())
@@ -78,7 +78,7 @@ class LiveRobot:
         reply = await self.handlers.carry_out(command)
         if reply.ok:
             self.clients.publish(self.watch.record_mark(reply.text))
-            self._publish_if_changed(self._bay_update())
+            self._publish_if_changed(self._wiring_update())
         return reply
 
     async def _find_repeatedly(self) -> None:
@@ -99,7 +99,7 @@ class LiveRobot:
             self._known, new = False, True
             await deeds.forget()
         if found.scrambler != before.scrambler:
-            deeds.bay.set_order(None)
+            deeds.panel.set_order(None)
         if not found.policy:
             return
         if watch.silent:  # the node may come back as another process
@@ -135,15 +135,15 @@ class LiveRobot:
             simulated=bool(found.simulator),
         )
 
-    def _bay_update(self) -> schema.BayUpdate:
-        """Return the update on the wiring."""
-        bay = self.handlers.bay if self.handlers.found.policy else RewiringPanel()
-        return schema.BayUpdate(
-            signals=bay.signals,
-            wires=bay.wires,
-            why_not_announced=bay.why_not_announced,
-            why_not_unannounced=bay.why_not_unannounced,
-            undo=bay.undos,
+    def _wiring_update(self) -> schema.WiringUpdate:
+        """Return the update about which signal each input slot carries, and what can be changed."""
+        panel = self.handlers.panel if self.handlers.found.policy else RewiringPanel()
+        return schema.WiringUpdate(
+            signals=panel.signals,
+            wires=panel.wires,
+            why_not_announced=panel.why_not_announced,
+            why_not_unannounced=panel.why_not_unannounced,
+            undo=panel.undos,
             settings=dict(self.handlers.settings),
         )
 

@@ -203,7 +203,7 @@ class RobotWatch:
             yield shown
 
     def _take_tick(self) -> Iterator[schema.Update]:
-        """Take the policy's newest tick, and yield it, after the channel ids if these have changed."""
+        """Take the policy's newest tick and yield it, after new channel ids if these changed."""
         progress = self._listener.take_newest("progress")
         if progress is not None:
             self._episode = {
