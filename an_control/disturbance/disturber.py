@@ -394,7 +394,7 @@ class Disturber:
         count = len(self.ids)
         self._streams = RandomStreams(self._seed, episode)
         self._step = 0
-        self.settings = settings = self._scheduled()
+        self.settings = settings = self._current_settings()
         """The settings of the present step, with a number drawn for each range."""
         self._delivery: Delivery[Message] = Delivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
@@ -411,7 +411,7 @@ class Disturber:
         What was drawn (permutation, missing and frozen signals) stays if its setting does.
         """
         self._base = settings
-        self._apply_settings(self._scheduled())
+        self._apply_settings(self._current_settings())
 
     def shuffle(self) -> None:
         """Permute the signals now."""
@@ -442,8 +442,8 @@ class Disturber:
         """Whether a message arrived in this tick that does not repeat an earlier one."""
         return self._delivery.new
 
-    def stop(self, step_s: float) -> Stop | None:
-        """Return the time at which the robot is stopped in this episode, or None.
+    def draw_stop(self, step_s: float) -> Stop | None:
+        """Return the random period in which the robot is stopped in this episode, or None.
 
         Call it once after `reset`.
 
@@ -472,9 +472,9 @@ class Disturber:
         Returns:
             The disturbed readings (m,), and their ids (m,).
         """
-        return self._delivery(self._message(values, ids), self.settings)
+        return self._delivery(self._disturb_tick(values, ids), self.settings)
 
-    def _message(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
+    def _disturb_tick(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
         """Return the disturbed readings of a tick and their ids, as they are sent.
 
         Args:
@@ -482,7 +482,7 @@ class Disturber:
             ids: Their channels' ids (n,).
         """
         if self._schedule and any(change.step == self._step for change in self._schedule):
-            self._apply_settings(self._scheduled())
+            self._apply_settings(self._current_settings())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
             self.shuffle()
@@ -508,7 +508,7 @@ class Disturber:
         if not self._noise_ids:
             return slots, names
         named = self._named if names is self._copies_named else names + self._noise_ids
-        return np.concatenate([slots, self._noise(len(self._noise_ids))]), named
+        return np.concatenate([slots, self._draw_noise(len(self._noise_ids))]), named
 
     def plan(self, steps: int) -> Plan:
         """Return the shuffles, missing channels, copies and noise of the first ticks of an episode.
@@ -525,7 +525,7 @@ class Disturber:
         for _ in range((steps - 1) // every if every else 0):
             self._permutation.draw(self.settings.swap)
             signals.append(self._permutation.signals)
-        noise = self._noise((steps, len(self._noise_ids)))
+        noise = self._draw_noise((steps, len(self._noise_ids)))
         return Plan(np.array(signals), self._present, noise, self._copied)
 
     def replay(self, readings: NDArray[np.float32]) -> Replay:
@@ -551,7 +551,7 @@ class Disturber:
         values = np.concatenate([nominal, copies, plan.noise], 1)
         return Replay(values[sent], shown[sent], steps)
 
-    def _noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
+    def _draw_noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
         """Return the readings of noise channels, float32.
 
         Args:
@@ -559,7 +559,7 @@ class Disturber:
         """
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
-    def _scheduled(self) -> DisturbanceSettings:
+    def _current_settings(self) -> DisturbanceSettings:
         """Return the settings of the present step, with a number drawn for each range."""
         settings = self._base
         for change in self._schedule:
@@ -583,7 +583,7 @@ class Disturber:
         self._assign_ids()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
-        """Return the indices of the signals that are copied."""
+        """Return the indices of randomly drawn signals that are copied into added channels."""
         if not settings.copies:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)

@@ -48,9 +48,15 @@ class DisturbedPatches:
         """Whether a message arrived in this tick."""
         return self._disturber.arrived
 
-    def stop(self, step_s: float) -> Stop | None:
-        """Return the time at which the robot is stopped in this episode; see `Disturber.stop`."""
-        return self._disturber.stop(step_s)
+    def draw_stop(self, step_s: float) -> Stop | None:
+        """Return the random period in which the robot is stopped in this episode, or None.
+
+        Call it once after the reset.
+
+        Args:
+            step_s: The period of the steps in seconds.
+        """
+        return self._disturber.draw_stop(step_s)
 
     def apply(
         self, patches: np.ndarray, channels: Sequence[str]
@@ -68,10 +74,10 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.count)
         if self._shown is not None and not self.arrived:
             return self._shown
-        self._shown = self._show_slots(self._newest_stack(newest), numbers, ids)
+        self._shown = self._show_slots(self._update_stack(newest), numbers, ids)
         return self._shown
 
-    def _newest_stack(self, newest: np.ndarray) -> np.ndarray:
+    def _update_stack(self, newest: np.ndarray) -> np.ndarray:
         """Return the stacks (N, f, p, p) of the frames that have really arrived.
 
         Args:

@@ -36,7 +36,7 @@ class Shuffle:
     every: int = 0
 
     def __str__(self) -> str:
-        """Return the text that `parse` takes."""
+        """Return the text from which `parse` makes this shuffle, such as ``reset+200``."""
         every = str(self.every) if self.every else ""
         return "+".join(filter(None, ("reset" if self.at_reset else "", every))) or "none"
 
@@ -89,7 +89,7 @@ class Range:
     high: float
 
     def __str__(self) -> str:
-        """Return the text that `read` takes."""
+        """Return the text from which `Setting.read` makes this range, such as ``0.1..0.3``."""
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
 
     def __bool__(self) -> bool:
@@ -103,7 +103,7 @@ class Range:
 
     @property
     def middle(self) -> float:
-        """The number halfway between the ends, which is the mean of the drawn ones."""
+        """The number halfway between the ends of the range, which is the mean of the drawn ones."""
         return (self.low + self.high) / 2.0
 
     @property
@@ -632,10 +632,11 @@ ALLOWED_WORDS = ", ".join(
 
 
 def split_words(text: str) -> tuple[Shuffle, list[str]]:
-    """Return the shuffle at the start of a text, and the words after it.
+    """Return the shuffle at the start of a text of disturbances, and the further words of it.
 
     Args:
-        text: A text such as ``reset,missing=0.1``.
+        text: A text such as ``reset,missing=0.1``, here with the shuffle ``reset`` (permute the
+            signals at each reset) and the word ``missing=0.1``.
 
     Raises:
         ValueError: The shuffle is not valid.

@@ -120,7 +120,7 @@ class SignalRouting:
         return moved, self._names
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Store where each reading goes, for all ticks until other ids come."""
+        """Store which of the readings each channel takes; valid until other signal ids come."""
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
         taken: list[int] = []

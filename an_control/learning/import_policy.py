@@ -122,7 +122,7 @@ def _stable_baselines(
     import onnx
 
     graph = Graph(onnx)
-    x = graph.input("obs", (1, inputs))
+    x = graph.add_input("obs", (1, inputs))
     if normalisation is not None:
         if len(normalisation.mean) != inputs:
             count = len(normalisation.mean)
@@ -139,8 +139,8 @@ def _stable_baselines(
         low, high = _bounds(settings, actions)
         x = graph("Min", graph("Max", x, low[None]), high[None])
         x = graph("Sub", graph("Mul", graph("Sub", x, low[None]), 2.0 / (high - low)[None]), 1.0)
-    graph.output("actions", x, (1, actions))
-    return graph.content(names.metadata(inputs, actions))
+    graph.add_output("actions", x, (1, actions))
+    return graph.to_bytes(names.metadata(inputs, actions))
 
 
 def _settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:

@@ -176,7 +176,7 @@ class Costs:
         )
         return found
 
-    def change_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def costs_of_changes(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Return the costs (..., N) of changes, in nats, as if no channel were binary.
 
         Args:
@@ -211,7 +211,7 @@ class Costs:
         found: np.ndarray = more.sum(0)
         return found
 
-    def usual_by_channel(self, prediction: Prediction) -> np.ndarray:
+    def usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
         """Return each channel's usual costs (N,), in nats, summed over ticks.
 
         Args:

@@ -172,7 +172,7 @@ class Evidence:
             before, actions, change, reads = self._records_from(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add_ticks(sums, change, prediction.change, reads, prediction)
-            usual += self._costs.usual_by_channel(prediction)
+            usual += self._costs.usual_costs_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
         costs = self._common_costs() + sums
         total = float(costs[slots, self._all].sum())

@@ -44,7 +44,10 @@ class FitLimits(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The forward model's prediction for one or more ticks; all fields are (..., N) float32."""
+    """The forward model's prediction of how N channels change in one or more ticks.
+
+    All fields have the shape (..., N), float32.
+    """
 
     change: np.ndarray
     """The change since the last reading; meaningless for a binary channel."""

@@ -19,9 +19,9 @@ from an_control.policy.protocol import MonitorReport, Policy, WrappingPolicy
 
 
 class HandOverPolicy(WrappingPolicy):
-    """A policy that lets a student act until the monitor knows the order of the channels.
+    """A policy in which a student acts until the monitor knows the order of the channels.
 
-    It has the same methods as the policy that takes over.
+    It has the same methods as the policy that takes over from the student.
 
     Args:
         policy: The policy that needs its channels in order, behind its monitor.

@@ -60,7 +60,7 @@ class Imputation:
         """(N,) the signals before the first tick with missing slots; None at an episode's start."""
         self._since.clear()
 
-    def stand_by(self) -> None:
+    def skip_next_comparison(self) -> None:
         """Let the next tick be compared with nothing, as the last readings are unreliable."""
         self.readings = None
 
@@ -114,7 +114,7 @@ class Imputation:
         self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
         return Continuation(costs, excess, expectation)
 
-    def signals_moved(self) -> None:
+    def note_moved_signals(self) -> None:
         """Note that signals moved to other slots before this tick, while slots stay missing."""
         self._before = self.signals
         self._since.clear()

@@ -154,13 +154,13 @@ class IdentityMonitor:
         else:
             self._search.catch_up(assignment)
             if self._imputation.next_tick(np.isnan(tick.readings)):
-                estimate = self._estimate_missing
+                estimate = self._process_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
-                estimate = self._skip
+                estimate = self._skip_tick
             elif self._repeats_message(assignment):
-                estimate = self._take_expected
+                estimate = self._replace_repeated_message
             else:
-                estimate = self._estimate
+                estimate = self._process_tick
         self.assignment, signals = estimate(tick, assignment)
         self._budget.next_tick(fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
@@ -180,9 +180,11 @@ class IdentityMonitor:
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.next_delayed_action(action)
-            self._ahead = self._expect(imputation.signals, action)
+            self._ahead = self._get_expectation(imputation.signals, action)
 
-    def _estimate(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
+    def _process_tick(
+        self, tick: MonitorTick, assignment: Assignment
+    ) -> tuple[Assignment, np.ndarray]:
         """Process a tick with complete readings.
 
         Args:
@@ -193,18 +195,20 @@ class IdentityMonitor:
             The new assignment, and the signals (N,) for the policy.
         """
         imputation, readings, before = self._imputation, tick.readings, assignment.slots
-        self._partial.stand_by()
+        self._partial.suspend()
         assignment = self._estimate_noise(assignment, readings)
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
-            assignment = self._search.start(assignment)
+            assignment = self._search.start_verification(assignment)
             self._detector.reset_to(self._settings.detector.unknown)
         else:
-            expectation = self._expect(imputation.signals, tick.action)
+            expectation = self._get_expectation(imputation.signals, tick.action)
             likeliest = expectation.likeliest
-            if self._finds_stuck(assignment, readings, imputation.readings, expectation.prediction):
+            if self._find_stuck(assignment, readings, imputation.readings, expectation.prediction):
                 return self._exclude_stuck(assignment, readings)
-            assignment = self._identify(assignment, readings, imputation.readings, expectation)
+            assignment = self._update_assignment(
+                assignment, readings, imputation.readings, expectation
+            )
             if assignment.slots is before:
                 self.delay.note_tick(expectation, readings[before])
         if self._ordered and not assignment.lost:
@@ -222,7 +226,7 @@ class IdentityMonitor:
         imputation.keep_unfiltered(readings)
         return assignment, given
 
-    def _identify(
+    def _update_assignment(
         self,
         assignment: Assignment,
         readings: np.ndarray,
@@ -244,9 +248,9 @@ class IdentityMonitor:
         move = detector.step(costs, prediction, assignment, new=new)
         if move is not None:
             assignment = assignment.unpinned() if known else assignment
-            self.noise.signals_moved()
+            self.noise.note_moved_signals()
             assignment = assignment._replace(detected=True)
-            found = search.start_move(assignment, move, expectation)
+            found = search.start_move_verification(assignment, move, expectation)
             if found.slots is assignment.slots:
                 self.fit.count_tick(detector.excess, known=known)
             return found
@@ -260,9 +264,9 @@ class IdentityMonitor:
         )
         if search.phase is Phase.SEEK and found is not assignment:
             detector.reset_to(0.0)
-        return self._end_lost(found)
+        return self._mark_known_if_sure(found)
 
-    def _end_lost(self, assignment: Assignment) -> Assignment:
+    def _mark_known_if_sure(self, assignment: Assignment) -> Assignment:
         """Return the assignment, marked as known if it was lost and is now sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
@@ -276,7 +280,7 @@ class IdentityMonitor:
             self._known = assignment.slots
         return assignment
 
-    def _estimate_missing(
+    def _process_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
         """Process a tick in which slots stay missing.
@@ -292,17 +296,17 @@ class IdentityMonitor:
         readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.estimate(readings)
-            self._expect_noise()
+            self._pass_noise_to_costs()
         if tick.evidence:
             if partial.explained:
                 continuation = imputation.compare(readings, tick.action, assignment)
             assignment = partial.step(readings, tick.action, assignment, continuation)
         else:
             partial.pause()
-        assignment = self._stand_by(assignment)
+        assignment = self._mark_lost(assignment)
         if assignment.detected:
-            imputation.signals_moved()
-            self.noise.signals_moved()
+            imputation.note_moved_signals()
+            self.noise.note_moved_signals()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
@@ -317,7 +321,9 @@ class IdentityMonitor:
         )
         return assignment, given
 
-    def _skip(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
+    def _skip_tick(
+        self, tick: MonitorTick, assignment: Assignment
+    ) -> tuple[Assignment, np.ndarray]:
         """Process a tick that is no evidence of rewiring.
 
         Args:
@@ -327,7 +333,7 @@ class IdentityMonitor:
         Returns:
             The same assignment, and the signals (N,) for the policy.
         """
-        self._partial.stand_by()
+        self._partial.suspend()
         return assignment, self._imputation.skip_tick(tick.readings, assignment)
 
     def _repeats_message(self, assignment: Assignment) -> bool:
@@ -338,7 +344,7 @@ class IdentityMonitor:
         compared = self._sensors.repeats and self._imputation.readings is not None
         return compared and not assignment.lost
 
-    def _take_expected(
+    def _replace_repeated_message(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
         """Process a repeated message: use the expected readings in its place.
@@ -350,9 +356,9 @@ class IdentityMonitor:
         Returns:
             The same assignment, and the signals (N,) for the policy.
         """
-        self._partial.stand_by()
+        self._partial.suspend()
         assert self._imputation.signals is not None
-        likeliest = self._expect(self._imputation.signals, tick.action).likeliest
+        likeliest = self._get_expectation(self._imputation.signals, tick.action).likeliest
         return assignment, self._imputation.take_expected(likeliest, assignment)
 
     def _pass_unchanged(
@@ -371,10 +377,10 @@ class IdentityMonitor:
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.estimate(readings)
-            self._expect_noise()
+            self._pass_noise_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
-            prediction = self._expect(signals, tick.action).prediction
+            prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.excess_costs(reads - signals, reads, prediction)
             self.fit.count_tick(
@@ -393,18 +399,18 @@ class IdentityMonitor:
         self._detector.reset_to(self.fit.excess)
         if self._passes:
             assignment = assignment._replace(slots=self._known)
-        self._partial.stand_by()
-        return self._stand_by(assignment)
+        self._partial.suspend()
+        return self._mark_lost(assignment)
 
-    def _stand_by(self, assignment: Assignment) -> Assignment:
+    def _mark_lost(self, assignment: Assignment) -> Assignment:
         """Return the assignment as not known to be right, until readings of all slots have arrived.
 
         A rewiring that was still being verified is undone.
         """
         if self._search.following and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
-        self._search.stand_by()
-        self._imputation.stand_by()
+        self._search.suspend()
+        self._imputation.skip_next_comparison()
         return assignment.as_lost()
 
     def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
@@ -422,11 +428,11 @@ class IdentityMonitor:
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
-            assignment = self._stand_by(assignment.with_slots(self._settled.slots))
-        self._expect_noise()
+            assignment = self._mark_lost(assignment.with_slots(self._settled.slots))
+        self._pass_noise_to_costs()
         return assignment
 
-    def _expect_noise(self) -> None:
+    def _pass_noise_to_costs(self) -> None:
         """Pass the estimated sensor noise on to the computation of costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
@@ -435,7 +441,7 @@ class IdentityMonitor:
         """Return signals (N,) by channel with less of the noise that all sensors carry."""
         return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
 
-    def _expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+    def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         """Return the expected readings after these signals (N,) and this action (A,).
 
         If `prepare` has computed them already, they are not computed again.
@@ -457,7 +463,7 @@ class IdentityMonitor:
         ahead = self.delay.predict_present(signals)[assignment.channels[assignment.outputs]]
         return np.where(np.isnan(delayed), delayed, ahead)
 
-    def _finds_stuck(
+    def _find_stuck(
         self,
         assignment: Assignment,
         readings: np.ndarray,
@@ -518,7 +524,7 @@ class IdentityMonitor:
             assignment: The present assignment.
             readings: (N,) by slot.
         """
-        assignment = self._stand_by(assignment.with_slots(self._judged.slots))
+        assignment = self._mark_lost(assignment.with_slots(self._judged.slots))
         self._imputation.forget_estimates()
         self._partial.start_known()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)

@@ -59,7 +59,7 @@ class PartialSearch:
         """Whether it is known which channels the slots with readings feed."""
         return self._known or self._sure
 
-    def stand_by(self) -> None:
+    def suspend(self) -> None:
         """End the search; it restarts at the next tick in which a slot is missing."""
         if self._last is not None:
             self._restart()

@@ -58,7 +58,7 @@ class RobotFit:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the model fits the robot; None while that is unknown."""
+        """Whether the forward model describes the connected robot; None while that is unknown."""
         return False if self._bad or len(self.slow) else self._seen or None
 
     @property

@@ -116,7 +116,7 @@ class ChangeDetector:
         gain = present - float(moved[best, self._all].sum())
         if gain <= min_gain:
             return None
-        return Move(moved, best, self._costs.usual_by_channel(prediction))
+        return Move(moved, best, self._costs.usual_costs_by_channel(prediction))
 
 
 class Phase(Enum):
@@ -133,19 +133,19 @@ class Phase(Enum):
 class AssignmentSearch:
     """The search for the assignment of slots to channels that explains the recorded ticks best.
 
-    After `stand_by` the first tick calls `start`. Each further one calls `next_tick` and then
-    `start_move` if a move was detected, or else `step`; on a robot that the model does not fit it
-    calls `reconsider` alone.
+    After `suspend` the first tick calls `start_verification`. Each further one calls `next_tick`
+    and then `start_move_verification` if a move was detected, or else `step`; on a robot that the
+    model does not fit it calls `reconsider` alone.
 
     | phase | ends | next |
     |---|---|---|
-    | STAND_BY | `start` | VERIFY_START |
+    | STAND_BY | `start_verification` | VERIFY_START |
     | VERIFY_START | `confirm_start`, or after `verify_ticks` | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` | REVIEW |
     | REVIEW | if nothing explains the readings, when a review is due | SEEK |
     | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
-    | any | `start_move` | VERIFY_MOVE |
-    | any | `stand_by` | STAND_BY |
+    | any | `start_move_verification` | VERIFY_MOVE |
+    | any | `suspend` | STAND_BY |
 
     Args:
         forward: The forward model of N channels.
@@ -181,10 +181,10 @@ class AssignmentSearch:
         """Start an episode."""
         self.rewires = 0
         """The number of detected moves and corrections of the assignment since the last reset."""
-        self.stand_by()
+        self.suspend()
 
-    def stand_by(self) -> None:
-        """Drop the evidence and stop verifying, until `start` is called."""
+    def suspend(self) -> None:
+        """Remove the evidence and stop verifying, until `start_verification` is called."""
         self._evidence.restart(np.zeros((len(self._all), len(self._all))))
         self._newest.restart(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
@@ -202,14 +202,18 @@ class AssignmentSearch:
         """Whether, after this tick, a detected move is still being verified."""
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
-    def start(self, assignment: Assignment) -> Assignment:
-        """Start to verify an assignment from new evidence, with a prior in favour of it."""
+    def start_verification(self, assignment: Assignment) -> Assignment:
+        """Start to verify an assignment from new evidence; return the best assignment so far.
+
+        Args:
+            assignment: Which slot feeds which channel; a prior favours it.
+        """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
         self.phase, self._moved = Phase.VERIFY_START, False
-        return self._start(assignment, prior, assignment.slots)
+        return self._restart_verification(assignment, prior, assignment.slots)
 
-    def start_move(
+    def start_move_verification(
         self, assignment: Assignment, move: Move, expectation: Expectation
     ) -> Assignment:
         """Start to verify a detected move; return the best assignment so far.
@@ -220,11 +224,11 @@ class AssignmentSearch:
             expectation: What was expected at this tick.
         """
         self.phase, self._moved = Phase.VERIFY_MOVE, True
-        assignment = self._start(assignment, move.costs, move.slots, move.usual)
+        assignment = self._restart_verification(assignment, move.costs, move.slots, move.usual)
         self._evidence.start_reckoning(expectation)
         return assignment
 
-    def _start(
+    def _restart_verification(
         self,
         assignment: Assignment,
         move_costs: np.ndarray,
@@ -276,14 +280,14 @@ class AssignmentSearch:
             surprising: Whether the assignment explains them worse than it should.
         """
         self._add(record)
-        self.phase = self._next_phase(unexplained)
+        self.phase = self._choose_phase(unexplained)
         if self.phase is Phase.SEEK:
             return self._search_widely(assignment)
         if self.phase is Phase.REVIEW:
             return self._review(assignment, prediction, surprising)
         return self._verify(assignment)
 
-    def _next_phase(self, unexplained: bool) -> Phase:
+    def _choose_phase(self, unexplained: bool) -> Phase:
         """Return the phase for this tick.
 
         Args:
@@ -301,7 +305,7 @@ class AssignmentSearch:
         return self._ticks % self._settings.review_ticks == 0
 
     def _add(self, record: TickRecord) -> None:
-        """Add a tick's record to all evidence."""
+        """Store a tick's record as evidence; after a move also compare it with dead reckoning."""
         self._evidence.add(record)
         self._newest.add(record)
         if self._uses_reckoning:
@@ -457,7 +461,7 @@ class AssignmentSearch:
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             count = self._affordable_swaps(self._evidence)
-            begin = self._next_swaps(best.slots, count)
+            begin = self._count_tried_swaps(best.slots, count)
             self._swapped = self._best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
@@ -606,7 +610,7 @@ class AssignmentSearch:
         rows = self._swap_rows * max(1, len(evidence.records))
         return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 
-    def _next_swaps(self, slots: np.ndarray, count: int) -> int:
+    def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
         """Return how many swaps of an assignment were tried so far, and count more as tried.
 
         The count restarts at 0 after the last swap.

@@ -93,7 +93,7 @@ class SensorDelay:
         both = Prediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
-        costs = self._costs.change_costs(reads - signals, both)
+        costs = self._costs.costs_of_changes(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)

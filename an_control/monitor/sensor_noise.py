@@ -58,7 +58,7 @@ class SensorNoise:
         self._variance = np.zeros(len(self._binary), F32)
         self._squared_error = np.zeros(len(self._binary), F32)
 
-    def signals_moved(self) -> None:
+    def note_moved_signals(self) -> None:
         """Clear the recorded readings, as slots feed other channels from now on."""
         self._readings.clear()
 

@@ -144,7 +144,7 @@ class PolicyEngine(ABC):
             values: (N,) float32 the readings.
             columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
             previous: (A,) float32 the previous action, in [-1, 1].
-            shift: Rounds the message's terms so that their sum is exact (see `exact_sums`).
+            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
         """
 
     @property
@@ -168,8 +168,8 @@ class AttentionNeuron(PreviousAction, Policy):
 
     Args:
         model: A model of kind ``attention_neuron``.
-        engine: Computes the ticks; its columns are in the order in which this policy first saw the
-            ids.
+        engine: Computes the ticks. It numbers the neurons in the order in which this policy first
+            saw their channels' ids.
         keep_ticks: Ticks for which a missing channel's state is kept; None: one second of the
             task's steps, or 100 ticks if the model does not say its step.
 

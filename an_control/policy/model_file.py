@@ -187,16 +187,15 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
         return replace(model, arrays=arrays)
 
 
-def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
+def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | None:
     """Return the model of a file without its arrays, by its header alone.
 
     Args:
         path: A ``.safetensors`` model file.
-        largest: The largest header in bytes that is read.
+        max_header_bytes: The largest header that is read.
 
     Returns:
-        The model, or None if its header is larger than `largest`, and for an ONNX file, which has
-        no header.
+        The model, or None if its header is larger, and for an ONNX file, which has no header.
 
     Raises:
         ModelError: No valid model file of this size has this header.
@@ -204,7 +203,7 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     if is_onnx(path):
         return None
     with _open_model_file(Path(path)) as file:
-        if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
+        if max_header_bytes < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
         return _read_description(file, _file_size(file))[0]
 
@@ -235,10 +234,10 @@ def _read_foreign(path: Path, monitor: bool) -> Model:
     sizes = ForeignSizes(len(layout.channels), network.action.size)
     model = Model("foreign", sizes, {}, task, network=network)
     beside = monitor_path(path)
-    return _with_monitor(model, network, beside) if monitor and beside.exists() else model
+    return _attach_monitor(model, network, beside) if monitor and beside.exists() else model
 
 
-def _with_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
+def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
     """Return a foreign policy with its monitor.
 
     Args:

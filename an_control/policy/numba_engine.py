@@ -547,7 +547,7 @@ def _sum_message(values, attention, shift):
     Args:
         values: (N,) the readings.
         attention: (N, M) the attention weights.
-        shift: Rounds the terms so that their sum is exact (see `exact_sums`).
+        shift: The number that rounds the terms, for an exact sum (see `exact_sums`).
     """
     queries = attention.shape[1]
     sums, mass = np.zeros(queries), np.zeros(queries)
@@ -643,7 +643,7 @@ def _tick(
         values: (N,) float32 the readings.
         columns: (N,) the index of each channel's row in `state`.
         previous: (A,) float32 the previous action.
-        shift: Rounds the message's terms so that their sum is exact (see `exact_sums`).
+        shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
         state: Of each neuron its own state; with prediction attention, the evidence for each query;
             with reset on jump, twice a reading's usual change. Changed.
         attention: (N, M) receives the attention weights.

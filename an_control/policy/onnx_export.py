@@ -46,8 +46,8 @@ def export_onnx(model: Model) -> bytes:
             raise ValueError(f"{name!r}: metadata are separated by commas, so no name may have one")
     graph = Graph(onnx)
     if isinstance(sizes, MlpSizes):
-        seen = graph.input("obs", (1, len(channels)))
-        graph.output("actions", _write_head(graph, model, seen), (1, sizes.actions))
+        seen = graph.add_input("obs", (1, len(channels)))
+        graph.add_output("actions", _write_head(graph, model, seen), (1, sizes.actions))
         observations = list(channels)
     elif isinstance(sizes, AttentionSizes) and sizes.compiles:
         _NeuronWriter(graph, model, sizes, len(channels)).write()
@@ -62,7 +62,7 @@ def export_onnx(model: Model) -> bytes:
         "task": model.task.name,
         "step_s": str(model.task.step_s or ""),
     }
-    return graph.content({key: text for key, text in metadata.items() if text})
+    return graph.to_bytes({key: text for key, text in metadata.items() if text})
 
 
 class Graph:
@@ -87,13 +87,13 @@ class Graph:
             *inputs: Names of values, or numbers and arrays, which become float64 constants.
             **attributes: The attributes of the operator.
         """
-        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        names = [one if isinstance(one, str) else self.add_constant(one) for one in inputs]
         output = f"v{len(self._nodes)}"
         node = self._onnx.helper.make_node(operator, names, [output], **attributes)
         self._nodes.append(node)
         return output
 
-    def constant(self, value: Any, kind: Any = F64) -> str:
+    def add_constant(self, value: Any, kind: Any = F64) -> str:
         """Add a constant to the graph, and return its name.
 
         Args:
@@ -107,9 +107,9 @@ class Graph:
             self._tensors[key] = self._onnx.numpy_helper.from_array(array, name)
         return str(self._tensors[key].name)
 
-    def integers(self, *values: int) -> str:
+    def add_integers(self, *values: int) -> str:
         """Add a constant of integers to the graph, and return its name."""
-        return self.constant(np.array(values), np.int64)
+        return self.add_constant(np.array(values), np.int64)
 
     def cast(self, value: str, kind: Any) -> str:
         """Convert a value to another type, and return the name of the result.
@@ -121,7 +121,7 @@ class Graph:
         types = self._onnx.TensorProto
         return self("Cast", value, to={F32: types.FLOAT, F64: types.DOUBLE}[kind])
 
-    def input(self, name: str, shape: Sequence[int]) -> str:
+    def add_input(self, name: str, shape: Sequence[int]) -> str:
         """Add a float32 input to the graph, and return its name as a float64 value.
 
         Args:
@@ -132,7 +132,7 @@ class Graph:
         self._inputs.append(info(name, self._onnx.TensorProto.FLOAT, list(shape)))
         return self.cast(name, F64)
 
-    def output(self, name: str, value: str, shape: Sequence[int]) -> None:
+    def add_output(self, name: str, value: str, shape: Sequence[int]) -> None:
         """Make a value an output of the graph, as float32.
 
         Args:
@@ -145,7 +145,7 @@ class Graph:
         single = self.cast(value, F32)
         self._nodes.append(self._onnx.helper.make_node("Identity", [single], [name]))
 
-    def columns(self, value: str, first: int, end: int) -> str:
+    def slice_columns(self, value: str, first: int, end: int) -> str:
         """Return the name of some columns of a matrix.
 
         Args:
@@ -153,7 +153,7 @@ class Graph:
             first: The first column.
             end: The column after the last one.
         """
-        return self("Slice", value, *map(self.integers, (first, end, 1)))
+        return self("Slice", value, *map(self.add_integers, (first, end, 1)))
 
     def logistic(self, x: str) -> str:
         """Return the name of 1 / (1 + e^-x), for the value named `x`."""
@@ -161,9 +161,9 @@ class Graph:
 
     def sum_rows(self, value: str) -> str:
         """Return the name of the sum over the rows (channels) of a matrix, which is one row."""
-        return self("ReduceSum", value, self.integers(0), keepdims=1)
+        return self("ReduceSum", value, self.add_integers(0), keepdims=1)
 
-    def content(self, metadata: Mapping[str, str]) -> bytes:
+    def to_bytes(self, metadata: Mapping[str, str]) -> bytes:
         """Return the graph as the content of an ONNX file.
 
         Args:
@@ -230,9 +230,9 @@ class _NeuronWriter:
     def write(self) -> None:
         """Write the whole policy, from the inputs to the outputs."""
         g, sizes, count = self._g, self._sizes, self._count
-        seen = g.input("obs", (1, count + sizes.actions))
-        self._values = g("Transpose", g.columns(seen, 0, count))  # (N, 1)
-        self._previous = g.columns(seen, count, count + sizes.actions)  # (1, A)
+        seen = g.add_input("obs", (1, count + sizes.actions))
+        self._values = g("Transpose", g.slice_columns(seen, 0, count))  # (N, 1)
+        self._previous = g.slice_columns(seen, count, count + sizes.actions)  # (1, A)
         self._started = self._add_state("started", (1, 1))
         self._set_next_state("started", g("Add", g("Mul", self._started, 0.0), 1.0))
         self._kept = self._started  # 0 where the neurons start anew
@@ -249,9 +249,9 @@ class _NeuronWriter:
             x = self._correct(message, mass)
         elif mass is not None:
             x = g("Concat", message, g("Sub", mass, 1.0), axis=1)
-        g.output("actions", _write_head(g, self._model, x), (1, sizes.actions))
+        g.add_output("actions", _write_head(g, self._model, x), (1, sizes.actions))
         for name, (value, shape) in self._states.items():
-            g.output(f"{name}_out", value, shape)
+            g.add_output(f"{name}_out", value, shape)
 
     def _add_state(self, name: str, shape: tuple[int, int]) -> str:
         """Add a recurrent state to the graph; return the name of its value after the last tick.
@@ -261,7 +261,7 @@ class _NeuronWriter:
             shape: Its shape.
         """
         self._states[name] = "", shape
-        return self._g.input(f"{name}_in", shape)
+        return self._g.add_input(f"{name}_in", shape)
 
     def _set_next_state(self, name: str, value: str) -> None:
         """Define the value of a state after this tick.
@@ -335,7 +335,7 @@ class _NeuronWriter:
         recurrent = g("MatMul", hidden, self._array["neuron.hidden"].T)
         sums = self._write_input_sums(inputs, recurrent)
         enter, forget, candidate, leave = (
-            g.columns(sums, gate * d, (gate + 1) * d) for gate in range(4)
+            g.slice_columns(sums, gate * d, (gate + 1) * d) for gate in range(4)
         )
         kept = g("Mul", g.logistic(forget), cells)
         cells = g("Add", kept, g("Mul", g.logistic(enter), g("Tanh", candidate)))
@@ -354,7 +354,7 @@ class _NeuronWriter:
         entering = g("Add", entering, array["memory.bias"][None])
         own = g("MatMul", before, array["memory.hidden"].T)
         x, h = (
-            [g.columns(one, gate * units, (gate + 1) * units) for gate in range(3)]
+            [g.slice_columns(one, gate * units, (gate + 1) * units) for gate in range(3)]
             for one in (entering, own)
         )
         reset, update = (g.logistic(g("Add", x[gate], h[gate])) for gate in range(2))
@@ -414,8 +414,8 @@ class _NeuronWriter:
                 total = g("Mul", total, normalise / self._count)
             return g("Tanh", total), None
         n = sizes.queries - 1
-        mass = g.columns(g.sum_rows(attention), 0, n)
-        total = g.columns(total, 0, n)
+        mass = g.slice_columns(g.sum_rows(attention), 0, n)
+        total = g.slice_columns(total, 0, n)
         if normalise:
             total, mass = g("Div", total, g("Max", mass, 1.0)), g("Min", mass, 1.0)
         return total, mass

@@ -96,7 +96,7 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
             axis.
     """
     array = _as_float64(arrays)
-    units = _unchanged if sizes.stack else _reorder_gates
+    units = _keep_order if sizes.stack else _reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
         np.ascontiguousarray(_transpose(units(array[name], 2)))
@@ -203,8 +203,8 @@ def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
     return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
 
 
-def _unchanged(rows: np.ndarray, axes: int) -> np.ndarray:
-    """Return the rows as they are, for neurons without gates."""
+def _keep_order(rows: np.ndarray, axes: int) -> np.ndarray:
+    """Return weights as they are, for neurons without gates; see `_reorder_gates`."""
     return rows
 
 

@@ -224,7 +224,7 @@ class Reference(PolicyEngine):
 
         Args:
             values: (N,) the readings.
-            shift: Rounds the terms so that their sum is exact (see `exact_sums`).
+            shift: The number that rounds the terms, for an exact sum (see `exact_sums`).
 
         Returns:
             (M,) the message, or under softmax attention (2n,).

@@ -127,11 +127,11 @@ class RealTimePriority:
         time then."""
 
     def request(self) -> None:
-        """Allow the threads that call `apply` to have the priority from now on."""
+        """Allow the threads that call `apply` to get real-time priority from now on."""
         self._wanted = self.priority > 0
 
     def apply(self) -> str:
-        """Give the calling thread the priority; return the reason if that fails, else "".
+        """Give the calling thread real-time priority; return the reason if that fails, else "".
 
         A thread that uses more than MAX_SHARE of a core loses the priority. A reason is returned
         only once, and nothing more is tried before the next `request`.
@@ -160,7 +160,10 @@ class RealTimePriority:
             return ""
 
     def release(self) -> None:
-        """Return all threads with the priority to ordinary scheduling; any thread may call it."""
+        """Return all threads with real-time priority to ordinary scheduling.
+
+        Any thread may call it.
+        """
         with self._lock:
             self._reset()
 

@@ -59,7 +59,7 @@ def test_signals_that_move_are_no_noise():
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
             order = rng.permutation(5)
-            noise.signals_moved()
+            noise.note_moved_signals()
         noise.estimate(row[order])
         assert noise.sd == 0.0
 

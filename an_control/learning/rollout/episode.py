@@ -74,7 +74,7 @@ class EpisodeDisturbance(typing.Protocol):
     def arrived(self) -> bool:
         """Return whether a message arrived in this tick."""
 
-    def stop(self, step_s: float) -> Stop | None:
+    def draw_stop(self, step_s: float) -> Stop | None:
         """Return when the safe command stops the robot, or None.
 
         This is called once, before the first tick.
@@ -138,7 +138,7 @@ class LiveEpisode:
             vary_robot(env)
         else:
             vary_robot(env, disturbance.settings)
-            self.stop = disturbance.stop(step_length(env))
+            self.stop = disturbance.draw_stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
         """The environment's newest observation and info."""

@@ -20,7 +20,13 @@ EPSILON = F32(NORM_EPSILON)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def exponentiate(scores, exponential, grid):
-    """Turn attention scores into weights, in place; compiled `kernels.exponentiate`."""
+    """Turn attention scores into weights before normalising, in place; see `kernels.exponentiate`.
+
+    Args:
+        scores: (rows, N) the scores; overwritten by the rounded weights.
+        exponential: (rows, N) receives the same weights as float32.
+        grid: The number that rounds others to a grid, see `exact_sums`.
+    """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
         largest = _largest(scores[m])
@@ -33,7 +39,13 @@ def exponentiate(scores, exponential, grid):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_message(message, weight, bias):
-    """Replace the attention message by its layer norm; compiled `kernels.normalise_message`."""
+    """Replace the attention message by the layer norm of its positive part, in place.
+
+    Args:
+        message: (M, m) the message; changed.
+        weight: (m,) the factors after the normalisation.
+        bias: (m,) what is added to that.
+    """
     width = message.shape[1]
     for m in range(len(message)):
         mean, variance = F32(0.0), F32(0.0)
@@ -50,7 +62,12 @@ def normalise_message(message, weight, bias):
 
 
 def compute_importance(queries, keys):
-    """Return the attention (M,) that each row gets; compiled `kernels.compute_importance`."""
+    """Return the attention (M,) that each row gets from all rows, by a softmax over each query.
+
+    Args:
+        queries: (M, a) the query of each row.
+        keys: (M, a) the key of each row.
+    """
     few = (0, 0), (0, max(4 - queries.shape[1], 0))
     return _compute_importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
 
@@ -112,7 +129,15 @@ def _sum(x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def convolve(image, weights, bias, size, step):
-    """Return the positive part of a convolution; compiled `kernels.convolve`."""
+    """Return the positive part of the convolution of an image with square windows.
+
+    Args:
+        image: (rows, columns, planes).
+        weights: (size * size * planes, out).
+        bias: (out,).
+        size: The windows' width and height.
+        step: The step from window to window.
+    """
     planes = image.shape[2]
     rows = (image.shape[0] - size) // step + 1
     columns = (image.shape[1] - size) // step + 1
