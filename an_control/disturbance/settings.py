@@ -211,12 +211,12 @@ class Setting:
 
     @property
     def textual(self) -> bool:
-        """Whether options and parameters take the value as text."""
+        """Whether command-line options and ROS parameters take the value as text."""
         return self.kind in (Shuffle, Range, str)
 
     @property
     def plain(self) -> Plain:
-        """The default value as ROS parameters, YAML and the command line have it."""
+        """The default value in the form that ROS parameters, YAML and the command line have."""
         return str(self.default) if self.textual else self.default
 
     def plain_value(self, settings: DisturbanceSettings) -> Plain:

@@ -41,7 +41,7 @@ class Assignment(NamedTuple):
 
     @classmethod
     def nominal(cls, count: int) -> Assignment:
-        """Return the assignment in which slot i feeds channel i.
+        """Return the assignment in which input slot i feeds channel i.
 
         Args:
             count: The number of slots and of channels.
@@ -51,7 +51,7 @@ class Assignment(NamedTuple):
 
     @property
     def channels(self) -> np.ndarray:
-        """Index (N,) of the channel that each slot feeds."""
+        """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 
     def next_tick(self) -> Assignment:
@@ -82,12 +82,12 @@ class Assignment(NamedTuple):
         """Return the assignment with other slots.
 
         Args:
-            slots: (N,) the slot that feeds each channel.
+            slots: (N,) the input slot that feeds each channel.
         """
         return self if slots is self.slots else self._replace(slots=slots)
 
     def with_outputs(self, verifying: bool) -> Assignment:
-        """Return the assignment with the outputs that follow from its slots.
+        """Return the assignment with the outputs that follow from its input slots.
 
         Args:
             verifying: Whether a detected rewiring is being verified. Only then do pinned outputs
@@ -102,7 +102,7 @@ class Assignment(NamedTuple):
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
     def arrange_by_slot(self, signals: np.ndarray) -> np.ndarray:
-        """Return values in the order of slots.
+        """Return values in the order of input slots.
 
         Args:
             signals: (N,) the same values in the order of channels.

@@ -129,6 +129,8 @@ class Costs:
     ) -> np.ndarray:
         """Return the costs (..., N) of the channels' own readings, in nats.
 
+        The cost of a reading is its negative log-likelihood under the prediction.
+
         Args:
             changes: (..., N) the changes of the readings in the channels' order; NaN where missing.
                 A missing reading has the channel's usual cost.
@@ -150,7 +152,9 @@ class Costs:
         return found
 
     def _continuous_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N), in nats, as if no channel were binary.
+        """Return the costs (..., N) of changes in nats, treating no channel as binary.
+
+        The cost of a reading is its negative log-likelihood under the prediction.
 
         Args:
             changes: (..., N) the changes of the readings.
@@ -177,7 +181,9 @@ class Costs:
         return found
 
     def costs_of_changes(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of changes, in nats, as if no channel were binary.
+        """Return the costs (..., N) of changes in nats, treating no channel as binary.
+
+        The cost of a reading is its negative log-likelihood under the prediction.
 
         Args:
             changes: (..., N) the changes of the readings; a missing one (NaN) costs 0.
@@ -188,7 +194,7 @@ class Costs:
         return found
 
     def usual_total(self, prediction: Prediction) -> float:
-        """Return the sum of all channels' usual costs in one tick, in nats.
+        """Return the sum of all channels' usual costs (mean negative log-likelihoods) in one tick.
 
         Args:
             prediction: The prediction (1, N) for the tick, whose scale decides what the noise adds.
@@ -221,11 +227,11 @@ class Costs:
         return usual + self.noise_costs(prediction) if self.noise_sd else usual
 
     def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a cost matrix with a penalty on every pair but the present ones.
+        """Return a copy of a cost matrix in which each pair but the present ones has a penalty.
 
         Args:
-            costs: (slots, channels) the costs in nats.
-            slots: (N,) the slot that feeds each channel at present.
+            costs: (slots, channels) the cost in nats of each input slot as each channel.
+            slots: (N,) the input slot that feeds each channel at present.
         """
         moved: np.ndarray = costs + self._settings.move
         moved[slots, np.arange(len(slots))] -= self._settings.move
@@ -244,11 +250,11 @@ def add_variance(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def compute_swap_costs(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return a matrix (N, N): how much the total cost grows if channels i and j swap their slots.
+    """Return a matrix (N, N): how much the total cost grows if channels i and j swap slots.
 
     Args:
-        costs: (slots, channels) the costs in nats.
-        slots: (N,) the slot that feeds each channel at present.
+        costs: (slots, channels) the cost in nats of each input slot as each channel.
+        slots: (N,) the input slot that feeds each channel at present.
     """
     by_channel = costs[slots]
     own = np.diagonal(by_channel)

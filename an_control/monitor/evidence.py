@@ -26,7 +26,7 @@ F32 = np.float32
 
 
 class Candidate(NamedTuple):
-    """An assignment of slots to channels that is compared with others, with its costs."""
+    """A possible assignment of input slots to channels, with its costs."""
 
     slots: np.ndarray
     """(N,) the slot that feeds each channel."""
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
 
 
 class TickRecord(NamedTuple):
-    """The readings of one tick by slot, with the readings and the action before it."""
+    """The readings of one tick by input slot, with the readings and the action before it."""
 
     before: np.ndarray
     """(N,) the readings of the tick before, 0 where missing, as the forward model gets them."""
@@ -54,7 +54,7 @@ class TickRecord(NamedTuple):
 
 
 class Evidence:
-    """A store of recent ticks, which computes the costs of any assignment of slots to channels.
+    """A store of recent ticks, which computes the costs of assignments of input slots.
 
     Args:
         forward: The forward model of N channels.
@@ -85,7 +85,7 @@ class Evidence:
         """(slots, channels) the identity classifier's costs; None while there is no record."""
 
     def restart(self, move_costs: np.ndarray, usual: np.ndarray | None = None) -> None:
-        """Remove all records, as sensor signals may have moved to other slots in this tick.
+        """Remove all records, as sensor signals may have moved to other input slots in this tick.
 
         Args:
             move_costs: (slots, channels) the costs in nats of this tick's readings, or a prior.
@@ -116,17 +116,17 @@ class Evidence:
         return other
 
     def start_reckoning(self, expectation: Expectation) -> None:
-        """Start dead reckoning: predict tick after tick from the predictions, without the readings.
+        """Start dead reckoning: predict tick after tick from the predictions, not from readings.
 
         Args:
-            expectation: What was expected at the tick of the possible rewiring.
+            expectation: What was expected at the tick in which signals may have moved.
         """
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
         self.reckoning = self.move_costs.copy()
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def drop_move_costs(self) -> None:
-        """Exclude the costs of the tick of the move: only later ticks and the classifier count."""
+        """Exclude the costs of the tick in which signals moved: only later ticks count."""
         self.move_costs = np.zeros_like(self.move_costs)
         self._usual_move_costs = np.zeros(len(self.move_costs))
 
@@ -149,8 +149,8 @@ class Evidence:
     def identity_costs(self) -> np.ndarray:
         """Return the identity classifier's costs (slots, channels) for the newest records.
 
-        The identity classifier is the network that says which channel a single slot's readings are
-        from.
+        The identity classifier is the network that says which channel a single input slot's
+        readings are from.
         """
         self._budget.spend(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
@@ -162,7 +162,7 @@ class Evidence:
         """Return an assignment with its costs over all records.
 
         Args:
-            slots: (N,) the slot that feeds each channel.
+            slots: (N,) the input slot that feeds each channel.
         """
         key = slots.tobytes()
         shape = self.move_costs.shape
@@ -183,7 +183,7 @@ class Evidence:
         """Return the total costs (S,) of several assignments over all records, in nats.
 
         Args:
-            assignments: (S, N) the slot that feeds each channel, for each assignment.
+            assignments: (S, N) the input slot that feeds each channel, for each assignment.
         """
         keys = [slots.tobytes() for slots in assignments]
         known = [self._totals.get(key, (0, 0.0)) for key in keys]

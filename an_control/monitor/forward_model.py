@@ -215,7 +215,7 @@ class ForwardModel:
     def identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Return the negative log-probability (slots, channels) that slot i carries channel k.
+        """Return -log of the probability (slots, channels) that input slot i carries channel k.
 
         Args:
             reads: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`.
@@ -251,7 +251,7 @@ def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
 def identity_features(
     reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs of the network that classifies which channel a slot's readings are from.
+    """Return the inputs of the network that identifies which channel is in an input slot.
 
     The classifier always sees `WINDOW` ticks. Ticks that are not there count as zero; a flag for
     each tick says whether it is there.

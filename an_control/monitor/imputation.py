@@ -69,7 +69,7 @@ class Imputation:
         self.signals = None
 
     def next_tick(self, missing: np.ndarray) -> bool:
-        """Count a tick with missing slots; return whether only `PartialSearch` can handle it.
+        """Count a tick with missing input slots; return whether only `PartialSearch` can handle it.
 
         It must if slots have been missing for too long to predict across, or if no readings are
         known yet.
@@ -90,9 +90,9 @@ class Imputation:
         """Return how well readings continue the signals of the tick before, or None if unknown.
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
+            readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action between the two ticks.
-            assignment: Which slot feeds which channel.
+            assignment: Which input slot feeds which channel.
         """
         if self.signals is None:
             return None
@@ -115,7 +115,10 @@ class Imputation:
         return Continuation(costs, excess, expectation)
 
     def note_moved_signals(self) -> None:
-        """Note that signals moved to other slots before this tick, while slots stay missing."""
+        """Record that signals moved between input slots before this tick.
+
+        Some slots are still missing, so that the signals cannot be compared.
+        """
         self._before = self.signals
         self._since.clear()
 
@@ -133,9 +136,9 @@ class Imputation:
         """Return the policy's input (N,) for a tick in which slots stay missing.
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
+            readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
-            assignment: Which slot feeds which channel.
+            assignment: Which input slot feeds which channel.
             explained: Whether the assignment explains the present slots. Only then does the input
                 contain estimates; otherwise missing channels stay NaN.
         """
@@ -169,8 +172,8 @@ class Imputation:
         """Store a tick that is no evidence of rewiring, and return the policy's input (N,).
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
-            assignment: Which slot feeds which channel.
+            readings: (N,) the readings by input slot, NaN where missing.
+            assignment: Which input slot feeds which channel.
         """
         assert self.readings is not None and self.signals is not None
         signals = readings[assignment.slots]
@@ -184,8 +187,8 @@ class Imputation:
         If a reading is missing, the next tick is compared with nothing.
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
-            assignment: Which slot feeds which channel.
+            readings: (N,) the readings by input slot, NaN where missing.
+            assignment: Which input slot feeds which channel.
         """
         self.next_tick(np.zeros(0, bool))
         self.signals = self.readings = None
@@ -197,7 +200,7 @@ class Imputation:
 
         Args:
             likeliest: (N,) the expected signals by channel.
-            assignment: Which slot feeds which channel.
+            assignment: Which input slot feeds which channel.
         """
         self.signals, self.readings = likeliest, assignment.arrange_by_slot(likeliest)
         return self.readings[assignment.outputs]
@@ -213,9 +216,9 @@ class Imputation:
         """Store an ordinary tick; return the policy's input (N,), with estimates where missing.
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
+            readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
-            assignment: Which slot feeds which channel.
+            assignment: Which input slot feeds which channel.
             signals: (N,) the readings by channel.
             likeliest: (N,) the expected signals by channel; None if nothing is expected.
         """
@@ -236,7 +239,7 @@ class Imputation:
         Filtered readings follow the assignment, so a comparison with them would always confirm it.
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
+            readings: (N,) the readings by input slot, NaN where missing.
         """
         if not np.isnan(readings).any():
             self.readings = readings
@@ -252,11 +255,11 @@ class Imputation:
         """Estimate the missing signals, store them as if read, and return the policy's input (N,).
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
+            readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
             signals: (N,) the readings by channel.
             policy_input: (N,) the policy's input without estimates.
-            assignment: Which slot feeds which channel.
+            assignment: Which input slot feeds which channel.
         """
         assert self.signals is not None
         self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))

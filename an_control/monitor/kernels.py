@@ -26,9 +26,9 @@ def add_costs(
 ):  # fmt: skip
     """Add the costs of T ticks to `costs`, in place.
 
-    The cost of slot i as channel k is the negative log-likelihood, in nats, of the slot's reading
-    under the prediction for the channel. `Costs.channel_costs` computes the same in numpy; the
-    tests compare both.
+    The cost of input slot i as channel k is the negative log-likelihood, in nats, of the slot's
+    reading under the prediction for the channel. `Costs.channel_costs` computes the same in numpy;
+    the tests compare both.
 
     Args:
         costs: (slots, channels) float64 the costs so far; changed in place.
@@ -71,7 +71,7 @@ def add_costs(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def solve_assignment(costs):
-    """Return the slot of each channel (N,) in the one-to-one assignment with the lowest total cost.
+    """Return the input slot (N,) of each channel in the cheapest one-to-one assignment.
 
     First each channel takes its cheapest slot, unless a channel before it has taken that one. The
     remaining slots are assigned by shortest augmenting paths with potentials (Jonker & Volgenant

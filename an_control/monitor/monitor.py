@@ -65,7 +65,7 @@ class IdentityMonitor:
     """An estimator of which sensor signal arrives where, which hands the policy sorted signals.
 
     It estimates the assignment of input slots (the positions at which readings arrive) to channels
-    (the named inputs of the model), and turns readings by slot into signals by channel.
+    (the named inputs of the model), and turns readings by input slot into signals by channel.
 
     Args:
         forward: The forward model of N channels.
@@ -133,7 +133,7 @@ class IdentityMonitor:
         """Take the readings of one tick, and return the signals for the policy.
 
         Args:
-            readings: (N,) float32 by slot, NaN where missing.
+            readings: (N,) float32 by input slot, NaN where missing.
             action: (A,) the last action.
             evidence: Whether the readings follow from that action. If they do not, because a
                 command was sent that the action does not describe, the assignment stays.
@@ -189,7 +189,7 @@ class IdentityMonitor:
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which slot feeds which channel, as estimated so far.
+            assignment: Which input slot feeds which channel, as estimated so far.
 
         Returns:
             The new assignment, and the signals (N,) for the policy.
@@ -236,8 +236,8 @@ class IdentityMonitor:
         """Return the assignment after this tick's readings were compared with the expected ones.
 
         Args:
-            assignment: The assignment so far.
-            readings: (N,) by slot.
+            assignment: The assignment so far (which input slot feeds which channel).
+            readings: (N,) by input slot.
             before: (N,) the readings of the tick before.
             expectation: The expected signals.
         """
@@ -287,7 +287,7 @@ class IdentityMonitor:
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which slot feeds which channel, as estimated so far.
+            assignment: Which input slot feeds which channel, as estimated so far.
 
         Returns:
             The new assignment, and the signals (N,) for the policy.
@@ -328,7 +328,7 @@ class IdentityMonitor:
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which slot feeds which channel; it stays.
+            assignment: Which input slot feeds which channel; it stays.
 
         Returns:
             The same assignment, and the signals (N,) for the policy.
@@ -351,7 +351,7 @@ class IdentityMonitor:
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which slot feeds which channel; it stays.
+            assignment: Which input slot feeds which channel; it stays.
 
         Returns:
             The same assignment, and the signals (N,) for the policy.
@@ -368,7 +368,7 @@ class IdentityMonitor:
 
         Args:
             tick: The readings and the action before them.
-            assignment: Which slot feeds which channel, as estimated so far.
+            assignment: Which input slot feeds which channel, as estimated so far.
 
         Returns:
             The new assignment, and the readings (N,) for the policy as they are wired.
@@ -403,7 +403,7 @@ class IdentityMonitor:
         return self._mark_lost(assignment)
 
     def _mark_lost(self, assignment: Assignment) -> Assignment:
-        """Return the assignment as not known to be right, until readings of all slots have arrived.
+        """Return the assignment marked as unknown, until all input slots have readings.
 
         A rewiring that was still being verified is undone.
         """
@@ -420,8 +420,8 @@ class IdentityMonitor:
         the meantime may have been the noise.
 
         Args:
-            assignment: Which slot feeds which channel, as estimated so far.
-            readings: (N,) by slot.
+            assignment: Which input slot feeds which channel, as estimated so far.
+            readings: (N,) by input slot.
         """
         if not self._forward.imputes:
             return assignment
@@ -476,8 +476,8 @@ class IdentityMonitor:
         the other slots' readings much better.
 
         Args:
-            assignment: The present assignment.
-            readings: (N,) by slot.
+            assignment: The present assignment (which input slot feeds which channel).
+            readings: (N,) by input slot.
             before: (N,) the readings of the tick before.
             prediction: The prediction for this tick.
         """
@@ -502,7 +502,7 @@ class IdentityMonitor:
 
         Args:
             slots: (N,) the slot that is assumed to feed each channel.
-            readings: (N,) by slot.
+            readings: (N,) by input slot.
             before: (N,) the readings of the tick before.
             prediction: The prediction for this tick.
         """
@@ -521,8 +521,8 @@ class IdentityMonitor:
         A rewiring that was detected in the meantime may have been the stuck sensors.
 
         Args:
-            assignment: The present assignment.
-            readings: (N,) by slot.
+            assignment: The present assignment (which input slot feeds which channel).
+            readings: (N,) by input slot.
         """
         assignment = self._mark_lost(assignment.with_slots(self._judged.slots))
         self._imputation.forget_estimates()
@@ -532,12 +532,12 @@ class IdentityMonitor:
 
     @property
     def slots(self) -> np.ndarray:
-        """Index (N,) of the estimated slot of each channel; while lost, of the last known one."""
+        """Estimated input slot (N,) of each channel; while lost, the last known one."""
         return self._known if self.lost else self.assignment.slots
 
     @property
     def moved(self) -> dict[str, str]:
-        """Mapping from the id of each moved slot to the id of the channel that it feeds now."""
+        """Mapping from each moved input slot's id to the id of the channel that it feeds now."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -562,13 +562,13 @@ class IdentityMonitor:
 
     @property
     def lost(self) -> bool:
-        """Whether it is unknown which of the slots with readings feeds which channel."""
+        """Whether it is unknown which of the input slots with readings feeds which channel."""
         known = self._imputation.missing_ticks > 0 and self._partial.is_known
         return self.assignment.lost and not (known and self.fit.fits is not False)
 
     @property
     def identified(self) -> np.ndarray:
-        """Mask (N,) of the channels whose slot is known; none while slots are missing.
+        """Mask (N,) of the channels whose input slot is known; none while slots are missing.
 
         It holds all channels if nothing moved since the start, or once an assignment has stood for
         `settled_ticks`; before that, those that can hardly be confused with another.

@@ -123,7 +123,7 @@ class MonitoredPolicy(WrappingPolicy):
         self._ids = ids
 
     def _arrange_by_slot(self, values: np.ndarray) -> np.ndarray:
-        """Return the readings (N,) in the monitor's order of slots, NaN where absent or invalid."""
+        """Return the readings (N,) in the order of input slots, NaN where absent or invalid."""
         own = values if self._nominal else values[self._from]
         if not np.vdot(own, own) <= MAX_READING:  # rare, and what follows is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
@@ -154,12 +154,12 @@ class MonitoredPolicy(WrappingPolicy):
         """Keep each channel's neuron state with its signal, and undo what wrong signals did to it.
 
         Wrong signals have a lasting effect: a walker that has found its channels again would still
-        stand. So the state is recomputed from before the move, with the readings of the right slots
-        since.
+        stand. So the state is recomputed from before the move, with the readings of the right input
+        slots since.
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            before: The assignment before this tick.
+            before: The assignment before this tick (which input slot feeds which channel).
             assignment: The assignment after it.
         """
         outputs = before.outputs
@@ -186,7 +186,7 @@ class MonitoredPolicy(WrappingPolicy):
     def _recompute_states(
         self, state: ChannelState, corrected: np.ndarray, assignment: Assignment
     ) -> None:
-        """Recompute the neuron states of corrected channels from the readings of their right slots.
+        """Recompute the neuron states of corrected channels from their right input slots.
 
         Args:
             state: The states of the policy's neurons, by channel id.
@@ -208,7 +208,7 @@ class MonitoredPolicy(WrappingPolicy):
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            before: (N,) the slot whose signal each id has had so far.
+            before: (N,) the input slot whose signal each id has had so far.
             now: (N,) the slot whose signal each id has from now on.
         """
         if (now == before).all():
@@ -224,7 +224,7 @@ class MonitoredPolicy(WrappingPolicy):
 
         Args:
             before: (N,) the slot that fed each channel before this tick.
-            now: (N,) the slot that feeds each channel now.
+            now: (N,) the input slot that feeds each channel now.
         """
         if self._state is not None and now is not before:
             moved = now[now != before]

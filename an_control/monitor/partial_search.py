@@ -22,7 +22,7 @@ from an_control.policy.sizes import WINDOW
 
 
 class PartialSearch:
-    """The search for which slot feeds which channel while some slots have no readings.
+    """The search for which input slot feeds which channel while some slots have no readings.
 
     Args:
         forward: The forward model, which classifies N slots.
@@ -56,11 +56,11 @@ class PartialSearch:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known which channels the slots with readings feed."""
+        """Whether it is known which channels the input slots with readings feed."""
         return self._known or self._sure
 
     def suspend(self) -> None:
-        """End the search; it restarts at the next tick in which a slot is missing."""
+        """End the search; it restarts at the next tick in which an input slot is missing."""
         if self._last is not None:
             self._restart()
 
@@ -87,7 +87,7 @@ class PartialSearch:
         self._clear()
 
     def _clear(self) -> None:
-        """Remove the records of ticks and the costs computed from them."""
+        """Remove the records of recent ticks, and the costs computed from them."""
         self._records.clear()
         self._costs, self._start_costs = np.zeros((2, len(self._all), len(self._all)))
         """(slots, channels) each: the classifier's recent costs, and the costs known at the
@@ -106,9 +106,9 @@ class PartialSearch:
         An assignment that was known before slots were missing stays until signals move.
 
         Args:
-            readings: (N,) by slot, NaN where missing.
+            readings: (N,) by input slot, NaN where missing.
             action: (A,) the action before them.
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             continuation: How well the readings continue those of the tick before; None if unknown.
         """
         last, self._last = self._last, readings
@@ -149,8 +149,8 @@ class PartialSearch:
         slots jump or the readings are surprising under a sure assignment.
 
         Args:
-            change: (N,) the changes of the readings by slot, NaN where missing.
-            assignment: The present assignment.
+            change: (N,) the changes of the readings by input slot, NaN where missing.
+            assignment: The present assignment (which input slot feeds which channel).
             continuation: How well the readings continue those of the tick before; None if unknown.
         """
         if continuation is None:
@@ -166,7 +166,7 @@ class PartialSearch:
         """Return whether most slots change more than they did in the recent ticks.
 
         Args:
-            change: (N,) the changes of the readings by slot, NaN where missing.
+            change: (N,) the changes of the readings by input slot, NaN where missing.
         """
         if len(self._records) < WINDOW // 2:
             return False
@@ -184,7 +184,7 @@ class PartialSearch:
         Args:
             assignment: The assignment before the move.
             continuation: How well the readings continue those of the tick before; None if unknown.
-            present: (N,) True for slots with a reading.
+            present: (N,) True for input slots with a reading.
         """
         self._clear()
         self._before, self._age = assignment, 0
@@ -199,7 +199,9 @@ class PartialSearch:
         )
 
     def _classify(self, present: np.ndarray) -> None:
-        """Update the running mean of the classifier's costs by the newest records.
+        """Update the costs of the identity classifier by the newest records.
+
+        The classifier is a network that says which channel's readings an input slot has.
 
         Args:
             present: (N,) True for slots with a reading.
@@ -213,7 +215,7 @@ class PartialSearch:
         """Return the best assignment if it is enough better than the present one, else that one.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             present: (N,) True for slots with a reading.
         """
         settings = self._settings
@@ -243,7 +245,7 @@ class PartialSearch:
 
         Args:
             costs: (slots, channels) the costs in nats.
-            slots: (N,) the slot that feeds each channel at present.
+            slots: (N,) the input slot that feeds each channel at present.
             gain: The nats that the cheapest assignment must cost less.
         """
         present = costs[slots, self._all].sum()
@@ -253,7 +255,9 @@ class PartialSearch:
         return best if present - costs[best, self._all].sum() > gain else None
 
     def _all_costs(self, present: np.ndarray) -> np.ndarray:
-        """Return the costs (slots, channels) by all evidence, in nats.
+        """Return the cost (slots, channels) of each input slot as each channel, by all evidence.
+
+        The costs are in nats (negative log-likelihoods).
 
         Args:
             present: (N,) True for slots with a reading.
@@ -271,10 +275,12 @@ class PartialSearch:
         )
 
     def _mean_cost(self, slots: np.ndarray, present: np.ndarray) -> float:
-        """Return the classifier's mean cost of an assignment over the slots with readings, in nats.
+        """Return the mean cost in nats of an assignment, by the identity classifier.
+
+        The mean is over the input slots with readings.
 
         Args:
-            slots: (N,) the slot that feeds each channel.
+            slots: (N,) the input slot that feeds each channel.
             present: (N,) True for slots with a reading.
         """
         alike = self._alike[np.argsort(slots)]
@@ -283,7 +289,7 @@ class PartialSearch:
 
 
 def _subtract_slot_minimum(costs: np.ndarray, present: np.ndarray, max_cost: float) -> np.ndarray:
-    """Return costs (slots, channels) less the lowest cost of each slot, 0 for missing slots.
+    """Return costs (slots, channels) less the lowest cost of each input slot, 0 for missing slots.
 
     Args:
         costs: (slots, channels) the costs in nats.

@@ -115,7 +115,7 @@ class RecoveringPolicy(WrappingPolicy):
         return self._push.copy()
 
     def _restart_observation(self) -> None:
-        """Forget how much the robot moved, so that no recovery starts at once."""
+        """Restart measuring how much the robot moves, so that no recovery starts at once."""
         self._change = self._settings.first_change * self._least
         self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0

@@ -26,7 +26,7 @@ class RobotFit:
         limits: Bounds from the model's validation. Without them every robot counts as fitting, and
             every assignment is acted on that explains the readings better by
             `FitSettings.min_gain`.
-        count: The number of slots.
+        count: The number of input slots.
         still: Values at which a reading may rest, such as those of contacts and constants.
         settings: The tuned numbers of the fit.
     """
@@ -104,7 +104,7 @@ class RobotFit:
             self._seen = True
 
     def count_repeats(self, same: np.ndarray, readings: np.ndarray) -> None:
-        """Count which slots repeat their readings, to find sensors slower than the control rate.
+        """Count which input slots repeat their readings, to find sensors that are too slow.
 
         Args:
             same: (N,) True for slots that read the same as at the last tick.

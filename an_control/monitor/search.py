@@ -58,7 +58,11 @@ class ChangeDetector:
         self.reset_to(0.0)
 
     def reset_to(self, surprise: float) -> None:
-        """Set the running mean `surprise`, in nats a tick, and set `consistent` to 0."""
+        """Set the running mean of the excess costs, in nats a tick, and forget consistent ticks.
+
+        Args:
+            surprise: The new running mean.
+        """
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0
         """The last tick's costs above the usual ones in nats."""
@@ -76,7 +80,7 @@ class ChangeDetector:
         Args:
             costs: (slots, channels) the costs of the tick.
             prediction: The prediction (1, N) for the tick.
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             new: Whether the assignment is new; then only a much better one counts as a move.
         """
         min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
@@ -103,7 +107,7 @@ class ChangeDetector:
 
         Args:
             costs: (slots, channels) the costs of the tick in nats.
-            slots: (N,) the slot that feeds each channel at present.
+            slots: (N,) the input slot that feeds each channel at present.
             present: The total costs of the present assignment.
             min_gain: Nats that the cheapest assignment must gain, after its penalty for moved
                 channels.
@@ -131,7 +135,7 @@ class Phase(Enum):
 
 
 class AssignmentSearch:
-    """The search for the assignment of slots to channels that explains the recorded ticks best.
+    """The search for the assignment of input slots to channels that fits the records best.
 
     After `suspend` the first tick calls `start_verification`. Each further one calls `next_tick`
     and then `start_move_verification` if a move was detected, or else `step`; on a robot that the
@@ -199,14 +203,14 @@ class AssignmentSearch:
 
     @property
     def following(self) -> bool:
-        """Whether, after this tick, a detected move is still being verified."""
+        """Whether a detected move of signals between input slots is still being verified."""
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start_verification(self, assignment: Assignment) -> Assignment:
         """Start to verify an assignment from new evidence; return the best assignment so far.
 
         Args:
-            assignment: Which slot feeds which channel; a prior favours it.
+            assignment: Which input slot feeds which channel; a prior favours it.
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
@@ -238,7 +242,7 @@ class AssignmentSearch:
         """Clear the evidence, and return the better of the present assignment and another one.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             move_costs: (slots, channels) the costs of this tick in nats, or a prior.
             slots: (N,) the slots of the other assignment.
             usual: (channels,) the usual costs in such a tick; None for a prior.
@@ -273,7 +277,7 @@ class AssignmentSearch:
         """Take the record of a tick without a detected move; return the assignment after it.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             record: The readings of the slots.
             prediction: The prediction (1, N) of them under this assignment.
             unexplained: Whether the recent readings contradict the assignment.
@@ -301,7 +305,7 @@ class AssignmentSearch:
 
     @property
     def _review_due(self) -> bool:
-        """Whether the evidence is reviewed in this tick, unless a move is being verified."""
+        """Whether the evidence is due for review in this tick."""
         return self._ticks % self._settings.review_ticks == 0
 
     def _add(self, record: TickRecord) -> None:
@@ -313,13 +317,13 @@ class AssignmentSearch:
 
     @property
     def _uses_reckoning(self) -> bool:
-        """Whether readings are compared with predictions continued from before the move."""
+        """Whether readings are compared with predictions from before the signals moved."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
     def _verify(self, assignment: Assignment) -> Assignment:
-        """Return the best assignment by all records since the move.
+        """Return the best assignment (which input slot feeds which channel) since signals moved.
 
-        Comparisons beyond the budget are skipped: the next tick verifies again.
+        Comparisons beyond the budget of computing time are skipped: the next tick verifies again.
 
         Args:
             assignment: The present assignment, which is being verified.
@@ -339,11 +343,12 @@ class AssignmentSearch:
     def _candidates_after_move(
         self, assignment: Assignment, identity: np.ndarray
     ) -> Iterator[Candidate]:
-        """Yield the present assignment and others that may explain the ticks since the move.
+        """Yield assignments that may explain the ticks since signals moved between input slots.
 
         Args:
-            assignment: The present assignment.
-            identity: (slots, channels) the identity classifier's costs in nats.
+            assignment: The present assignment, which is the first one.
+            identity: (slots, channels) the cost in nats of each slot as each channel, by the
+                identity classifier (a network that says which channel's readings a slot has).
         """
         evidence = self._evidence
         yield from self._iterate_candidates(evidence, assignment.slots)
@@ -361,7 +366,8 @@ class AssignmentSearch:
     def _search_widely(self, assignment: Assignment) -> Assignment:
         """Search for any other assignment that explains the newest ticks; return the best one.
 
-        Comparisons beyond the budget are made at the next ticks, on the same evidence.
+        An assignment says which input slot feeds which channel. Comparisons beyond the budget of
+        computing time are made at the next ticks, on the same evidence.
         """
         if self._candidates is None:
             self._counted = False
@@ -383,7 +389,7 @@ class AssignmentSearch:
         """Yield an assignment, and others that may explain the newest ticks better.
 
         Args:
-            slots: (N,) the slot that feeds each channel at present.
+            slots: (N,) the input slot that feeds each channel at present.
         """
         evidence = self._evidence.copy()
         evidence.drop_move_costs()
@@ -428,7 +434,7 @@ class AssignmentSearch:
         that no later step of this tick depends on is postponed to `catch_up`.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             prediction: The prediction (1, N) for this tick.
             surprising: Whether the assignment explains the recent readings worse than it should.
         """
@@ -462,14 +468,14 @@ class AssignmentSearch:
             best, self._to_swap = self._to_swap, None
             count = self._affordable_swaps(self._evidence)
             begin = self._count_tried_swaps(best.slots, count)
-            self._swapped = self._best_swap(best, self._evidence, begin, count)
+            self._swapped = self._find_best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
             best, count = (
                 self._newest.evaluate(assignment.slots),
                 self._affordable_swaps(self._newest),
             )
-            self._swapped = self._best_swap(best, self._newest, 0, count)
+            self._swapped = self._find_best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(assignment, prediction)
@@ -480,22 +486,27 @@ class AssignmentSearch:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
     def min_swap_cost(self, assignment: Assignment) -> float:
-        """Return the least nats that the costs grow by if two distinct channels swap slots."""
+        """Return the least nats by which costs grow if two distinct channels swap input slots."""
         return float(self._swap_gains(assignment).min())
 
     def sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
-        """Return a mask (N,) of channels for which any swap of slots costs at least `nats`."""
+        """Return a mask (N,) of channels for which each swap of input slots costs enough.
+
+        Args:
+            assignment: Which input slot feeds which channel.
+            nats: The least cost of a swap.
+        """
         sure: np.ndarray = self._swap_gains(assignment).min(1) >= nats
         return sure
 
     def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
-        """Return signals (N,) by channel, from readings by slot.
+        """Return signals (N,) by channel, from readings by input slot.
 
         While an assignment is being verified, each signal is the mean of its two likeliest slots'
         readings, weighted by their likelihoods.
 
         Args:
-            assignment: Which slot feeds which channel.
+            assignment: Which input slot feeds which channel.
             readings: (N,) the readings by slot.
         """
         signals: np.ndarray = readings[assignment.slots]
@@ -510,7 +521,7 @@ class AssignmentSearch:
         return (sure * signals + (1.0 - sure) * rival).astype(F32)
 
     def _swap_gains(self, assignment: Assignment) -> np.ndarray:
-        """Return a matrix (N, N): how much the costs grow if two channels swap slots.
+        """Return a matrix (N, N): how much the costs grow if two channels swap input slots.
 
         It is infinite for pairs of channels that cannot be told apart.
         """
@@ -522,7 +533,7 @@ class AssignmentSearch:
         """Add the newest record's costs to the fading costs of the present assignment.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             prediction: The prediction (1, N) for that tick.
         """
         costs = self._settings.fade * self._costs
@@ -548,7 +559,7 @@ class AssignmentSearch:
         """Return the assignment with two channels swapped if the evidence supports that.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             slots: (N,) the slots with two channels swapped.
         """
         present, swapped = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
@@ -565,7 +576,7 @@ class AssignmentSearch:
 
         Args:
             assignment: The assignment that may replace the known one.
-            slots: (N,) the slots of the last known assignment.
+            slots: (N,) the input slots of the last known assignment.
         """
         if self._fit.limits is None or (assignment.slots == slots).all():
             return True
@@ -583,7 +594,7 @@ class AssignmentSearch:
         A search while the monitor is lost changes nothing yet, so it accepts more.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             first: The candidate to compare with.
             other: The candidate that may be accepted.
         """
@@ -597,10 +608,12 @@ class AssignmentSearch:
     ) -> bool:
         """Return whether the identity classifier supports a change of the assignment.
 
+        The classifier is a network that says which channel's readings an input slot has.
+
         Args:
             identity: (slots, channels) the classifier's costs in nats.
-            before: (N,) the slot of each channel before the change.
-            slots: (N,) the slot of each channel after it.
+            before: (N,) the input slot of each channel before the change.
+            slots: (N,) the input slot of each channel after it.
         """
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
@@ -611,12 +624,12 @@ class AssignmentSearch:
         return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 
     def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
-        """Return how many swaps of an assignment were tried so far, and count more as tried.
+        """Return how many swaps of two channels were tried, and count further ones as tried.
 
         The count restarts at 0 after the last swap.
 
         Args:
-            slots: (N,) the assignment.
+            slots: (N,) the assignment of which channels are swapped.
             count: The number of swaps that are tried next.
         """
         key = slots.tobytes()
@@ -625,7 +638,7 @@ class AssignmentSearch:
         self._tried[key] = tried + count if more else 0
         return tried
 
-    def _best_swap(
+    def _find_best_swap(
         self, best: Candidate, evidence: Evidence, begin: int, count: int
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped, or None if none is better.
@@ -635,7 +648,7 @@ class AssignmentSearch:
         predictions.
 
         Args:
-            best: The best assignment so far.
+            best: The best assignment so far (which input slot feeds which channel).
             evidence: The recorded ticks.
             begin: The number of the likeliest swaps that are skipped.
             count: The number of swaps that are tried.
@@ -655,7 +668,7 @@ class AssignmentSearch:
         """Return the best candidate that is enough better than the first one, or else the first.
 
         Args:
-            assignment: The present assignment, which gets the chosen candidate's slots.
+            assignment: The present assignment, which gets the chosen candidate's input slots.
             found: The candidates; the first one is the one to compare with.
         """
         best, first = found[0], found[0]

@@ -59,14 +59,14 @@ class SensorNoise:
         self._squared_error = np.zeros(len(self._binary), F32)
 
     def note_moved_signals(self) -> None:
-        """Clear the recorded readings, as slots feed other channels from now on."""
+        """Remove the recorded readings, as input slots carry other signals from now on."""
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:
         """Update the estimate of the noise; return whether noise has just set in.
 
         Args:
-            readings: (N,) the readings by slot, NaN where missing.
+            readings: (N,) the readings by input slot, NaN where missing.
         """
         self._readings.append(readings)
         self._ticks += 1

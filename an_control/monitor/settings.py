@@ -396,8 +396,8 @@ class PartialSearchSettings:
 class NeuronStateSettings:
     """Numbers for the monitor's corrections of the states of the policy's neurons.
 
-    They were chosen on the Ant moved every 25 steps and on the ground, and on a hopper moved every
-    100 steps (1,098 before, 2,383 after).
+    They were chosen on the Ant with signals moved every 25 steps and on the ground, and on a hopper
+    with signals moved every 100 steps (1,098 before, 2,383 after).
     """
 
     replay_ticks: int = 40

@@ -37,7 +37,7 @@ class StuckSensors:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, in which no slot counts as stuck."""
+        """Start an episode, in which no input slot counts as stuck."""
         self._last = np.full(self._count, np.nan, np.float32)
         none = np.zeros(self._count, bool)
         self._same = (none, none, none)
@@ -51,7 +51,7 @@ class StuckSensors:
         self._any = False
 
     def step(self, readings: np.ndarray) -> np.ndarray:
-        """Return the readings (N,) of a tick with NaN for slots that are known to be stuck.
+        """Return the readings (N,) of a tick with NaN for input slots that are known to be stuck.
 
         A slot that reads something else than before is no longer stuck.
         """
@@ -75,16 +75,17 @@ class StuckSensors:
 
     @property
     def same(self) -> np.ndarray:
-        """Mask (N,) of slots that read the same as at the last tick."""
+        """Mask (N,) of input slots that read the same as at the last tick."""
         return self._same[0]
 
     @property
     def moving(self) -> np.ndarray:
-        """Mask (N,) of slots that read something else than at the last tick."""
+        """Mask (N,) of input slots that read something else than at the last tick."""
         return ~self.same
 
     def restart_counts(self, slots: np.ndarray) -> None:
-        """Restart the counts of unchanged ticks for slots that feed other channels than assumed.
+        """Restart the counts of unchanged ticks of input slots that feed other channels than
+        assumed.
 
         Args:
             slots: (N,) True for these slots.
@@ -93,18 +94,18 @@ class StuckSensors:
         self._excess[slots] = 0.0
 
     def has_suspect(self, slots: np.ndarray) -> bool:
-        """Return whether one of some slots repeated its reading for two ticks.
+        """Return whether one of some sensors repeated its reading for two ticks.
 
         If so, `find_stuck` must be called.
 
         Args:
-            slots: (S,) the indices of the slots.
+            slots: (S,) the indices of the sensors' input slots.
         """
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
     def find_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
-        """Update which slots are stuck; return whether one is newly found to be stuck.
+        """Update which input slots are stuck; return whether one is newly found to be stuck.
 
         Args:
             excess: (N,) each slot's costs above the usual ones in this tick, in nats.

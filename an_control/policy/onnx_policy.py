@@ -48,19 +48,19 @@ class Session:
                 network.content, options, providers=["CPUExecutionProvider"]
             )
             self._binding = self._session.io_binding()
-            self.observation = self._bind(network.observation, self._binding.bind_input)
-            self.action = self._bind(network.action, self._binding.bind_output)
+            self.observation = self._allocate_bound(network.observation, self._binding.bind_input)
+            self.action = self._allocate_bound(network.action, self._binding.bind_output)
             self.states = [
                 (
-                    self._bind(entering, self._binding.bind_input),
-                    self._bind(leaving, self._binding.bind_output),
+                    self._allocate_bound(entering, self._binding.bind_input),
+                    self._allocate_bound(leaving, self._binding.bind_output),
                 )
                 for entering, leaving in network.states
             ]
         except Exception as error:  # onnxruntime has no class of its own for all of these
             raise ValueError(f"onnxruntime refuses it: {_shorten_error(error)}") from None
 
-    def _bind(self, tensor: Tensor, bind: Any) -> np.ndarray:
+    def _allocate_bound(self, tensor: Tensor, bind: Any) -> np.ndarray:
         """Allocate the array of an input or output, and return it.
 
         Args:

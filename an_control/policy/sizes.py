@@ -244,10 +244,10 @@ class RecurrenceSizes:
         return shapes
 
     def check(self) -> None:
-        """Check that the numbers fit each other.
+        """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They do not; names key, value and what is allowed.
+            ValueError: They are not; names key, value and what is allowed.
         """
         if self.kind in GATES:
             for key in ("layers", "heads", "window"):
@@ -416,10 +416,10 @@ class AttentionSizes:
         return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
-        """Check that the numbers fit each other.
+        """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They do not; names key, value and what is allowed.
+            ValueError: They are not; names key, value and what is allowed.
         """
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
@@ -600,10 +600,10 @@ class VisionSizes(ABC):
         """Return the shapes, by name, of the arrays between attention message and action."""
 
     def check(self) -> None:
-        """Check that the numbers fit each other.
+        """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They do not; names key, value and what is allowed.
+            ValueError: They are not; names key, value and what is allowed.
         """
         if self.grid > MAX_GRID:
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
@@ -650,10 +650,10 @@ class TopPatchesSizes(VisionSizes):
         }
 
     def check(self) -> None:
-        """Check that the numbers fit each other.
+        """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They do not; names key, value and what is allowed.
+            ValueError: They are not; names key, value and what is allowed.
         """
         super().check()
         if self.top > self.queries:
@@ -720,10 +720,10 @@ class ConvolutionSizes(VisionSizes):
         return shapes | {"head.1.weight": (self.actions, self.hidden + self.memory)}
 
     def check(self) -> None:
-        """Check that the numbers fit each other.
+        """Check that the sizes are consistent with each other.
 
         Raises:
-            ValueError: They do not; names key, value and what is allowed.
+            ValueError: They are not; names key, value and what is allowed.
         """
         super().check()
         if self.grid < 8:

@@ -146,11 +146,11 @@ class CommandHandlers:
             case schema.UndoCommand():
                 await self._make_change(self.panel.undo(), undone=True)
                 return "undone"
-        change, text = self._change_for(command)
+        change, text = self._find_change(command)
         await self._make_change(change)
         return text
 
-    def _change_for(self, command: schema.Command) -> tuple[WiringChange, str]:
+    def _find_change(self, command: schema.Command) -> tuple[WiringChange, str]:
         """Return the change of the wiring that a command asks for, and its description."""
         panel = self.panel
         match command:

@@ -52,7 +52,7 @@ async def serve(
 async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
-    """Run the web server and the watch of a robot within this block.
+    """Run the web server of the live page, and the watch of a robot, within this block.
 
     Yield the server, and the task that watches the robot, which ends only by an error.
 

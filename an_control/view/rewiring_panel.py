@@ -158,7 +158,7 @@ class RewiringPanel:
         return WiringChange({slot: signal})
 
     def cut_signal(self, slot: str) -> WiringChange:
-        """Return the change that leaves an input slot without a signal.
+        """Return the change of the wiring that leaves an input slot without a signal.
 
         Raises:
             RefusedChangeError: That is not possible.
@@ -312,7 +312,7 @@ class RewiringPanel:
         return found
 
     def _field_parameters(self, channel: str, signal: str) -> dict[str, str]:
-        """Return the policy node's parameters by which a channel reads a signal."""
+        """Return the ROS parameters to set in the policy node so that a channel reads a signal."""
         where = next(one for one in self._first.values() if _field_label(one) == signal)
         return self._changed_parameters({channel: where})
 
