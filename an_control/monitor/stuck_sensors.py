@@ -84,8 +84,7 @@ class StuckSensors:
         return ~self.same
 
     def restart_counts(self, slots: np.ndarray) -> None:
-        """Restart the counts of unchanged ticks of input slots that feed other channels than
-        assumed.
+        """Restart the counts of unchanged ticks of input slots that feed unexpected channels.
 
         Args:
             slots: (N,) True for these slots.
