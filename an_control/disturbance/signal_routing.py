@@ -41,7 +41,7 @@ class SignalRouting:
     @property
     def carried(self) -> dict[str, str]:
         """Mapping from each channel to the signal that it carries, or `NOISE` or `NOTHING`."""
-        names = (*self.ids, NOISE, NOTHING)  # the last two by their negative numbers
+        names = (*self.ids, NOISE, NOTHING)  # the last two have negative indices
         return {
             name: names[signal]
             for name, signal in zip(self.ids, self._signals.tolist(), strict=True)

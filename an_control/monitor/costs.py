@@ -29,7 +29,7 @@ class Costs:
     """
 
     def __init__(self, forward: ForwardModel, settings: CostSettings) -> None:
-        from an_control.monitor import kernels  # which imports numba: that takes a second
+        from an_control.monitor import kernels  # imported here, as importing numba takes a second
 
         self._settings, self._binary, self._usual = settings, forward.binary, forward.usual_costs
         self._usual_sum = float(self._usual.sum())
@@ -72,7 +72,7 @@ class Costs:
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
         prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
         self.add_ticks(costs, readings, prediction.change, readings, prediction)
-        for kind in (np.float64, F32):  # the second are those of the identity classifier alone
+        for kind in (np.float64, F32):  # float32: costs of the identity classifier alone
             self.solve_assignment(costs.astype(kind))
 
     def add_ticks(

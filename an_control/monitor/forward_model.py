@@ -32,7 +32,10 @@ DEFAULT_STEP_S = 0.02
 
 
 class FitLimits(NamedTuple):
-    """The bounds, from the model's validation, within which readings count as explained by it."""
+    """The bounds within which the forward model counts as explaining the readings.
+
+    They were measured in the model's validation.
+    """
 
     max_excess: float
     """Largest mean of the excess nats (costs above the usual ones) in a tick, over
@@ -88,7 +91,7 @@ class ForwardModel:
     """
 
     def __init__(self, model: Model) -> None:
-        from an_control.monitor import kernels  # which imports numba: that takes a second
+        from an_control.monitor import kernels  # imported here, as importing numba takes a second
 
         assert model.forward is not None
         self.sizes = model.forward

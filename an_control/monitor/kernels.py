@@ -82,7 +82,7 @@ def solve_assignment(costs):
     """
     count = costs.shape[0]
     slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
-    taker = np.full(count + 1, count)  # the slot of each channel; the last is a path's start
+    taker = np.full(count + 1, count)  # each channel's slot; the last entry is the start of a path
     least, came_from = np.empty(count), np.empty(count, np.int64)
     seen, left = np.empty(count + 1, np.bool_), np.ones(count, np.bool_)
     for k in range(count):
@@ -107,7 +107,7 @@ def solve_assignment(costs):
                         least[k], came_from[k] = reduced, channel
                     if least[k] < step:
                         step, nearest = least[k], k
-            if step == np.inf:  # NaN costs decide nothing
+            if step == np.inf:  # with NaN costs there is no best assignment
                 return np.arange(count)
             for k in range(count + 1):
                 if seen[k]:

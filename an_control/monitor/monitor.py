@@ -510,7 +510,7 @@ class IdentityMonitor:
         excess[slots] = self._costs.excess_costs(
             (readings - before)[slots], readings[slots], prediction
         )
-        excess[slots[self._may_stand_still]] = 0.0  # two may have been confused
+        excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused
         return excess
 
     def _exclude_stuck(

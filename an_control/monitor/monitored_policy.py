@@ -125,7 +125,7 @@ class MonitoredPolicy(WrappingPolicy):
     def _arrange_by_slot(self, values: np.ndarray) -> np.ndarray:
         """Return the readings (N,) in the order of input slots, NaN where absent or invalid."""
         own = values if self._nominal else values[self._from]
-        if not np.vdot(own, own) <= MAX_READING:  # rare, and what follows is slow
+        if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
         if self._nominal:
             return own.astype(np.float32)

@@ -56,7 +56,7 @@ class RecoveringPolicy(WrappingPolicy):
     def __init__(
         self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
     ) -> None:
-        from an_control.monitor.kernels import update_mean_change  # which imports numba: a second
+        from an_control.monitor.kernels import update_mean_change  # here: numba takes a second
 
         super().__init__(policy)
         self._least, self._settings, self._update_mean_change = (
@@ -70,7 +70,7 @@ class RecoveringPolicy(WrappingPolicy):
         """Start an episode; the sequence of random actions is the same in each."""
         self.policy.reset()
         self._rng = np.random.default_rng(0)
-        self._restart_observation()
+        self._restart_motion_estimate()
         self._given: np.ndarray | None = None
         self._sent = np.zeros(0)
         """The action of this tick, and the one that was sent at the tick before (A,)."""
@@ -114,7 +114,7 @@ class RecoveringPolicy(WrappingPolicy):
         self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
-    def _restart_observation(self) -> None:
+    def _restart_motion_estimate(self) -> None:
         """Restart measuring how much the robot moves, so that no recovery starts at once."""
         self._change = self._settings.first_change * self._least
         self._left, self._pause = 0, self._settings.pause_ticks
@@ -154,4 +154,4 @@ class RecoveringPolicy(WrappingPolicy):
         if given is None or action @ given >= self._settings.in_command * (given @ given):
             return
         if (action - sent) @ given <= 0.0:
-            self._restart_observation()
+            self._restart_motion_estimate()

@@ -581,7 +581,7 @@ class AssignmentSearch:
         if self._fit.limits is None or (assignment.slots == slots).all():
             return True
         evidence = self._evidence.copy()
-        evidence.drop_move_costs()  # the prior of the wiring at the start explains no readings
+        evidence.drop_move_costs()  # the prior at the start is not about readings
         before, now = evidence.evaluate(slots), evidence.evaluate(assignment.slots)
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess

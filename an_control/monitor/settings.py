@@ -148,7 +148,7 @@ class SensorDelaySettings:
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """Numbers that decide when signals may have moved, and when the monitor is lost.
+    """Numbers that decide when signals may have moved to other input slots, or are unknown.
 
     They were chosen on the Ant, with moves every 25 and 100 steps.
     """
@@ -177,9 +177,9 @@ class DetectorSettings:
 
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """Numbers for collecting evidence about assignments; chosen on the Ant.
+    """Numbers for collecting evidence about assignments of input slots to channels.
 
-    Its signals moved every 25 steps.
+    They were chosen on the Ant, with signals moved every 25 steps.
     """
 
     max_identity_cost: float = 8.0
@@ -197,7 +197,7 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class AssignmentSearchSettings:
-    """Numbers for the search for an assignment and its verification.
+    """Numbers for the search for an assignment of input slots to channels and its verification.
 
     They were chosen on the Ant, with moves of two, four and all signals every 5 to 100 steps, and
     with unknown wirings.
@@ -232,7 +232,7 @@ class AssignmentSearchSettings:
 
 @dataclass(frozen=True)
 class TrustSettings:
-    """Numbers that decide when an assignment counts as known.
+    """Numbers that decide when an assignment of input slots to channels counts as known.
 
     They were chosen on the Ant with unknown wirings.
     """
@@ -247,10 +247,11 @@ class TrustSettings:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Numbers that decide whether the model fits the robot, and what a move must explain on it.
+    """Numbers that decide whether the forward model describes the connected robot.
 
-    They were chosen with robots of other mass, friction, motor lag and sensor rate, so that
-    monitors report no wrong move and find the real ones (`experiments/monitor_fit`).
+    They also decide how well a move of signals must explain the readings to be accepted. They were
+    chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
+    no wrong move and find the real ones (`experiments/monitor_fit`).
     """
 
     min_gain: float = 24.0
@@ -311,7 +312,7 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """Limits on how much the search for an assignment may compute in a tick.
+    """Limits on how much the search for an assignment of input slots may compute in a tick.
 
     They were measured on an ordinary core with numba, for the Ant's 28 channels and 54,528 weights.
     The shares do not change healthy episodes.

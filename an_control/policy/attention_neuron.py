@@ -25,17 +25,17 @@ JUMP_LIMIT = 0.18
 
 
 class PolicyEngine(ABC):
-    """A base class for the computation of one tick, with the state of the sensory neurons.
+    """A base class for engines, which compute one tick and keep the states of the neurons.
 
-    The state is an array (N, S) with a row for each of the policy's columns (channels): an LSTM's
-    outputs h (d), cells (d) and last reading, or for stacked readings the outputs (d) and the
-    newest readings (k). Prediction attention adds the evidence for each query, reset on jump adds
-    twice a reading's usual change. Readings are NaN before the first tick.
+    The states are an array (N, S) with a row for each channel's neuron (called its column): an
+    LSTM's outputs h (d), cells (d) and last reading, or for stacked readings the outputs (d) and
+    the newest readings (k). Prediction attention adds the evidence for each query, reset on jump
+    adds twice a reading's usual change. Readings are NaN before the first tick.
 
     Args:
         sizes: The policy's sizes.
-        evidence: The number of evidence values a row, used only with prediction attention.
-        dtype: The type of the state's numbers.
+        evidence: The number of evidence values per neuron, used only with prediction attention.
+        dtype: The type of the numbers in the array.
     """
 
     name: str
@@ -57,11 +57,11 @@ class PolicyEngine(ABC):
         """Replace the array of states (N, S), and the index of all its rows."""
         self._state, self._all = state, np.arange(len(state))
 
-    def drop_columns(self) -> None:
+    def drop_neurons(self) -> None:
         """Remove the neurons of all channels; the memory between message and action stays."""
         self._set_state(self._state[:0])
 
-    def add_columns(self, count: int) -> None:
+    def add_neurons(self, count: int) -> None:
         """Append neurons with zero state.
 
         Args:
@@ -69,7 +69,7 @@ class PolicyEngine(ABC):
         """
         self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
 
-    def keep_columns(self, columns: np.ndarray) -> None:
+    def keep_neurons(self, columns: np.ndarray) -> None:
         """Remove all neurons but those with the given indices, which are put in this order.
 
         Args:
@@ -77,7 +77,7 @@ class PolicyEngine(ABC):
         """
         self._set_state(self._state[columns])
 
-    def reset_columns(self, columns: np.ndarray) -> None:
+    def reset_neurons(self, columns: np.ndarray) -> None:
         """Reset the neurons with these indices to zero state.
 
         Args:
@@ -190,7 +190,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self.keep_ticks = keep_ticks
         self.nominal_ids: tuple[str, ...] = model.task.channels
         own = model.sizes.prediction_attention and model.sizes.queries == len(self.nominal_ids) + 1
-        self._knows_queries = own  # one a nominal channel, and "none of them"
+        self._knows_queries = own  # one query per nominal channel, and "none of them"
         self._engine = engine
         key, d = model.sizes.key, model.sizes.neuron
         self._key = model.arrays.get("attention.key", np.eye(key, d)).astype(np.float64)
@@ -219,9 +219,9 @@ class AttentionNeuron(PreviousAction, Policy):
         """
         if ids is not None:
             columns = [self._column[name] for name in ids if name in self._column]
-            self._engine.reset_columns(np.array(columns, np.int64))
+            self._engine.reset_neurons(np.array(columns, np.int64))
             return
-        self._engine.drop_columns()
+        self._engine.drop_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
         self._map_ids(())
@@ -347,7 +347,7 @@ class AttentionNeuron(PreviousAction, Policy):
         if fresh:
             first = len(column)
             column.update((name, first + i) for i, name in enumerate(fresh))
-            self._engine.add_columns(len(column) - first)
+            self._engine.add_neurons(len(column) - first)
             self._idle = np.append(self._idle, np.zeros(len(column) - first, np.int64))
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
@@ -368,7 +368,7 @@ class AttentionNeuron(PreviousAction, Policy):
         late = self._idle > self.keep_ticks
         if late.any():
             stay = np.flatnonzero(~late)
-            self._engine.keep_columns(stay)
+            self._engine.keep_neurons(stay)
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]

@@ -161,7 +161,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         header = json.dumps(described, allow_nan=False)
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
         content = safetensors.numpy.save(arrays, metadata={"an_control": header})
-        _read_description(BytesIO(content), len(content))  # what cannot be read is not written
+        _read_description(BytesIO(content), len(content))  # write nothing that cannot be read
     except INVALID as error:
         raise ModelError(f"{path}: {error}") from error
     write_file(path, content)
@@ -419,7 +419,7 @@ def _check_values(name: str, array: np.ndarray) -> None:
     Raises:
         ValueError: A value is not.
     """
-    if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
+    if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # allocates no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
         raise ValueError(f"array {name!r} holds a value that is not greater than 0")

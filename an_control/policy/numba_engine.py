@@ -425,7 +425,7 @@ class NumbaEngine(PolicyEngine):
 
     def _warm_up(self) -> None:
         """Call all compiled functions once, so that they are compiled before the first tick."""
-        self.add_columns(2)
+        self.add_neurons(2)
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
@@ -436,11 +436,11 @@ class NumbaEngine(PolicyEngine):
     def reset(self) -> None:
         """Remove the neurons of all channels, and reset the memory between message and action."""
         self._memory[:] = 0.0
-        self.drop_columns()
+        self.drop_neurons()
 
-    def drop_columns(self) -> None:
+    def drop_neurons(self) -> None:
         """Remove the neurons of all channels; the memory between message and action stays."""
-        super().drop_columns()
+        super().drop_neurons()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
@@ -516,7 +516,7 @@ def _attend(form, values, columns, state, score_rows, expecting_rows, expected, 
     scores = np.empty(queries, F32), np.empty(queries, F32)
     prediction = expecting_rows[len(expecting_rows) - 4 :]
     evidence = state.shape[1] - queries - (1 if form.reset_on_jump else 0)
-    for first in range(0, values.shape[0], 2):  # two at a time, as `advance_lstm`
+    for first in range(0, values.shape[0], 2):  # two at a time, as in `advance_lstm`
         count = min(2, values.shape[0] - first)
         for q in range(queries):
             scores[0][q] = scores[1][q] = score_bias[q]
@@ -662,7 +662,7 @@ def _tick(
     if form.reset_on_jump:
         reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
     _advance_neurons(form, values, columns, previous, gate_rows, state)
-    expected = score_rows[0]  # without a memory nothing is expected, and this is not read
+    expected = score_rows[0]  # a placeholder, not read without a memory
     if form.memory:
         expected = expect_readings(memory, previous, memory_rows, expecting_rows)
     _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention)

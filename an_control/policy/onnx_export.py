@@ -235,7 +235,7 @@ class _NeuronWriter:
         self._previous = g.slice_columns(seen, count, count + sizes.actions)  # (1, A)
         self._started = self._add_state("started", (1, 1))
         self._set_next_state("started", g("Add", g("Mul", self._started, 0.0), 1.0))
-        self._kept = self._started  # 0 where the neurons start anew
+        self._kept = self._started  # 0 if the neurons are reset
         if sizes.reset_on_jump:
             self._reset_on_jump()
         outputs = self._write_stacked() if sizes.stack else self._write_lstm()

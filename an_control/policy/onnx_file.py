@@ -158,7 +158,7 @@ def _parse_model(content: bytes) -> Any:
         raise ValueError(INSTALL) from None
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's DecodeError, and what else its readers raise
+    except Exception as error:  # protobuf's DecodeError, and other errors of its readers
         raise ValueError(f"no ONNX file, or cut short ({' '.join(str(error).split())})") from None
     if not model.graph.node:
         raise ValueError("no ONNX file, or an empty one: it has no operators")

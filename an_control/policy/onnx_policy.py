@@ -57,7 +57,7 @@ class Session:
                 )
                 for entering, leaving in network.states
             ]
-        except Exception as error:  # onnxruntime has no class of its own for all of these
+        except Exception as error:  # onnxruntime has no common class for its errors
             raise ValueError(f"onnxruntime refuses it: {_shorten_error(error)}") from None
 
     def _allocate_bound(self, tensor: Tensor, bind: Any) -> np.ndarray:
@@ -79,7 +79,7 @@ class Session:
         """
         try:
             self._session.run_with_iobinding(self._binding)  # run options would cost 30 us
-        except Exception as error:  # see above
+        except Exception as error:  # as above
             raise ValueError(f"onnxruntime: {_shorten_error(error)}") from None
 
 

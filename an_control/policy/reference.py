@@ -101,11 +101,11 @@ class Reference(PolicyEngine):
         self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
         if self._recurrence is not None:
             self._recurrence.reset()
-        self.drop_columns()
+        self.drop_neurons()
 
-    def drop_columns(self) -> None:
+    def drop_neurons(self) -> None:
         """Remove the neurons of all channels; the memory between message and action stays."""
-        super().drop_columns()
+        super().drop_neurons()
         self._attention = np.zeros((0, self._sizes.queries))
         self._message = np.zeros(self._sizes.message)
 

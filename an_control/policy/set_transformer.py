@@ -144,8 +144,8 @@ class ChannelOrder:
             the first one.
     """
 
-    sorted: np.ndarray  # (N,) the channels, in this order
-    places: np.ndarray  # (N,) each channel's place; the first one's for those with equal outputs
+    sorted: np.ndarray  # (N,) the indices of the channels, in this order
+    places: np.ndarray  # (N,) each channel's position in it; equal outputs share one
 
     @classmethod
     def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:

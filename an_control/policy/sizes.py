@@ -695,7 +695,7 @@ class ConvolutionSizes(VisionSizes):
 
     @property
     def start(self) -> list[float]:
-        """The action (A,) that counts as the previous one at an episode's start."""
+        """The action (A,) that counts as the previous one in the first tick of an episode."""
         return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
     @property

@@ -92,7 +92,7 @@ def numpy_threads() -> Threads | None:
     """
     try:
         extension = import_module("numpy.linalg._umath_linalg")
-        library = ctypes.PyDLL(str(extension.__file__))  # also finds what it is linked to
+        library = ctypes.PyDLL(str(extension.__file__))  # also finds the libraries that it links
     except (ImportError, OSError):
         return None
     for names in FUNCTIONS:

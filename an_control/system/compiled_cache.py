@@ -84,7 +84,10 @@ def _module_files(module: str) -> list[str]:
 
 
 class _HashedLocator:
-    """A mix-in for numba's locators that names cache folders by hash, for our packages only."""
+    """A mix-in for numba's cache locators that names cache folders by a hash of the sources.
+
+    It is for functions of our packages only.
+    """
 
     _cache_path: str
 

@@ -160,7 +160,7 @@ class EnvironmentOutput(io.TextIOBase):
             self._reset()
             raise
         finally:
-            if self._saved is not None:  # output after a run, of its evaluation
+            if self._saved is not None:  # output of the evaluation after a run
                 with self.saved_to(self._saved.parent):
                     self.print_notes()
             self.print_notes()

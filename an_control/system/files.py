@@ -82,7 +82,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists() and (not target.is_file() or str(target).startswith(STREAMS)):
             yield target
             return
-        target = target.resolve()  # a link stays one
+        target = target.resolve()  # replace the target of a link, not the link
         beside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
         try:
             yield beside

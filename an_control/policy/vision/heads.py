@@ -103,7 +103,7 @@ class ConvolutionHead:
             np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, len(weight)))
             for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
         ]
-        # Its inputs come plane by plane in the file, and pixel by pixel from the convolution.
+        # Its inputs are ordered by plane in the file, and by pixel after the convolution.
         hidden, side = model.arrays["head.0.weight"], model.sizes.planes[1]
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()

@@ -83,7 +83,7 @@ def _compute_importance(queries, keys):
     rows = len(queries)
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
-    for j in range(rows):  # all rows' maxima at a time: along one row it is many times slower
+    for j in range(rows):  # maxima of all rows side by side, many times faster
         _multiply(scores, turned, keys[:, j])
         for i in range(rows):
             largest[i] = scores[i] if scores[i] > largest[i] else largest[i]

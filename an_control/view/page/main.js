@@ -18,7 +18,7 @@ const clusters = new Clusters(byId("clusters"));
 const dirty = new Set();
 
 const connection = new Connection({
-  // A server that was started again no longer takes the token in this page's address.
+  // A server that was started again does not accept the token in this page's address.
   gone(tries) {
     const next = tries < TRIES ? "connecting again" : "if it was started again, open the new address that it printed";
     showState("silent", `the page's server is gone; ${next}`);

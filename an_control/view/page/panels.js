@@ -1,4 +1,4 @@
-// The monitor's belief and the diagnostics, as text.
+// The monitor's estimate and the diagnostics, as text.
 
 const LEVELS = ["fine", "warning", "error", "stale"];
 

@@ -13,7 +13,7 @@ function element(name, attributes, parent) {
 }
 
 export class WiringPanel {
-  // act(command, values): asks the robot; tool(): the chosen tool; announced(): whether changes are announced.
+  // act(command, values): sends a command; tool(): the chosen tool; announced(): whether changes are announced.
   constructor(svg, { act, tool, announced }) {
     Object.assign(this, { svg, act, tool, announced, wires: [], signals: [], slots: new Map(), connectionOf: new Map() });
     svg.addEventListener("pointerdown", (event) => this.grab(event));
