@@ -114,16 +114,16 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
             await visitor.done("connect", **announced)
             await shows(swap)
             fields = [f"channels.{one}.field" for one in ("pole.cos", "pole.sin")]
-            read = await seen.calls.parameters("/cartpole/policy", fields)
+            read = await seen.calls.get_parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.sin]", "position[pole.cos]"]
             assert visitor.wires()["pole.sin"] == ("pole.cos", "pole.cos")
             await visitor.done("undo")
             await shows({})
-            read = await seen.calls.parameters("/cartpole/policy", fields)
+            read = await seen.calls.get_parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.cos]", "position[pole.sin]"]
             await visitor.done("connect", **(announced | {"announced": False}))
             await shows(swap)
-            read = await seen.calls.parameters("/cartpole/policy", fields)
+            read = await seen.calls.get_parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.cos]", "position[pole.sin]"]
             await visitor.done("cut", slot="cart.velocity")
             await visitor.done("noise", slot="pole.velocity")
@@ -156,7 +156,7 @@ def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):
                 ("jitter", 0.0, 0.0), ("shuffle", 50.0, "50"), ("shuffle", 0.0, "none"),
             ):  # fmt: skip
                 await visitor.done("set", name=name, value=value)
-                read = await seen.calls.parameters("/cartpole/simulator", [name])
+                read = await seen.calls.get_parameters("/cartpole/simulator", [name])
                 assert read == {name: expected}
                 await visitor.until(
                     lambda name=name, value=value: (
