@@ -177,6 +177,11 @@ def monitor_warning(model: Model, requested: Monitor | None) -> str:
 def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
     """Return the policy of a model without monitor and recovery, computed by the chosen engine.
 
+    Args:
+        model: The model.
+        engine: "numba", "numpy" or None, as for `load_policy`.
+        keep_ticks: Number of ticks for which the state of a missing channel is kept.
+
     Raises:
         ValueError: The engine is unknown, not installed, or cannot compute the model.
     """

@@ -583,7 +583,11 @@ class Disturber:
         self._assign_ids()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
-        """Return the indices of randomly drawn signals that are copied into added channels."""
+        """Return the indices of randomly drawn signals that are copied into added channels.
+
+        Args:
+            settings: The settings, of which `copies` is the number of copies.
+        """
         if not settings.copies:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)

@@ -805,7 +805,11 @@ def _parse_change(step: str, entry: Entry) -> Change:
 
 
 def _parse_value(setting: Setting, entry: Entry) -> Any:
-    """Return the value of a setting in the YAML file.
+    """Return the value of a setting in the YAML file of a schedule.
+
+    Args:
+        setting: The description of the setting.
+        entry: Its entry in the file.
 
     Raises:
         WiringError: The value is not allowed.

@@ -131,7 +131,13 @@ class Evidence:
         self._usual_move_costs = np.zeros(len(self.move_costs))
 
     def add_reckoning(self, record: TickRecord) -> None:
-        """Add the costs of a tick's readings by dead reckoning, and advance it by one tick."""
+        """Add the costs of a tick by dead reckoning, and advance the reckoning by one tick.
+
+        Dead reckoning predicts the readings from before the signals moved, tick after tick.
+
+        Args:
+            record: The readings of the tick.
+        """
         ahead = self._forward.expect(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
             ahead.prediction.scale, F32(self._settings.reckoning_growth) * self._reckoned_scale

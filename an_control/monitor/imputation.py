@@ -270,7 +270,12 @@ class Imputation:
         return self._with_estimates(policy_input, assignment)
 
     def _with_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """Return the policy's input (N,) with the newest signals in place of missing ones."""
+        """Return the policy's input (N,) with the newest signals in place of missing ones.
+
+        Args:
+            policy_input: (N,) the input, NaN where missing.
+            assignment: Which input slot feeds which channel.
+        """
         assert self.signals is not None
         return np.where(
             np.isnan(policy_input),

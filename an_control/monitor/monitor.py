@@ -337,9 +337,10 @@ class IdentityMonitor:
         return assignment, self._imputation.skip_tick(tick.readings, assignment)
 
     def _repeats_message(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message is a repetition of the last one that can be replaced.
+        """Return whether this tick's message repeats the last one and can be replaced.
 
-        It is replaced by the expected readings, if these are known.
+        It can be replaced by the expected readings if the assignment (which input slot feeds which
+        channel) is known.
         """
         compared = self._sensors.repeats and self._imputation.readings is not None
         return compared and not assignment.lost
@@ -438,7 +439,12 @@ class IdentityMonitor:
             self._costs.noise_sd = self.noise.sd
 
     def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
-        """Return signals (N,) by channel with less of the noise that all sensors carry."""
+        """Return signals (N,) by channel with less of the noise that all sensors carry.
+
+        Args:
+            signals: (N,) the noisy signals by channel.
+            expectation: What was expected in this tick.
+        """
         return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
 
     def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:

@@ -123,7 +123,11 @@ class MonitoredPolicy(WrappingPolicy):
         self._ids = ids
 
     def _arrange_by_slot(self, values: np.ndarray) -> np.ndarray:
-        """Return the readings (N,) in the order of input slots, NaN where absent or invalid."""
+        """Return the readings (N,) in the order of input slots, NaN where absent or invalid.
+
+        Args:
+            values: The readings in the order of the call.
+        """
         own = values if self._nominal else values[self._from]
         if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
@@ -173,7 +177,12 @@ class MonitoredPolicy(WrappingPolicy):
             self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
     def _inform_attention(self, state: ChannelState, assignment: Assignment) -> None:
-        """Raise the evidence in the policy's attention for channels that the monitor identified."""
+        """Raise the evidence in the policy's attention for channels that the monitor identified.
+
+        Args:
+            state: The states of the policy's neurons, by channel id.
+            assignment: Which input slot feeds which channel.
+        """
         if assignment is not self._known[0]:
             self._known = assignment, assignment.channels[assignment.outputs]
         ids, channels = self.nominal_ids, self._known[1]

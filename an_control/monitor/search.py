@@ -404,6 +404,10 @@ class AssignmentSearch:
 
         The model may fit under another assignment, so from time to time search for one that
         explains the readings as well as in validation.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            record: The readings of the tick.
         """
         self._add(record)
         self.phase = Phase.RECONSIDER
@@ -463,7 +467,11 @@ class AssignmentSearch:
         return assignment.with_slots(slots)
 
     def catch_up(self, assignment: Assignment) -> None:
-        """Do the last tick's postponed work: add its evidence, or try swaps of two channels."""
+        """Do the last tick's postponed work: add its evidence, or try swaps of two channels.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+        """
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             count = self._affordable_swaps(self._evidence)
@@ -486,7 +494,11 @@ class AssignmentSearch:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
     def min_swap_cost(self, assignment: Assignment) -> float:
-        """Return the least nats by which costs grow if two distinct channels swap input slots."""
+        """Return the least nats by which costs grow if two distinct channels swap input slots.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+        """
         return float(self._swap_gains(assignment).min())
 
     def sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
@@ -523,7 +535,10 @@ class AssignmentSearch:
     def _swap_gains(self, assignment: Assignment) -> np.ndarray:
         """Return a matrix (N, N): how much the costs grow if two channels swap input slots.
 
-        It is infinite for pairs of channels that cannot be told apart.
+        It is infinite for pairs of channels that cannot be distinguished.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
         """
         gains = compute_swap_costs(self._costs, assignment.slots)
         gains[self._alike] = np.inf
@@ -619,7 +634,11 @@ class AssignmentSearch:
         return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
 
     def _affordable_swaps(self, evidence: Evidence) -> int:
-        """Return how many swaps of two channels this tick may try; at least one."""
+        """Return how many swaps of two channels this tick may try; at least one.
+
+        Args:
+            evidence: The records over which each swap is evaluated.
+        """
         rows = self._swap_rows * max(1, len(evidence.records))
         return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 

@@ -445,11 +445,23 @@ class NumbaEngine(PolicyEngine):
         self._message = np.zeros(self._sizes.message)
 
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence for queries' channels, see `PolicyEngine.raise_evidence`."""
+        """Raise the evidence that certain neurons' channels are those of certain queries.
+
+        Args:
+            columns: (K,) the indices of the neurons.
+            queries: (K,) the query of each neuron.
+            min_nats: The evidence is raised to this value where it is lower.
+        """
         _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance neurons by one tick without computing an action, see `PolicyEngine.advance`."""
+        """Advance some neurons by one tick without computing an action.
+
+        Args:
+            values: (K,) float32 the readings.
+            columns: (K,) the indices of the neurons.
+            previous: (A,) the previous action.
+        """
         gate_rows, *_, form = self._weights
         _advance(values, columns, previous, self._state, gate_rows, form)
 
@@ -460,7 +472,14 @@ class NumbaEngine(PolicyEngine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32, see `PolicyEngine.step`."""
+        """Compute one tick and return the action (A,) float32.
+
+        Args:
+            values: (N,) float32 the readings.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            previous: (A,) float32 the previous action, in [-1, 1].
+            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+        """
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
         return _tick(
@@ -588,7 +607,16 @@ def _finish_message(form, channels, sums, mass, message):
 
 @njit(inline="always", error_model="numpy")
 def _advance_neurons(form, values, columns, previous, gate_rows, state):
-    """Advance all neurons by one tick, in place; arguments as in `_tick`."""
+    """Advance all neurons by one tick, in place.
+
+    Args:
+        form: The options of the policy.
+        values: (N,) float32 the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        previous: (A,) float32 the previous action.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+        state: The rows of the neurons; changed.
+    """
     drive = _input_weights(form, previous, gate_rows)
     if form.recurrent:
         first = 1 + form.inputs + len(previous)
@@ -615,7 +643,16 @@ def _raise_evidence(state, columns, first, queries, min_nats):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance(values, columns, previous, state, gate_rows, plain_form):
-    """Advance neurons by one tick without an action, in place; arguments as in `_tick`."""
+    """Advance neurons by one tick without computing an action, in place.
+
+    Args:
+        values: (N,) float32 the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        previous: (A,) float32 the previous action.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+        state: The rows of the neurons; changed.
+        plain_form: The fields of `KernelOptions` as a tuple.
+    """
     _advance_neurons(KernelOptions(*plain_form), values, columns, previous, gate_rows, state)
 
 

@@ -571,7 +571,12 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
 
 
 def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
-    """Return the period of the ticks in seconds, or None if no file says it."""
+    """Return the period of the ticks in seconds, or None if no file says it.
+
+    Args:
+        entry: The YAML file's entry `step_s`, which has precedence, or None.
+        metadata: The metadata of the ONNX file.
+    """
     if entry is not None:
         return entry.number("seconds, from 1e-6 to 3600", 1e-6, 3600.0)
     found = metadata.numbers("step_s", 1)
@@ -579,7 +584,12 @@ def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
 
 
 def _resolve_task(entry: Entry | None, metadata: _Metadata) -> str:
-    """Return the name of the task, or "" if no file says it."""
+    """Return the name of the task that the network was trained for, or "" if no file says it.
+
+    Args:
+        entry: The YAML file's entry `task`, which has precedence, or None.
+        metadata: The metadata of the ONNX file.
+    """
     return metadata.text("task") if entry is None else entry.text("the name of a task", _NAME)
 
 

@@ -204,7 +204,10 @@ def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
 
 
 def _keep_order(rows: np.ndarray, axes: int) -> np.ndarray:
-    """Return weights as they are, for neurons without gates; see `_reorder_gates`."""
+    """Return the weights `rows` as they are, for neurons without gates.
+
+    It has the parameters of `_reorder_gates`.
+    """
     return rows
 
 

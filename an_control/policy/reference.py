@@ -117,7 +117,14 @@ class Reference(PolicyEngine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32, see `PolicyEngine.step`."""
+        """Compute one tick and return the action (A,) float32.
+
+        Args:
+            values: (N,) float32 the readings.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            previous: (A,) float32 the previous action, in [-1, 1].
+            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+        """
         previous = previous.astype(np.float64)
         columns = self._all if columns is None else columns
         if self._sizes.reset_on_jump:
@@ -140,7 +147,13 @@ class Reference(PolicyEngine):
 
     @one_blas_thread
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance neurons by one tick without computing an action, see `PolicyEngine.advance`."""
+        """Advance some neurons by one tick without computing an action.
+
+        Args:
+            values: (K,) float32 the readings.
+            columns: (K,) the indices of the neurons.
+            previous: (A,) the previous action.
+        """
         self._advance_neurons(values, columns, previous.astype(np.float64))
 
     def _advance_neurons(
@@ -298,7 +311,13 @@ class Reference(PolicyEngine):
         return np.concatenate([self.seen, self.units])
 
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Raise the evidence for queries' channels, see `PolicyEngine.raise_evidence`."""
+        """Raise the evidence that certain neurons' channels are those of certain queries.
+
+        Args:
+            columns: (K,) the indices of the neurons.
+            queries: (K,) the query of each neuron.
+            min_nats: The evidence is raised to this value where it is lower.
+        """
         places = columns, self._evidence.start + queries
         self._state[places] = np.maximum(self._state[places], min_nats)
 

@@ -55,7 +55,11 @@ IMPORTED = re.compile(
 
 @functools.cache
 def sources_hash(path: str) -> str:
-    """Return a hash of a source file and of all our files that it imports, directly or not."""
+    """Return a hash of a source file and of all our files that it imports, directly or not.
+
+    Args:
+        path: The path of the source file.
+    """
     sources: dict[str, bytes] = {}
     waiting = [path]
     while waiting:

@@ -186,7 +186,7 @@ class EnvironmentOutput(io.TextIOBase):
         return printed
 
     def add(self, printed: PrintedOutput) -> None:
-        """Add the output of a worker."""
+        """Add the output and the notes of a worker process, as its `take` returned them."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:

@@ -72,7 +72,12 @@ class CommandHandlers:
             return await self._read_robot(found, new=new)
 
     async def _read_robot(self, found: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters as `read_robot` does, while no command is carried out."""
+        """Read the parameters as `read_robot` does, while no command is carried out.
+
+        Args:
+            found: The robot's nodes.
+            new: Whether the policy node was not there before.
+        """
         policy = found.policy
         try:
             wiring = await self._calls.get_parameters_below(policy, REWIRABLE)

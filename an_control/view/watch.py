@@ -273,6 +273,10 @@ def _mean_reward(before: dict[str, float], now: dict[str, float]) -> float | Non
     """Return the mean reward per step between two samples of an episode's figures.
 
     Return None if the figures are unknown or of different episodes.
+
+    Args:
+        before: The figures of the first sample by name, such as "return" and "step".
+        now: The figures of the second sample.
     """
     if not before or not now or before.get("episode") != now.get("episode"):
         return None
