@@ -99,14 +99,15 @@ def make_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """Make the policy of a model that is already in memory.
+    """Make the policy of a model that is already in memory; `load_policy` explains the arguments.
 
     Args:
         model: The model, as `an_control.policy.read_model` returns it.
-        monitor: As for `load_policy`.
-        engine: As for `load_policy`.
-        keep_ticks: As for `load_policy`.
-        recovery: As for `load_policy`.
+        monitor: The reaction to rewired sensors, "off", "reset" or "match"; None: the model's
+            default.
+        engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
+        keep_ticks: Number of ticks for which a missing channel's state is kept; None: one second.
+        recovery: Threshold for a robot that stands still; 0: no recovery, None: the model's value.
 
     Returns:
         The policy, with its recovery and its monitor around it if the model has them.

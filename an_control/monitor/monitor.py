@@ -101,7 +101,7 @@ class IdentityMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode with the nominal assignment."""
+        """Start an episode with the assumption that each input slot feeds its own channel."""
         self.assignment = Assignment.nominal(len(self.channels))
         """The estimated assignment after the last tick; only `step` replaces it."""
         self._settled = self.assignment
@@ -148,7 +148,7 @@ class IdentityMonitor:
         self.fit.count_repeats(self._sensors.same, readings)
         assignment = self.assignment.next_tick()
         if (self.fit.fits is False) is not self._passes:
-            assignment = self._switch_passing(assignment)
+            assignment = self._toggle_pass_through(assignment)
         if self._passes:
             estimate = self._pass_unchanged
         else:
@@ -394,7 +394,7 @@ class IdentityMonitor:
         imputation.record_unchanged(readings, assignment)
         return assignment, readings[assignment.outputs]
 
-    def _switch_passing(self, assignment: Assignment) -> Assignment:
+    def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
         """Start or stop passing readings unchanged to the policy; return the new assignment."""
         self._passes = not self._passes
         self._detector.reset_to(self.fit.excess)

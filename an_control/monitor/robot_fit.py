@@ -38,7 +38,7 @@ class RobotFit:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, in which it is not yet known whether the model fits."""
+        """Start an episode, in which it is not yet known whether the model describes the robot."""
         self.excess = 0.0
         """The costs of the readings above the usual ones in nats a tick, as a running mean."""
         self.slow = np.zeros(0, np.int64)

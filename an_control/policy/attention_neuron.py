@@ -58,7 +58,7 @@ class PolicyEngine(ABC):
         self._state, self._all = state, np.arange(len(state))
 
     def drop_neurons(self) -> None:
-        """Remove the neurons of all channels; the memory between message and action stays."""
+        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
         self._set_state(self._state[:0])
 
     def add_neurons(self, count: int) -> None:
@@ -108,7 +108,7 @@ class PolicyEngine(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Remove the neurons of all channels, and reset the memory between message and action."""
+        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
 
     @abstractmethod
     def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:

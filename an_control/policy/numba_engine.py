@@ -434,12 +434,12 @@ class NumbaEngine(PolicyEngine):
         self.reset()
 
     def reset(self) -> None:
-        """Remove the neurons of all channels, and reset the memory between message and action."""
+        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
         self._memory[:] = 0.0
         self.drop_neurons()
 
     def drop_neurons(self) -> None:
-        """Remove the neurons of all channels; the memory between message and action stays."""
+        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
         super().drop_neurons()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)

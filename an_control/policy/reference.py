@@ -96,7 +96,7 @@ class Reference(PolicyEngine):
         self.reset()
 
     def reset(self) -> None:
-        """Remove the neurons of all channels, and reset the memory between message and action."""
+        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
         self.units = np.zeros(self._sizes.memory)
         self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
         if self._recurrence is not None:
@@ -104,7 +104,7 @@ class Reference(PolicyEngine):
         self.drop_neurons()
 
     def drop_neurons(self) -> None:
-        """Remove the neurons of all channels; the memory between message and action stays."""
+        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
         super().drop_neurons()
         self._attention = np.zeros((0, self._sizes.queries))
         self._message = np.zeros(self._sizes.message)

@@ -19,7 +19,7 @@ def share_path(relative: str) -> Path:
     Raises:
         FileNotFoundError: There is none; names every folder that was searched.
     """
-    places = _places()
+    places = _list_folders()
     for place in places:
         path = place / relative
         if path.exists():
@@ -28,7 +28,7 @@ def share_path(relative: str) -> Path:
     raise FileNotFoundError(f"{relative} ships with {PACKAGE} but is in none of: {searched}")
 
 
-def _places() -> list[Path]:
+def _list_folders() -> list[Path]:
     """Return the folders to search, this installation's own before those of ROS 2."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():

@@ -209,7 +209,7 @@ class CommandHandlers:
         Raises:
             RefusedChangeError: A node refuses.
         """
-        back = self.panel.inverse_of(change)
+        back = self.panel.invert_change(change)
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:

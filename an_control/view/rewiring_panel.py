@@ -145,7 +145,7 @@ class RewiringPanel:
         Raises:
             RefusedChangeError: That is not possible.
         """
-        before = self._signal_of(slot)
+        before = self._find_signal(slot)
         if signal not in self.signals:
             raise RefusedChangeError(f"{signal!r} is no signal of this robot")
         if before == signal:
@@ -225,7 +225,7 @@ class RewiringPanel:
 
         Args:
             change: The change.
-            back: The change that undoes it, which `inverse_of` returned before; None if the change
+            back: The change that undoes it, returned by `invert_change` before; None if the change
                 was itself an undo.
         """
         self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT_CHANGES:]
@@ -236,7 +236,7 @@ class RewiringPanel:
             source, path = self._reads[channel]
             self._reads[channel] = (value, path) if part == "source" else (source, value)
 
-    def inverse_of(self, change: WiringChange) -> WiringChange:
+    def invert_change(self, change: WiringChange) -> WiringChange:
         """Return the change that undoes a change which is about to be carried out.
 
         Raises:
@@ -296,11 +296,11 @@ class RewiringPanel:
         """
         if self.order is None:
             raise RefusedChangeError(NO_SCRAMBLER)
-        if self._signal_of(slot) == signal:
+        if self._find_signal(slot) == signal:
             raise RefusedChangeError(f"{slot} carries {signal or 'nothing'} already")
         return WiringChange({slot: signal})
 
-    def _signal_of(self, slot: str) -> str:
+    def _find_signal(self, slot: str) -> str:
         """Return the signal that an input slot carries.
 
         Raises:

@@ -238,7 +238,7 @@ class PageServer:
             name = urlsplit(f"//{named}").hostname or ""
             if name in self._names:
                 return True
-            if not self._loopback:
+            if not self._is_loopback:
                 ipaddress.ip_address(name)  # an IP address cannot be another page's name
                 return True
         return False
@@ -246,13 +246,13 @@ class PageServer:
     def _own_names(self) -> set[str]:
         """Return the names by which a browser can address this machine."""
         names = {"localhost", LOOPBACK, "::1", self._host}
-        if not self._loopback:
+        if not self._is_loopback:
             name = socket.gethostname()
             names |= {name, f"{name.partition('.')[0]}.local", socket.getfqdn()}
         return {name.lower() for name in names}
 
     @property
-    def _loopback(self) -> bool:
+    def _is_loopback(self) -> bool:
         """Whether the server listens on the loopback interface only."""
         with suppress(ValueError):
             return ipaddress.ip_address(self._host).is_loopback

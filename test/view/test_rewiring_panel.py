@@ -42,7 +42,7 @@ def plain() -> RewiringPanel:
 
 
 def do(panel: RewiringPanel, change: WiringChange) -> None:
-    panel.record_change(change, panel.inverse_of(change))
+    panel.record_change(change, panel.invert_change(change))
 
 
 def wires(panel: RewiringPanel) -> dict[str, tuple[str, str]]:
@@ -133,9 +133,9 @@ def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
 def test_a_change_of_slots_or_channels_that_have_gone_is_refused():
     panel = scrambled()
     with pytest.raises(RefusedChangeError, match="the robot no longer has x"):
-        panel.inverse_of(WiringChange({"x": "a"}))
+        panel.invert_change(WiringChange({"x": "a"}))
     with pytest.raises(RefusedChangeError, match="the robot no longer has y"):
-        panel.inverse_of(WiringChange(parameters={"channels.y.field": "position[a]"}))
+        panel.invert_change(WiringChange(parameters={"channels.y.field": "position[a]"}))
 
 
 def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
