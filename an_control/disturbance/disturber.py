@@ -118,7 +118,11 @@ class Faults:
         return np.concatenate([self._frozen, self._replaced])
 
     def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the signals (N,) of one tick with their faults."""
+        """Return the signals (N,) of one tick with this episode's sensor faults.
+
+        Args:
+            signals: (N,) the signals without faults.
+        """
         settings = self._settings
         faulty = self._late(signals.copy(), settings.delay.count).copy()
         if len(self._frozen):

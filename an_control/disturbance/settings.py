@@ -570,7 +570,7 @@ class DisturbanceSettings:
         return replace(self, **drawn)
 
     def merged_with(self, other: DisturbanceSettings) -> DisturbanceSettings:
-        """Return these settings with the values of others that are not at their default."""
+        """Return these settings, overridden by all values of `other` that are not its defaults."""
         return replace(self, **{one.name: getattr(other, one.name) for one in other.changed})
 
     @property

@@ -165,7 +165,7 @@ class Evidence:
         return np.minimum(costs, self._settings.max_identity_cost)
 
     def evaluate(self, slots: np.ndarray) -> Candidate:
-        """Return an assignment with its costs over all records.
+        """Return an assignment of input slots to channels with its costs over all records.
 
         Args:
             slots: (N,) the input slot that feeds each channel.

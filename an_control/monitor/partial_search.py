@@ -74,7 +74,7 @@ class PartialSearch:
         self._last = None
 
     def _restart(self) -> None:
-        """Reset everything but the count of rewires."""
+        """Reset the whole search, except for the number of rewirings that it has counted."""
         self.explained, self._sure, self._known = True, False, False
         self._before: Assignment | None = None
         """The assignment before the last move."""

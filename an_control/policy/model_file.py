@@ -54,7 +54,7 @@ INVALID = (ValueError, KeyError, TypeError, RecursionError)
 
 
 class ModelError(ValueError):
-    """A model that cannot be used; the message names the file and the reason."""
+    """An error that a model cannot be used; the message names the file and the reason."""
 
 
 @dataclass(frozen=True)
