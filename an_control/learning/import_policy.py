@@ -156,7 +156,7 @@ def _convert_stable_baselines(
     import onnx
 
     graph = Graph(onnx)
-    x = graph.input("obs", (1, inputs))
+    x = graph.add_input("obs", (1, inputs))
     if normalisation is not None:
         if len(normalisation.mean) != inputs:
             count = len(normalisation.mean)
@@ -173,8 +173,8 @@ def _convert_stable_baselines(
         low, high = _read_action_bounds(settings, actions)
         x = graph("Min", graph("Max", x, low[None]), high[None])
         x = graph("Sub", graph("Mul", graph("Sub", x, low[None]), 2.0 / (high - low)[None]), 1.0)
-    graph.output("actions", x, (1, actions))
-    return graph.content(names.make_metadata(inputs, actions))
+    graph.add_output("actions", x, (1, actions))
+    return graph.to_bytes(names.make_metadata(inputs, actions))
 
 
 def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from an_control.learning.forward_model.networks import (
     fold_normalisation,
 )
 from an_control.monitor.forward_model import identity_features
-from an_control.monitor.sensor_noise import roughness
+from an_control.monitor.sensor_noise import estimate_roughness
 from an_control.monitor.settings import MONITOR
 from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.sizes import WINDOW
@@ -69,7 +69,7 @@ class ImputationTraining(NetworkTraining):
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
         noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
         rough = [
-            roughness(trace.readings[begin : begin + ticks], noise)
+            estimate_roughness(trace.readings[begin : begin + ticks], noise)
             for trace in traces
             for begin in range(0, len(trace.readings) - ticks, ticks)
         ]

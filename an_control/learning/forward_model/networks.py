@@ -337,7 +337,7 @@ def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -
     calm = collect_steps([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
-    Costs(forward, MONITOR.costs).add(costs, after - before, seen.change, after, seen)
+    Costs(forward, MONITOR.costs).add_ticks(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)
     return usual
 

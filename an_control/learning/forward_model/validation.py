@@ -371,9 +371,9 @@ def _compute_reassignment_gains(
         single = slice(tick, tick + 1)
         reads = readings[tick + 1 : tick + 2]
         now = Prediction(*(part[single] for part in prediction))
-        costs.add(found, reads, expected[single], reads, now)
+        costs.add_ticks(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
             moved = costs.penalise_moves(found, everyone)
-            gains[tick] = present - moved[costs.assign(moved), everyone].sum()
+            gains[tick] = present - moved[costs.solve_assignment(moved), everyone].sum()
     return gains

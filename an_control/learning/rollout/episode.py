@@ -74,7 +74,7 @@ class EpisodeDisturbance(typing.Protocol):
     def arrived(self) -> bool:
         """Return whether readings arrived in this tick, or the message with them was lost."""
 
-    def stop(self, step_s: float) -> Stop | None:
+    def draw_stop(self, step_s: float) -> Stop | None:
         """Return when the robot is stopped by the safe command during the episode, None for never.
 
         This is called once, before the first tick.
@@ -151,7 +151,7 @@ class LiveEpisode:
             vary_robot(env)
         else:
             vary_robot(env, disturbance.settings)
-            self.stop = disturbance.stop(step_length(env))
+            self.stop = disturbance.draw_stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
         """The environment's newest observation and info."""
