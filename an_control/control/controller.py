@@ -244,7 +244,11 @@ class Controller:
         return monitor_warning(self.acting.policy.model, self._asked_monitor)
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes on differences between wiring and model, unused sources and a monitor that is off."""
+        """Return notes on differences between wiring and model, unused sources and the monitor.
+
+        Each is a sentence for the log. Channels that match a wildcard count if they are present
+        now.
+        """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None

@@ -107,7 +107,7 @@ class SafeCommand:
         self._held: Values | None = None
 
     def record_positions(self, positions: Values) -> None:
-        """Record the newest measured positions (A,), with NaN for actuators that were never measured."""
+        """Record the newest measured positions (A,); NaN for actuators that were never measured."""
         self._measured = positions
 
     @property

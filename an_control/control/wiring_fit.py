@@ -175,7 +175,7 @@ def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[
 
 
 def actuator_names(model: Model) -> Sequence[str]:
-    """Return the actuators' names (A,) in the action's order, or an empty sequence if there are none."""
+    """Return the actuators' names (A,) in the action's order, or () if the model names none."""
     names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
