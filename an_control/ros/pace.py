@@ -150,7 +150,8 @@ class TickSchedule:
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
     def _is_set_complete(self, now_ns: int) -> bool:
-        """Return whether every source that ticks wait for has sent something since the last tick."""
+        """Return whether every source that ticks wait for has sent a message in time for this tick.
+        """
         since_ns = now_ns - self._period_ns // 2
         return all(
             name in self._fresh and self._last_ns[name] >= since_ns
@@ -171,7 +172,7 @@ class TickSchedule:
         ]
 
     def _set_interval_ns(self) -> float:
-        """Return the mean interval between two sets, set by the slowest source that ticks wait for."""
+        """Return the mean interval between two sets, which the slowest awaited source fixes."""
         paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 
