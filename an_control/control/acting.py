@@ -65,7 +65,7 @@ class LoadedModel(NamedTuple):
         path: The model file.
         policy: The policy that was loaded from it.
         order: The conversion of the policy's actions to commands.
-        ticks: The number of control steps for which the policy still only watches.
+        ticks: The number of control steps before the policy takes over, in which it only computes.
     """
 
     path: str
@@ -102,17 +102,17 @@ class ActingPolicy:
 
     @property
     def model_path(self) -> str:
-        """The path of the model file of the policy that acts now."""
+        """The model file of the policy whose actions are used now."""
         return self._now.path
 
     @property
     def policy(self) -> Policy:
-        """The policy that acts now."""
+        """The policy whose actions are used now."""
         return self._now.policy
 
     @property
     def newest(self) -> LoadedModel:
-        """The new model that still watches, else the model that acts."""
+        """The new model that is about to take over, else the model that acts."""
         return self._next or self._now
 
     @property
@@ -124,7 +124,7 @@ class ActingPolicy:
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def action(self, values: np.ndarray) -> np.ndarray:
-        """Convert a command (A,) to the acting model's action (A,)."""
+        """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
         return self._now.order.action(values)
 
     def swap(self, model_path: str, policy: Policy) -> None:
@@ -143,7 +143,7 @@ class ActingPolicy:
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: reset the acting policy and the one that watches."""
+        """Start a new episode: reset the acting policy and a new one that is about to take over."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()

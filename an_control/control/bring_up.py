@@ -42,19 +42,19 @@ class BringUp:
         self.done = True
 
     def start(self) -> None:
-        """Start the motion, from the positions that are measured next."""
+        """Start the motion to the start pose, from the positions that are measured next."""
         self.done = not self._moved.any()
         self._target = None
         self._waited_s = 0.0
 
     def cancel(self) -> None:
-        """End the motion, wherever the actuators are."""
+        """End the motion to the start pose, wherever the actuators are."""
         self.done = True
 
     def pause(self) -> None:
-        """Pause while other commands are sent.
+        """Pause the motion to the start pose while other commands are sent.
 
-        The motion resumes from the positions measured then.
+        The motion resumes from the positions that are measured then.
         """
         self._target = None
 

@@ -162,7 +162,10 @@ class Controller:
         return self.gate(wanted, now_ns)
 
     def prepare(self) -> None:
-        """Compute in advance what the next tick needs, once the command of this tick is sent."""
+        """Compute in advance what the policy needs in the next tick (control step).
+
+        Call it once the command of this tick is sent, so that it does not delay it.
+        """
         self.acting.policy.prepare()
 
     def start(self, *, bring_up: bool = True) -> None:
@@ -240,7 +243,10 @@ class Controller:
         return rate_refusal(self.wiring, self.acting.policy.model)
 
     def monitor_warning(self) -> str:
-        """Return why the identity monitor is off although nobody switched it off, or ""."""
+        """Return why the identity monitor is off although nobody asked for that, or "".
+
+        The monitor detects that sensors were rewired.
+        """
         return monitor_warning(self.acting.policy.model, self._asked_monitor)
 
     def notes(self) -> tuple[str, ...]:
@@ -298,5 +304,9 @@ class Controller:
         return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
 
     def _positions_known(self) -> bool:
-        """Return whether all positions have been measured that safe command or bring-up need."""
+        """Return whether all actuator positions have been measured that a command depends on.
+
+        These are the positions that the safe command holds, and those from which the bring-up
+        starts.
+        """
         return self.table.measured is None or self.table.measured.all_measured

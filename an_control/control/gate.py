@@ -56,7 +56,10 @@ class LastCommand:
 
     @property
     def values(self) -> Values | None:
-        """The newest command (A,), which must not be modified; None while it is unknown."""
+        """The newest command (A,) on the robot's topics, which must not be modified.
+
+        The result is None if unknown.
+        """
         return self.numbered[0]
 
     @property
@@ -75,7 +78,7 @@ class LastCommand:
             self._known = values, now_ns, self.count
 
     def forget(self) -> None:
-        """Forget the command, because it belongs to an episode that has ended."""
+        """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
 
     def age_ns(self, now_ns: int) -> int | None:
@@ -112,7 +115,7 @@ class SafeCommand:
 
     @property
     def known(self) -> bool:
-        """Whether every position that the safe command has to hold has been measured."""
+        """Whether the safe command is known: positions that it has to hold have been measured."""
         return bool(np.isfinite(self()).all())
 
     def __call__(self) -> Values:
@@ -129,9 +132,9 @@ class SafeCommand:
         return held
 
     def release(self) -> None:
-        """Stop holding the present positions.
+        """Forget the positions that the safe command holds.
 
-        The next safe command holds the positions measured then.
+        The next safe command holds the positions that are measured at that time.
         """
         if self._moves:
             self._held = None
@@ -175,18 +178,21 @@ class SafetyGate:
         self.reset()
 
     def set_ramp(self, ramp_s: float) -> None:
-        """Set the duration of the ramp in seconds; it applies from the next safe command on."""
+        """Set the seconds in which commands change from the safe command to the policy's.
+
+        It applies from the next safe command on.
+        """
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
     def reset(self) -> None:
-        """Start again from the safe command, with the ramp."""
+        """Restart from the safe command, so that the ramp to the policy's commands starts again."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self.authority = 0.0
         """The policy's share (0..1) in the last command; the rest is the safe command."""
 
     def start(self) -> None:
-        """Prepare for commanding: start from a safe command that holds the present positions."""
+        """Prepare for new commands: start from a safe command that holds the present positions."""
         self.safe_command.release()
         self.reset()
 
@@ -273,7 +279,7 @@ class EStop:
         """The reason for which the e-stop was set; "" if it is not set."""
 
     def latch(self, reason: str) -> bool:
-        """Set the e-stop for this reason, unless it is set; return whether it was clear before."""
+        """Set the e-stop for this reason unless it is set already; return whether it was clear."""
         clear = not self.reason
         self.reason = self.reason or reason
         return clear
@@ -328,7 +334,7 @@ class Watchdog:
         """The number of safe commands that the watchdog has sent."""
 
     def start(self) -> None:
-        """Start the watchdog's thread."""
+        """Start the thread that sends the safe command if no other command is sent."""
         self._last_s = self._fed_s = time.monotonic()
         self.begun = self.tripped = False
         self._end.clear()
@@ -336,7 +342,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; nothing is sent once this has returned."""
+        """Stop the thread; it sends no safe command once this has returned."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -344,7 +350,10 @@ class Watchdog:
         self.tripped = False
 
     def command_sent(self, now_s: float) -> None:
-        """Record that a command was sent at `now_s` (steady clock), which ends a trip."""
+        """Record that another command was sent at `now_s` (steady clock), which ends a trip.
+
+        A trip is the time in which the watchdog sends the safe command because no other is sent.
+        """
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
         if self.tripped or overdue:

@@ -25,14 +25,18 @@ _NUMBERED = re.compile(r"action\.\d+")
 
 
 class ChannelNames(NamedTuple):
-    """The differences between the channel ids of a wiring and of a model."""
+    """The differences between the channel ids of a wiring and of a model.
+
+    Attributes:
+        unknown: The ids in the wiring that the model does not know.
+        missing: The ids in the model that the wiring lacks and that none of its wildcards can
+            match.
+        of: The number of channels that the model names; 0 if it names none.
+    """
 
     unknown: tuple[str, ...]
-    """The ids in the wiring that the model does not know."""
     missing: tuple[str, ...]
-    """The ids in the model that the wiring lacks and that none of its wildcards can match."""
     of: int
-    """The number of channels that the model names; 0 if it names none."""
 
 
 def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
@@ -101,6 +105,11 @@ def has_discrete_action(model: Model) -> bool:
 def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
     """Check that the wiring's channels are images or numbers, whichever the model needs.
 
+    Args:
+        wiring: The wiring.
+        model_path: The model file, for error texts.
+        model: The model.
+
     Raises:
         WiringError: They are not, or the images have another patch size or number of frames.
     """
@@ -123,6 +132,11 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
 
 def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
     """Return for each of the wiring's A actuators its index in the model's action.
+
+    Args:
+        wiring: The wiring.
+        model_path: The model file, for error texts.
+        model: The model.
 
     Returns:
         The indices (A,), or None if the model names no actuators, so that both orders are the same.
@@ -253,7 +267,11 @@ def describe_differences(found: ChannelNames, model_path: str, *, watched: bool)
 
 
 def unread_sources(wiring: Wiring) -> dict[str, str]:
-    """Return a note for each subscribed topic that feeds no channel, by the name of its source."""
+    """Return a note for each topic in the wiring that feeds no channel of the policy.
+
+    Returns:
+        The notes by the name of the topic's entry (source).
+    """
     read = {channel.source for channel in wiring.channels}
     read |= {measured.source for measured in wiring.command.measured}
     todo = f"add one, or take the source out of {wiring.file}"

@@ -55,12 +55,12 @@ RATE_REPORTS = 3
 class TickTimes:
     """A record of the newest ticks (control steps): durations, missed deadlines, ages of readings.
 
-    A tick misses its deadline if it takes longer than a control period. If a timer starts the
-    ticks, it also does if it starts over half a period late.
+    A tick misses its deadline if it takes longer than a control period. A tick that a timer starts
+    also misses it if it starts over half a period late.
 
     Args:
         step_s: The control period in seconds.
-        paced: Whether ticks start by the clock.
+        paced: Whether a timer starts the ticks.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -88,7 +88,7 @@ class TickTimes:
         self._last_s = begin_s
 
     def skip_gap(self) -> None:
-        """Ignore the time until the next tick, so that it is not counted as a missed deadline."""
+        """Ignore the time until the next tick, so that it does not count as a missed deadline."""
         self._last_s = np.inf
 
     def percentile_us(self, share: float) -> float:
@@ -172,7 +172,7 @@ class DiagnosticsReport:
         return DiagnosticArray(status=statuses)
 
     def _policy_status(self, active: bool) -> DiagnosticStatus:
-        """Return the status of the policy and its ticks."""
+        """Return the diagnostic status of the policy and its ticks (control steps)."""
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
         if active and self._output.shadow:
@@ -199,7 +199,7 @@ class DiagnosticsReport:
         return self._make_status("policy", level, text, values)
 
     def _gate_status(self) -> DiagnosticStatus:
-        """Return the status of the safety gate."""
+        """Return the diagnostic status of the safety gate, which limits commands."""
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
@@ -264,7 +264,7 @@ class DiagnosticsReport:
         return "no tick has been made: the executor is busy, or the machine is"
 
     def _estop_status(self) -> DiagnosticStatus:
-        """Return the status of the e-stop."""
+        """Return the diagnostic status of the emergency stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
         deaf = describe_wrong_types(
             self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic
@@ -343,7 +343,7 @@ class DiagnosticsReport:
         return commanding, errors, warnings
 
     def _source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
-        """Return the status of one source, which is a subscribed topic."""
+        """Return the diagnostic status of one source, which is a subscribed sensor topic."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
@@ -495,14 +495,14 @@ class Throttle:
         self._lines: Counter[str] = Counter()
 
     def allow(self, subject: str, now_s: float) -> bool:
-        """Count a log line about a subject, and return whether it may be logged now."""
+        """Count a log line about a subject (any text), and return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
     def take_ended(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield each subject whose window has ended, with the number of its suppressed lines."""
+        """Yield each subject whose time WINDOW_S is over, with its number of suppressed lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -529,7 +529,7 @@ class EventLog:
         self._log_names(0.0)
 
     def reset(self, now_s: float) -> None:
-        """Reset the log when the loop starts to act.
+        """Forget what was logged, because the node starts to act.
 
         Args:
             now_s: The time of the steady clock.
@@ -650,7 +650,14 @@ class EventLog:
                 del self._waiting[name]
 
     def _is_flapping(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source is lost again and again; log that once, instead of each loss."""
+        """Return whether a source (subscribed topic) is lost repeatedly.
+
+        That is logged once, instead of each loss.
+
+        Args:
+            notice: The newest change of the source's state.
+            now_s: The time of the steady clock.
+        """
         name = notice.source
         if notice.channels:
             return False
@@ -673,7 +680,7 @@ class EventLog:
         return True
 
     def _count_messages(self, source: str) -> int:
-        """Return the number of messages that a source has sent."""
+        """Return the number of messages that a source (subscribed topic) has sent."""
         statuses = self._controller.table.status(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 

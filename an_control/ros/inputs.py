@@ -166,7 +166,7 @@ class Arrivals:
         self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
 
     def record_tick(self, now_ns: int) -> None:
-        """Record the time of a tick, which shows that this process runs."""
+        """Record the time of a tick (control step), which shows that this process was running."""
         last_ns, self._alive_ns = self._alive_ns, now_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
@@ -390,7 +390,7 @@ class Inputs:
         recorder, name, type_ = self._recorder, self._node.resolve_topic_name(topic), type_name(cls)
 
         def store(message: Any, info: MessageInfo | None) -> None:
-            """Store a message in the channel table for each source that reads the topic."""
+            """Store a message in the channel table, once for each source on the topic."""
             if info is not None and topic in self._senders and names_of is not None:
                 publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
                 self._senders[topic].record(publisher, names_of(message), self._now_ns())
@@ -478,7 +478,7 @@ class Inputs:
             self._node.destroy_subscription(fetcher)
 
     def _store_latched(self, topic: str, message: Any) -> None:
-        """Store a latched message, unless a newer message has arrived."""
+        """Store a latched message of a topic, unless a newer message has arrived."""
         stamp_ns, now_ns = stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)
         if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):

@@ -28,7 +28,7 @@ class Lockstep:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the pending stamp and accept any next stamp as new."""
+        """Forget all stamps, so that any next stamp is accepted as new."""
         self._pending_ns: int | None = None
         self._since_ns = 0
         self._have: set[str] = set()
@@ -65,7 +65,7 @@ class Lockstep:
         return self._ready_ns()
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether an earlier message with this stamp is still needed for a coming action."""
+        """Return whether a message with this stamp is still needed, although it arrived earlier."""
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
@@ -75,23 +75,23 @@ class Lockstep:
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
     def overdue_stamp_ns(self, now_ns: int) -> int | None:
-        """Return the pending stamp if the wait for missing sources has ended, else None."""
+        """Return the newest stamp if the wait for other sources' messages has ended, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
     def record_action(self) -> None:
-        """Record that a command was sent for the pending stamp."""
+        """Record that a command was sent for the newest stamp."""
         self._acted = True
         self._unstamped.clear()
 
     def _ready_ns(self) -> int | None:
-        """Return the pending stamp if all sources have it and it needs a command, else None."""
+        """Return the newest stamp if all sources have it and no command was sent, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
     def _is_new(stamp_ns: int, pending_ns: int) -> bool:
-        """Return whether a stamp is higher than the pending one or the simulator was restarted."""
+        """Return whether a stamp is newer than the pending one, or the simulator was restarted."""
         return stamp_ns > pending_ns or stamp_ns < pending_ns - RESTART_NS

@@ -92,7 +92,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def why_refused(self, path: str) -> str:
-        """Return the reason why a model cannot take over, judged by its file's header, or ""."""
+        """Return the reason why a model cannot replace the policy, judged by its header, or ""."""
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
@@ -102,7 +102,7 @@ class ModelSwap:
         return ""
 
     def start(self, path: str) -> None:
-        """Load this model file in the background; its policy takes over when it is ready."""
+        """Load this model file in the background; it replaces the policy when it is ready."""
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -112,7 +112,7 @@ class ModelSwap:
             self._changed.notify()
 
     def close(self) -> None:
-        """Stop, and drop a model that is being loaded."""
+        """Stop the background thread, and drop a model that is being loaded."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -145,7 +145,7 @@ class ModelSwap:
             self._swap(path)
 
     def _swap(self, path: str) -> None:
-        """Load this model and let it act, unless another model was requested meanwhile."""
+        """Load this model and replace the policy, unless another model was requested meanwhile."""
         built = self._build(path)
         with self._changed:
             if self._newest is not None or self._closed:
@@ -158,7 +158,10 @@ class ModelSwap:
             self._failed(built)
 
     def _build(self, path: str) -> Policy | str:
-        """Return the policy of a model file, or the reason why it cannot take over as text."""
+        """Load a model file.
+
+        Return its policy, or the reason why it cannot replace the present one.
+        """
         try:
             model = read_model(path)
             self._check(path, model)
@@ -491,7 +494,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return SetParametersResult(successful=True)
 
     def _has_value(self, change: Parameter) -> bool:
-        """Return whether the parameter already has this value."""
+        """Return whether the node's parameter already has this value."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
@@ -529,7 +532,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return None if wiring is None else self._loop.make_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
-        """Read sensors by this channel table from now on, and log what has changed."""
+        """Read sensors by this channel table from now on, and log what has changed.
+
+        Args:
+            table: The channel table of the changed wiring, which connects topics to the policy.
+        """
         before = self._configured_loop().controller.wiring
         self._configured_loop().rewire(table)
         changes = table.wiring.describe_changes(before)
@@ -617,7 +624,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     came: list[int] = []
 
     def stopped() -> bool:
-        """Return whether a signal to end has arrived."""
+        """Return whether the process has got a signal to end."""
         return bool(came)
 
     _limit_shutdown_time()

@@ -110,7 +110,11 @@ class CommandOutput:
         self._listen()
 
     def open(self, *, shadow: bool) -> None:
-        """Publish from now on: commands to the robot, or in shadow mode proposals."""
+        """Start publishing: commands to the robot, or in shadow mode only proposals.
+
+        Args:
+            shadow: Whether to publish proposals.
+        """
         self.shadow = shadow
         if shadow:
             self._listen()
@@ -229,7 +233,10 @@ class CommandOutput:
         self._destroy_retired()
 
     def _destroy_retired(self) -> None:
-        """Destroy unused publishers whose last command has arrived or has timed out."""
+        """Destroy the publishers that are no longer used, once their last command has arrived.
+
+        A publisher is also destroyed if that takes too long.
+        """
         kept = []
         for publisher, until_s in self._retiring:
             if time.monotonic() >= until_s or _has_arrived(publisher):

@@ -63,7 +63,7 @@ class TickSchedule:
         self.reset()
 
     def reset(self) -> None:
-        """Restart the schedule with the next complete set of messages."""
+        """Restart the schedule of ticks with the next complete set of sensor messages."""
         self._due_ns: int | None = None
         """Time at which the next tick is due; None before the first set."""
         self._ticked_ns: int | None = None
@@ -81,13 +81,13 @@ class TickSchedule:
         """Number of sets that the schedule has followed."""
 
     def rewire(self, sources: Iterable[str]) -> None:
-        """Wait for messages of these sources from now on."""
+        """Wait for messages of these sources (subscribed topics) from now on."""
         known = self._interval_ns
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
     def record_message(self, source: str, now_ns: int) -> bool:
-        """Record that a source got a message; return whether to tick now."""
+        """Record that a source (subscribed topic) got a message; return whether to tick now."""
         if now_ns < self._newest_ns:  # the clock was set back
             self.reset()
         self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
@@ -116,7 +116,7 @@ class TickSchedule:
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
     def record_tick(self, now_ns: int) -> None:
-        """Record that a tick has started, and set the time at which the next one is due."""
+        """Record that a tick (control step) has started, and compute when the next one is due."""
         due_ns, period_ns = self._due_ns, self._period_ns
         if self._set_ns is not None:
             due_ns = self._shifted_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
@@ -150,8 +150,7 @@ class TickSchedule:
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
     def _is_set_complete(self, now_ns: int) -> bool:
-        """Return whether every source that ticks wait for has sent a message in time for this tick.
-        """
+        """Return whether each source that ticks wait for has sent a message for this tick."""
         since_ns = now_ns - self._period_ns // 2
         return all(
             name in self._fresh and self._last_ns[name] >= since_ns
@@ -172,7 +171,10 @@ class TickSchedule:
         ]
 
     def _set_interval_ns(self) -> float:
-        """Return the mean interval between two sets, which the slowest awaited source fixes."""
+        """Return the mean time between two complete sets of messages in ns.
+
+        It is the message interval of the slowest source that ticks wait for.
+        """
         paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 

@@ -161,7 +161,7 @@ class WiringParameters:
         return self.wiring_with(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Remove all parameters of a wiring, also if only some were declared."""
+        """Remove all parameters that rewire the node, also if only some were declared."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")

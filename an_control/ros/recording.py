@@ -23,6 +23,11 @@ FOLDER = "black_boxes"
 def make_recorder(node: Node, settings: Settings, controller: Controller) -> NodeRecorder | None:
     """Create the recorder of a policy node, or return None if nothing is to be recorded.
 
+    Args:
+        node: The policy node.
+        settings: The values of its parameters, which say what is recorded and where.
+        controller: The controller, whose wiring and model are recorded.
+
     Raises:
         ValueError: Recording is requested but a package for it is not installed.
     """

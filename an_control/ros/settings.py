@@ -72,14 +72,23 @@ def _parameter(
     unset: str = "",
     when: SettableWhen = "unconfigured",
 ) -> Any:
-    """Create the dataclass field of a parameter; the arguments are those of `Parameter`."""
+    """Create the dataclass field that describes a parameter of the node.
+
+    Args:
+        default: The default value, which also sets the type.
+        text: What the parameter does.
+        choices: The allowed values with their meanings; None: any value.
+        bounds: The lowest and the highest number.
+        unset: The default in words, if the default value is a placeholder.
+        when: When it can be set: at the node's start, until configured, or always.
+    """
     about = {"text": text, "choices": choices or {}, "bounds": bounds, "unset": unset, "when": when}
     return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of the parameters that configure the node."""
+    """The values of the ROS parameters that configure the policy node."""
 
     wiring: str = _parameter("", "path of the robot's wiring YAML")
     model: str = _parameter(

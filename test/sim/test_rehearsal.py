@@ -121,7 +121,7 @@ def simulated_messages(simulation: Path) -> dict[str, Any]:
     simulated = SimulatedRobot(load_simulation(simulation))
     simulated.reset(0)
     simulated.fill(1)
-    messages = {one.topic: copy.deepcopy(one.message) for one in simulated.outlets}
+    messages = {one.topic: copy.deepcopy(one.message) for one in simulated.sensor_topics}
     simulated.close()
     return messages
 
