@@ -178,7 +178,7 @@ def listen(
     """Listen to a wiring's sources on a running robot and return what was observed.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
         namespace: The robot's namespace.
         seconds: How long to listen.
         recorder: Records the robot meanwhile; None: nothing is recorded.
@@ -300,7 +300,7 @@ def record_readings(
     """Take the current readings from a channel table and extend the channels' ranges by them.
 
     Args:
-        table: The channel table.
+        table: The channel table, which stores the newest readings.
         ranges: The range of each channel by its id, which is updated.
         now_ns: The time, from which the age of readings counts.
         history: A list to which time and unscaled readings are added; None: none is kept.

@@ -47,7 +47,7 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
     in order needs exactly the channels that it was trained with.
 
     Args:
-        wiring: The wiring.
+        wiring: The wiring: which topics feed which channels of the policy.
         ids: The ids (N,) of the wiring's channels, with wildcards expanded.
         model_path: The model file, for error texts.
         model: The model.
@@ -106,7 +106,7 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
     """Check that the wiring's channels are images or numbers, whichever the model needs.
 
     Args:
-        wiring: The wiring.
+        wiring: The wiring: which topics feed which channels of the policy.
         model_path: The model file, for error texts.
         model: The model.
 
@@ -134,7 +134,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
     """Return for each of the wiring's A actuators its index in the model's action.
 
     Args:
-        wiring: The wiring.
+        wiring: The wiring: which topics feed which channels of the policy.
         model_path: The model file, for error texts.
         model: The model.
 
@@ -200,7 +200,7 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
     A wildcard in the wiring counts as able to supply every id that it matches.
 
     Args:
-        wiring: The wiring.
+        wiring: The wiring: which topics feed which channels of the policy.
         ids: The ids (N,) of the wiring's channels that are present now.
         model: The model.
     """
@@ -220,7 +220,7 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
     """Check that a model that needs its channels in order gets exactly those of its training.
 
     Args:
-        wiring: The wiring.
+        wiring: The wiring: which topics feed which channels of the policy.
         ids: The ids (N,) of the wiring's channels.
         model_path: The model file, for error texts.
         model: The model; one that takes its channels in any order is not checked.

@@ -287,7 +287,7 @@ class Inputs:
         message.
 
         Args:
-            table: The new channel table.
+            table: The new channel table, which stores the newest readings.
 
         Raises:
             ValueError: A topic cannot be subscribed; then the old table is kept.

@@ -30,7 +30,7 @@ TRAIN = (
 
 
 def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
-    """Return for each seed the step that trains a policy and the step that evaluates its best model.
+    """Return for each seed the steps that train a policy and evaluate its best model.
 
     Args:
         seeds: The seeds of the trainings.

@@ -156,7 +156,7 @@ class Both:
         """A tick on these messages by topic; what is read on both ways."""
         for topic, message in messages.items():
             set_stamp(message.header.stamp, now_ns)
-            self._scrambler.take(topic, message)
+            self._scrambler.store_message(topic, message)
             for table in self.tables:
                 for source in table.wiring.sources:
                     if source.topic == topic:

@@ -84,19 +84,19 @@ def run_episodes(
     progress: ProgressCallback | None = None,
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
 ) -> list[EpisodeResult]:
-    """Run episodes on a bridge and return their results.
+    """Run episodes on a bridge (the server of a simulated robot) and return their results.
 
     Episode e starts from `episode_seed(seed, e)`. The reset service restarts the running episode,
     and `bridge.run.stop()` ends the run with the results so far. A run without end returns its last
     `MAX_KEPT_RESULTS` results.
 
     Args:
-        bridge: The server of the robot; it is not closed.
+        bridge: The bridge; it is not closed.
         episodes: The number of episodes; 0 runs until stopped.
         seed: The seed of the episodes.
         progress: Called during and after each episode.
-        disturbance: The settings of the robot in it are applied here, and its stop, for which the
-            policy's e-stop is set.
+        disturbance: What is done to the robot on purpose: changes of motors, mass and friction, and
+            stops by the policy's e-stop. Its other settings have no effect here.
 
     Raises:
         BridgeError: The policy cannot be reached; `finished` has the results so far.

@@ -78,7 +78,7 @@ class MessageTap(Protocol):
     def reset(self, episode: int) -> None:
         """Start the episode with this index."""
 
-    def take(self, topic: str, message: Any) -> None:
+    def store_message(self, topic: str, message: Any) -> None:
         """Store the newest message of a topic."""
 
     def prepare(self, stamp_ns: int) -> None:

@@ -28,7 +28,7 @@ class SimulatedRobot:
     which plays it in an environment of its own.
 
     Args:
-        simulation: The content of the simulation YAML.
+        simulation: The content of the simulation YAML: environment, topics and commands.
         camera: Whether the environment must be able to render pictures.
         disturbance: Settings that the environment must support; None: none are needed.
         resolve: Returns the class of a message type.

@@ -266,7 +266,7 @@ def check_pair(
     """Check that a wiring and a simulation fit together.
 
     Args:
-        simulation: The content of the simulation YAML.
+        simulation: The content of the simulation YAML: environment, topics and commands.
         wiring: The robot's wiring; its topics are in the simulation's namespace.
         lockstep: Whether every source must be published, since lockstep waits for all of them.
         camera_hz: Pictures per second; 0 for none.
@@ -344,7 +344,7 @@ def _list_published_types(simulation: Simulation, camera_hz: float) -> dict[str,
     """Return the message type of each topic that the simulation publishes.
 
     Args:
-        simulation: The content of the simulation YAML.
+        simulation: The content of the simulation YAML: environment, topics and commands.
         camera_hz: Pictures per second; 0 if the camera is not used.
     """
     types = {one.topic: one.type for one in simulation.publish}

@@ -66,7 +66,7 @@ class StepOutputs:
         clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
         if self._tap is not None:
             for topic, message, _ in self._sensor_topics:
-                self._tap.take(topic, message)
+                self._tap.store_message(topic, message)
             self._tap.prepare(stamp_ns)
         if self._camera is not None:
             self._camera.publish_picture(step, stamp_ns)

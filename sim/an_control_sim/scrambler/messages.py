@@ -59,7 +59,7 @@ class ScrambledMessage(Protocol):
         """Check that the settings can disturb this message.
 
         Args:
-            settings: The disturbance.
+            settings: The disturbance: what is done on purpose to readings and robot.
             schedule: Changes of it within an episode.
 
         Raises:
@@ -74,7 +74,7 @@ class ScrambledMessage(Protocol):
 
         Args:
             readings: The undisturbed readings.
-            disturber: Disturbs them.
+            disturber: Permutes, delays or removes readings, as the disturbance says.
             stamp_ns: The stamp of the tick.
         """
 
@@ -106,7 +106,7 @@ class ScrambledReadings:
         """Check that the settings can disturb scalar channels.
 
         Args:
-            settings: The disturbance.
+            settings: The disturbance: what is done on purpose to readings and robot.
             schedule: Changes of it within an episode.
 
         Raises:
@@ -125,7 +125,7 @@ class ScrambledReadings:
 
         Args:
             readings: The undisturbed readings.
-            disturber: Disturbs them.
+            disturber: Permutes, delays or removes readings, as the disturbance says.
             stamp_ns: The stamp of the tick.
         """
         values, ids = disturber.apply(readings.values, readings.ids)
@@ -169,7 +169,7 @@ class ScrambledImage:
         """Check that the settings can disturb an image.
 
         Args:
-            settings: The disturbance.
+            settings: The disturbance: what is done on purpose to readings and robot.
             schedule: Changes of it within an episode.
 
         Raises:
@@ -188,7 +188,7 @@ class ScrambledImage:
 
         Args:
             readings: The undisturbed patches.
-            disturber: Disturbs them.
+            disturber: Permutes, delays or removes readings, as the disturbance says.
             stamp_ns: The stamp of the tick.
         """
         seen = [self._place[name] for name in readings.ids]

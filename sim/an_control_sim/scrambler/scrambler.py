@@ -187,8 +187,8 @@ class Scrambler:
 
     Args:
         node: The node, whose namespace is used.
-        wiring: The robot's wiring.
-        settings: The disturbance.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
+        settings: The disturbance: what is done on purpose to readings and robot.
         seed: The seed of the disturbance.
         schedule: Changes of the disturbance within each episode.
         accept: Raises ValueError for settings that cannot be used here.
@@ -319,11 +319,11 @@ class Scrambler:
         self._output.start_episode()
 
     def change(self, settings: DisturbanceSettings) -> None:
-        """Use other settings of the disturbance from the next tick on."""
+        """Use another disturbance from the next tick (control step) on."""
         self._settings = settings
         self._disturber.change(settings)
 
-    def take(self, topic: str, message: Any) -> None:
+    def store_message(self, topic: str, message: Any) -> None:
         """Store the newest message of a topic; ignore a topic that the wiring does not read."""
         if topic not in self._sources:
             resolved = self._node.resolve_topic_name(topic)
@@ -375,10 +375,10 @@ class Scrambler:
         return readings._replace(values=values, ids=ids)
 
     def _check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that these settings can be used here.
+        """Check that this disturbance can be applied to the robot's readings.
 
         Raises:
-            ValueError: They cannot.
+            ValueError: It cannot.
         """
         self._output.check(settings)
         if self._accept is not None:
@@ -409,7 +409,7 @@ def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -
     """Check that no setting needs the simulator, which is another process here.
 
     Args:
-        settings: The disturbance.
+        settings: The disturbance: what is done on purpose to readings and robot.
         lockstep: Whether every tick waits for a stamp of the simulator.
 
     Raises:

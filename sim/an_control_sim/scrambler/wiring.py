@@ -41,7 +41,7 @@ def derive_scrambled_wiring(
     the robot itself.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
         elements: For each entry with a `*`, the ids of the channels that it matches. Without them,
             and for ids that cannot be in a field path, an entry `*` takes all names that arrive,
             and each element has the weight 1. Otherwise `*` takes channels that a disturbance adds,
@@ -75,7 +75,7 @@ def _derive_channels(
     """Yield the channels that the scrambler publishes.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
         elements: For each entry with a `*`, the ids of the channels that it matches.
         ages: The maximum age of each entry's readings in seconds.
     """
@@ -109,7 +109,14 @@ def _derive_channels(
 
 
 def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
-    """Return a camera's channel for images that arrive as the policy sees them."""
+    """Return the entry of a camera whose images arrive as the scrambler sends them.
+
+    They are already cropped and gray.
+
+    Args:
+        channel: The camera's entry in the robot's wiring.
+        max_age_s: The maximum age of its images in seconds.
+    """
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.grid
     size = rows * image.patch, columns * image.patch
