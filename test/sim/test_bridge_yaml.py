@@ -330,12 +330,12 @@ def test_what_does_not_fit_of_several_command_topics_is_named_by_its_place(tmp_p
 def test_a_discrete_environment_takes_an_index_or_the_largest_of_n(tmp_path):
     options = ("step_s", "options: {actions: 3}\nstep_s")
     index = robot(tmp_path, options, (", offset: 1.0", "")).commands
-    assert [index.action(np.array([value])) for value in (-4.0, 1.2, 9.0)] == [0, 1, 2]
+    assert [index.make_action(np.array([value])) for value in (-4.0, 1.2, 9.0)] == [0, 1, 2]
     three = "{a: {scale: 1, safe: 0}, b: {scale: 1, safe: 0}, c: {scale: 1, safe: 0}}"
     largest = robot(
         tmp_path, options, ("{push: {scale: 2.0, offset: 1.0, safe: 1.0}}", three)
     ).commands
-    assert largest.action(np.array([-3.0, 5.0, 2.0])) == 1
+    assert largest.make_action(np.array([-3.0, 5.0, 2.0])) == 1
 
 
 def test_the_ants_yaml_serves_every_sensor_on_five_topics():
