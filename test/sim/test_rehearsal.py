@@ -121,7 +121,7 @@ def simulated_messages(simulation: Path) -> dict[str, Any]:
     simulated = SimulatedRobot(load_simulation(simulation))
     simulated.reset(0)
     simulated.fill(1)
-    messages = {one.topic: copy.deepcopy(one.message) for one in simulated.outlets}
+    messages = {one.topic: copy.deepcopy(one.message) for one in simulated.sensor_topics}
     simulated.close()
     return messages
 
@@ -156,7 +156,7 @@ class Both:
         """A tick on these messages by topic; what is read on both ways."""
         for topic, message in messages.items():
             set_stamp(message.header.stamp, now_ns)
-            self._scrambler.take(topic, message)
+            self._scrambler.store_message(topic, message)
             for table in self.tables:
                 for source in table.wiring.sources:
                     if source.topic == topic:
