@@ -1,4 +1,4 @@
-"""The recorder of a policy node, as its parameters ask for it, and what a loop tells it."""
+"""Creates the recorder of a policy node, and passes to it what a loop does."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ from an_control.wiring import Readings, Wiring
 
 MB = 1e6
 FOLDER = "black_boxes"
-"""Of the black boxes, in the folder of ROS's log files."""
+"""The folder of the black boxes (the last seconds before a stop) within ROS's log folder."""
 
 
 def make_recorder(node: Node, settings: Settings, controller: Controller) -> NodeRecorder | None:
-    """Return what records this node, None where nothing is to be recorded.
+    """Create the recorder of a policy node, or return None if nothing is to be recorded.
 
-    Raises ValueError where recording is asked for and cannot be.
+    Args:
+        node: The policy node.
+        settings: The values of its parameters, which say what is recorded and where.
+        controller: The controller, whose wiring and model are recorded.
+
+    Raises:
+        ValueError: Recording is requested but a package for it is not installed.
     """
     if not settings.record and settings.black_box_s <= 0.0:
         return None
