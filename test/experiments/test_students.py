@@ -67,7 +67,7 @@ def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
     tmp_path, monkeypatch, task, number, expected
 ):
     called = []
-    for place in (vars(script), script.evaluate.__globals__):
+    for place in (vars(script), script.evaluate_run.__globals__):
         monkeypatch.setitem(place, "run_an_control", lambda *words: called.append(words))
     student_of(number, tmp_path, task).train_and_evaluate(seed=3, episodes=2)
     learn, evaluate = called
@@ -76,7 +76,7 @@ def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
 
 
 def test_students_of_another_number_of_episodes_or_teacher_are_refused(tmp_path, monkeypatch):
-    for place in (vars(script), script.evaluate.__globals__):
+    for place in (vars(script), script.evaluate_run.__globals__):
         monkeypatch.setitem(place, "run_an_control", lambda *words: None)
     student = student_of(1, tmp_path, "ant")
     student.train_and_evaluate(seed=3, episodes=2, teacher="a")

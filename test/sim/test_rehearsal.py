@@ -163,7 +163,7 @@ class Both:
                         table.store(source.name, message, now_ns, now_ns)
         self._scrambler.prepare(now_ns, None if self._lockstep else now_ns)
         if self._sends:
-            scrambled = copy.deepcopy(self._scrambler._out.message)
+            scrambled = copy.deepcopy(self._scrambler._output.message)
             self.tables[1].store(TOPIC, scrambled, now_ns, now_ns)
         stamp_ns = now_ns if self._lockstep else None
         first, second = (table.read(now_ns, stamp_ns) for table in self.tables)

@@ -88,9 +88,9 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     pure = Disturber(ids, settings, 7)
     pure.reset(2)
     expected, names = pure.apply(values, ids)
-    assert scrambler._out.message.name == list(names)
-    assert list(scrambler._out.message.position) == expected.astype(float).tolist()
-    assert scrambler._out.message.header.stamp.sec == 1
+    assert scrambler._output.message.name == list(names)
+    assert list(scrambler._output.message.position) == expected.astype(float).tolist()
+    assert scrambler._output.message.header.stamp.sec == 1
     assert scrambler.shuffles == 1
     node.destroy_node()
 
@@ -125,7 +125,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.store_message(topic, message)
         scrambler.prepare(1_000_000_000)
-        return channels(scrambler._out.message)
+        return channels(scrambler._output.message)
 
     plain = shown()
     (result,) = node.set_parameters([Parameter("missing", value=0.5)])
@@ -162,7 +162,7 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.store_message(topic, message)
         scrambler.prepare(1_000_000_000)
-        return channels(scrambler._out.message)
+        return channels(scrambler._output.message)
 
     def order(*entries: str) -> str:
         return node.set_parameters([Parameter("order", value=list(entries))])[0].reason
