@@ -75,8 +75,7 @@ class Controller:
         ramp_s: float | None = None,
         estop: EStop | None = None,
     ) -> None:
-        self.wiring: Wiring = load_wiring(wiring_path)
-        self.table = ChannelTable(self.wiring)
+        self.table = ChannelTable(load_wiring(wiring_path))
         self.messages = command_messages(self.wiring.command, wiring_path)
         """The messages that carry a command."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
@@ -102,6 +101,11 @@ class Controller:
         """Whether the policy stepped in the last tick."""
         self.seen = -1
         """The number of the command that the policy's last step took as its previous action."""
+
+    @property
+    def wiring(self) -> Wiring:
+        """The wiring by which the table reads."""
+        return self.table.wiring
 
     def check(self, model_path: str, model: Model) -> None:
         """Check that the wiring fits this model (see `check_fit`).
@@ -225,7 +229,7 @@ class Controller:
 
         The policy keeps its state, which belongs to channel ids and not to positions in the table.
         """
-        self.table, self.wiring = table, table.wiring
+        self.table = table
 
     def summary(self) -> str:
         """Return model, wiring, number of channels and rate as text for a log line."""
@@ -291,7 +295,7 @@ class Controller:
         if missing := self.table.missing():
             reason = f"required source {missing[0]!r} is missing"
             return reason, reason
-        if not self._positions_known():
+        if self.table.measured is not None and not self.table.measured.all_measured:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
@@ -302,11 +306,3 @@ class Controller:
         if readings.weights is not None:
             here = f"{readings.present_share:.0%} of the channels present by weight"
         return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
-
-    def _positions_known(self) -> bool:
-        """Return whether all actuator positions have been measured that a command depends on.
-
-        These are the positions that the safe command holds, and those from which the bring-up
-        starts.
-        """
-        return self.table.measured is None or self.table.measured.all_measured

@@ -109,7 +109,7 @@ class MemoryNetwork(nn.Module):
             The scores (B, T, answers), or (B, answers) if only the last step's answer counts.
         """
         if self._last:
-            scores: Tensor = self.head(self.memory.last_output(seen))
+            scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
         outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)

@@ -132,7 +132,7 @@ def test_sources_that_swap_topics_within_a_step_both_read_their_new_topic(stand,
     stand.until(stand.joints.get_subscription_count, "joint_states matched")
     left, right, x, y = readings_of(1)
     stand.send_joints(stamp_of(1), (x, y), ("x", "y"))
-    stand.until(lambda: stand.node._loop._lockstep._have, "the message of joint_states")
+    stand.until(lambda: stand.node._loop._ticker._stamps._have, "the message of joint_states")
     assert not rewire(
         stand, **{"sources.joints.topic": "levels", "sources.tilt.topic": "joint_states"}
     )
@@ -327,7 +327,8 @@ def test_at_a_rate_the_last_message_counts_until_the_new_topic_speaks(stand):
     stand.wiring.write_text(stand.wiring.read_text())
     loop = stand.node._loop
     stand.send(1)
-    stand.until(lambda: all(f.messages for f in loop.controller.table._feeds.values()), "a step")
+    table = loop.controller.table
+    stand.until(lambda: all(one.messages for one in table.status(0)), "a step")
     assert not rewire(stand, **{"sources.tilt.topic": "other"})
     (tilt,) = [s for s in loop.controller.table.status(0) if s.name == "tilt"]
     assert tilt.messages == 1 and tilt.topic == "other"
@@ -383,7 +384,7 @@ def test_a_source_that_a_rewiring_adds_is_waited_for_before_it_is_missed(stand, 
     monkeypatch.setattr(diagnostics, "START_S", 1e9)
     stand.start()
     stand.step(1)
-    stand.node._loop._events._patient_until_s = 0.0  # the start is over
+    stand.node._loop._reports.events._patient_until_s = 0.0  # the start is over
     text = stand.wiring.read_text()
     spare = "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n"
     stand.wiring.write_text(text.replace("sources:\n", spare))
