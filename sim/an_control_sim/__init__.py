@@ -1,8 +1,9 @@
 """Simulated robots: gymnasium environments, and nodes that serve them over ROS 2.
 
-Importing the package registers the environments with gymnasium, as does
-`gymnasium.make("an_control_sim:an_control/Ant-v0")`. The module of an environment is imported only
-when it is made, so that this package can be imported without any simulator.
+Importing this package registers the environments with gymnasium.
+`gymnasium.make("an_control_sim:an_control/Ant-v0")` imports it too. The module of an environment is
+imported only when the environment is made, so that this package can be imported where no simulator
+is installed.
 
     >>> from an_control_sim import describe_task, make_environment
     >>> env = make_environment("CartPole-v1")
@@ -43,7 +44,7 @@ ENVIRONMENTS = {
     "an_control/MobileBase-v0": ("an_control_sim.envs.mobile_base:MobileBaseEnv", 600),
     "an_control/PuzzlePong-v0": ("an_control_sim.envs.puzzle_pong:PuzzlePongEnv", 27_000),
 }
-"""Gymnasium id -> (entry point, maximum number of steps of an episode)."""
+"""For each gymnasium id a pair: the entry point, and the maximum number of steps of an episode."""
 
 
 def register_envs() -> None:
@@ -56,7 +57,10 @@ def register_envs() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import functions on first use, so that `import an_control_sim` loads no environment."""
+    """Return the public function of this name, which is imported at its first use.
+
+    Because of this, `import an_control_sim` alone loads no environment.
+    """
     if name in ("describe_task", "make_environment"):
         from an_control_sim.gym import environments
 

@@ -35,7 +35,7 @@ def declare_parameter(
         node: The node.
         name: The name of the parameter.
         default: The default value, which also sets the type.
-        description: What it means, for `ros2 param describe` and for errors.
+        description: What the parameter means, for `ros2 param describe` and for errors.
         bounds: The minimum and the maximum of a number, inclusive.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Sets up rclpy without its signal handlers, and ends it in order; all executables here use this.
+"""Sets up rclpy without its signal handlers, and shuts it down; all executables here use this.
 
 rclpy's own handlers close the context at once, while other code may be publishing. Here a signal is
 only recorded; the running loop notices it within `SLICE_S` and ends by itself.

@@ -1,10 +1,11 @@
 """Serves a simulated robot over ROS 2, in lockstep (request and reply) or in real time.
 
-In lockstep all messages of step k have stamp k, and the environment makes a step when the command
-with stamp k has arrived (`Exchange`). After a timeout the safe command is applied. Stamps grow by
-the step length over the whole run and start at the current second of the wall clock, so that no
-stamp occurs twice, even after a restart. Everything runs on one thread, and every wait uses the
-steady clock, never the ROS time that this node itself publishes.
+In lockstep all messages of a step have the same time stamp, and the command that answers them
+repeats it. The environment makes the step when that command has arrived (see `Exchange`). If it
+does not arrive in time, the safe command is applied instead. Stamps grow by the step length over
+the whole run and start at the current second of the wall clock, so that no stamp occurs twice, even
+after a restart. Everything runs on one thread, and every wait uses the steady clock, never the ROS
+time that this node itself publishes.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ RIVAL_CHECK_S = 1.0
 MAX_COMMAND_STEPS = 5
 """In real time, number of steps after which a command is too old to be applied."""
 MAX_STAMP_LAG_NS = 100_000_000
-"""Maximum time by which stamps may lag behind the clock in real time. When the process pauses or
-the machine is busy, that time passes for the robot too."""
+"""In real time, the maximum nanoseconds by which a stamp may lag behind the clock. If a stamp would
+lag more, because the process paused or the machine was busy, it jumps ahead to this limit."""
 
 
 class Bridge:
-    """The server of one simulated robot on a ROS 2 node: publishes readings and applies commands.
+    """A server that connects a simulated robot to ROS 2: publishes readings and applies commands.
 
     The node must belong to the bridge alone. Topics without subscribers are not published.
 
     Args:
         node: The node.
         robot: The simulated robot.
-        tap: An object that gets every message inside this process, such as the scrambler, which
-            disturbs readings and publishes them itself.
+        tap: An object to which every sensor message is also passed directly, within this process.
+            The scrambler is one: it disturbs the readings and publishes them itself.
         policy: The name of the policy node, whose service `reset_state` is called before each
-            episode; "" calls no node, and any node may send commands.
+            episode. "" means that any node may send commands, and that no service is called.
         realtime: Whether to step by the steady clock and apply the newest command, instead of
             lockstep.
         command_timeout_s: In lockstep, seconds that a step waits for its command (by default 1); in
@@ -128,12 +129,13 @@ class Bridge:
     def start(self) -> None:
         """Wait until the policy node is active and connected.
 
-        In real time without a policy's name this does not wait. Another simulator on the same
-        topics gets `ALONE_S` to end, since a killed one stays in the ROS graph for a while.
+        In real time this waits for a policy only if its name is known. If another simulator
+        publishes the same topics, this waits at most `ALONE_S` seconds until that simulator has
+        ended, because a killed simulator stays in the ROS graph for a while.
 
         Raises:
-            BridgeError: The policy does not connect, does not read the topic of the `tap`, or
-                another simulator publishes the same topics.
+            BridgeError: The policy does not connect, or does not subscribe to the topic of the
+                `tap`, or another simulator still publishes the same topics.
         """
         self._wait_for_rivals_to_end()
         if self._link.is_named or not self._realtime:
@@ -144,7 +146,7 @@ class Bridge:
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: reset the environment, the `tap` and the policy's state.
+        """Start an episode: reset the environment, the policy's state, and the disturbance (`tap`).
 
         Args:
             seed: The seed of the environment.
@@ -190,7 +192,10 @@ class Bridge:
         self.run.end_step()
 
     def finish(self) -> None:
-        """End an episode; count commands that answer none of its steps (`exchange.unmatched`)."""
+        """End an episode.
+
+        Commands that answer none of the episode's steps are counted in `exchange.unmatched`.
+        """
         self.run.end_episode()
         with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
@@ -216,8 +221,8 @@ class Bridge:
     def read_diagnostics(self) -> PolicyDiagnostics | None:
         """Return the policy node's diagnostics after the last episode; None if it publishes none.
 
-        The reset service no longer restarts an episode here, and a stop of the run only ends the
-        wait.
+        During this call the reset service does not restart an episode, and `run.stop` ends only the
+        wait for diagnostics.
         """
         self.run.end_episode()
         try:
@@ -240,7 +245,7 @@ class Bridge:
         """Wait until no other simulator publishes on the same topics.
 
         Raises:
-            BridgeError: One has not ended in time.
+            BridgeError: Another simulator has not ended in time.
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
@@ -255,9 +260,9 @@ class Bridge:
             self._find_other_simulators()
 
     def _find_other_simulators(self) -> None:
-        """Look for other nodes that publish the same topics.
+        """Update the text about other nodes that publish the same topics.
 
-        Log a change once the run has started.
+        After the run has started, an error is logged if the text has changed.
         """
         rivals = describe_rival_publishers(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
@@ -269,8 +274,8 @@ class Bridge:
     def _wait_for_command(self) -> NDArray[np.float64] | None:
         """In lockstep, publish the readings of a step and return the command that answers them.
 
-        If the `tap` drops this step's message, the last command is applied again, or the safe
-        command while the e-stop is set.
+        If the `tap`, which disturbs readings, drops this step's message, the previous command is
+        applied again, or the safe command while the e-stop is set.
 
         Returns:
             The command (A,) in the unit of the action, or None after the timeout.

@@ -1,7 +1,8 @@
 """Converts command messages to an environment's action, by actuator name if the message has names.
 
 A message is accepted or refused as a whole: if an actuator is missing or a number is not finite, it
-counts as not received. If several topics have parts of a command, one message of each is needed.
+counts as not received. If a command is split over several topics, one message from each topic is
+needed.
 """
 
 from __future__ import annotations
@@ -115,21 +116,21 @@ class CommandReader:
     def newest(self) -> NDArray[np.float64] | None:
         """The newest command (A,) in the unit of the action.
 
-        The result is None until every topic has sent a part.
+        It is None until a message has arrived on every command topic.
         """
         parts = [part for part in self._parts if part is not None]
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
     def received_s(self) -> float:
-        """The time at which the oldest part of the newest command was received."""
+        """The time in seconds at which the earliest message of the newest command was received."""
         return min(self._taken_s)
 
     def make_action(self, commands: NDArray[np.float64]) -> Any:
         """Convert commands (A,) to an action of the environment, clipped to its action space.
 
-        A Discrete space also takes a single number, the index of the choice (see
-        `ActionConversion.from_own_units`).
+        If the action is one of several choices (a Discrete space), `commands` may also be a single
+        number, the index of the choice (see `ActionConversion.from_own_units`).
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)

@@ -1,7 +1,8 @@
-"""Drives a simulated robot by a policy in this process and records it for the wiring doctor.
+"""Runs a simulated robot under a policy in this process, and records it for the wiring doctor.
 
-The doctor looks for mistakes in a wiring, the YAML file that connects topics to a policy. So the
-robot's messages are read by the wiring as in the policy node, but without topics and clock.
+The doctor looks for mistakes in a wiring, the YAML file that connects topics to a policy. Therefore
+the robot's messages are converted by the wiring as in the policy node, but they are passed
+directly, without topics and clock.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ def record_simulation(
         seed: The seed of the episodes.
 
     Returns:
-        The recording, and the returns of the episodes that were played to their end.
+        The recording, and the return (sum of rewards) of each episode that was played to its end.
 
     Raises:
-        WiringError: The simulation does not fit its environment, or the wiring its messages.
+        WiringError: The simulation YAML does not fit its environment, or the wiring does not fit
+            the robot's messages.
     """
     robot = SimulatedRobot(load_simulation(simulation))
     recorder = ReadingsRecorder(controller.wiring, controller.acting.policy.model)
@@ -82,7 +84,7 @@ def _store_command(
     """Pass a command to the robot, in the messages in which it would be sent.
 
     Args:
-        controller: The controller, which has the messages.
+        controller: The controller, which owns the message objects.
         robot: The robot.
         values: The command (A,) in physical units.
         stamp_ns: The stamp of the messages.

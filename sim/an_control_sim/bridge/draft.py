@@ -2,8 +2,9 @@
 
 The wiring connects the topics to a policy, the simulation connects them to the environment.
 Channels (readings) and actuators are those that a model of this environment has (`describe_task`).
-If ids name joints (hip.position, hip.velocity), these are published as joint states, all other
-readings by id on one topic. Both are JointState messages, which have the stamp that lockstep needs.
+Readings whose ids name a joint (hip.position, hip.velocity) are published as joint states. All
+other readings are published on a second topic, with their ids as names. Both topics have JointState
+messages, because these have the time stamp that lockstep needs.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class DraftTopic:
     Attributes:
         topic: The name of the topic.
         names: The names in its message.
-        fields: For each field of the message, the indices in the observation.
-        about: A comment on the topic.
+        fields: For each field of the message, the indices of the observation's numbers that fill
+            it.
+        about: A comment on the topic, for the drafted file.
     """
 
     topic: str
@@ -82,8 +84,8 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         environment: A gymnasium id, or ``module:id``.
 
     Raises:
-        ValueError: The environment cannot be made, shows images, or has actions for which there is
-            no draft.
+        ValueError: The environment cannot be made, its observations are images, or its actions are
+            of a kind for which no draft can be made.
     """
     with closing(make_environment(environment, measure_units(environment))) as env:
         if shows_patches(env):
@@ -115,7 +117,7 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
 
 
 def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
-    """Distribute an environment's readings over topics: joint states, and all others.
+    """Assign an environment's readings to topics: one for joint states, one for all other readings.
 
     Args:
         channels: The ids of the readings, in the order of the observation.
@@ -144,8 +146,12 @@ def _draft_actuators(
 
     The safe command is 0, or the middle of the bounds if 0 is out of bounds.
 
+    Args:
+        space: The environment's action space.
+        names: The names of the actuators.
+
     Raises:
-        ValueError: There is no draft for actions of this space.
+        ValueError: No draft can be made for actions of this space.
     """
     if not isinstance(space, gymnasium.spaces.Box):
         about = "-1 .. 1; of a choice's actuators the largest is taken"
@@ -186,8 +192,9 @@ def _draft_wiring(
 
     Args:
         robot: The name of the robot.
-        about: The robot and its environment, for a comment.
-        task: The ids, names and units of a model of this environment.
+        about: A text that names the robot and its environment, for a comment in the file.
+        task: The task as a model file describes it: ids of the readings, names of the actuators,
+            and units.
         topics: The published topics.
         ranges: The bounds of readings as text, by index in the observation.
         actuators: The actuators with comments.
@@ -274,7 +281,7 @@ def _draft_simulation(
     """Draft the text of the simulation file.
 
     Args:
-        about: The robot and its environment, for a comment.
+        about: A text that names the robot and its environment, for a comment in the file.
         environment: The gymnasium id.
         env: The environment.
         step_s: The length of a step in seconds.
@@ -316,7 +323,10 @@ def _draft_simulation(
 
 
 def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
-    """Return the names of the environment's further sensors, joined by commas, or ""."""
+    """Return the names of the sensors that an environment has beside its observation.
+
+    They are joined by commas; the text is "" if there are none.
+    """
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):
         return ""
@@ -331,7 +341,7 @@ def format_expression(places: Sequence[int], size: int) -> str:
     'observation[0:5:2]'
 
     Args:
-        places: The indices.
+        places: The indices in the observation.
         size: The length of the observation.
     """
     if len(places) == 1:

@@ -27,13 +27,13 @@ class EpisodeResult:
         steps: The number of steps.
         shuffles: How often sensor signals were permuted among the channels.
         distance_m: The distance covered in metres, if the environment reports one.
-        timeouts: The number of steps in which the safe command was applied, as none arrived in
-            time.
-        unmatched: The number of commands that no step asked for, or that never arrived (see
+        timeouts: The number of steps in which the safe command was applied, because no command
+            arrived in time.
+        unmatched: The number of commands that no step asked for, plus those that never arrived (see
             `Exchange.unmatched`).
         wall_s: The wall-clock time in seconds.
-        walked_m: The distance in metres in the seconds after an e-stop (see `Stop`); None if there
-            was no stop or the robot fell.
+        walked_m: The distance in metres that the robot covered in the seconds after an e-stop (see
+            `Stop`); None if there was no e-stop or the robot fell.
         latency_s: For each step the seconds from publishing the readings to receiving the command;
             empty in real time.
     """
@@ -99,7 +99,8 @@ def run_episodes(
             stops by the policy's e-stop. Its other settings have no effect here.
 
     Raises:
-        BridgeError: The policy cannot be reached; `finished` has the results so far.
+        BridgeError: The policy cannot be reached. The error's attribute `finished` has the results
+            so far.
         ValueError: The environment does not support these settings of the robot.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
@@ -179,12 +180,13 @@ def _run_episode(
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The summary of a run; means are NaN without an episode.
+    """The summary of a run of episodes; means are NaN if no episode has ended.
 
     Attributes:
         episodes: The results of the episodes.
         policy: The policy node's diagnostics at the end of a run in real time.
-        walk_m: The distance in metres that counts as walking again after a stop.
+        walk_m: A robot that covers at least this distance in metres after an e-stop counts as
+            walking again.
         failure: Why the run ended early; "" if it did not.
     """
 
@@ -195,7 +197,7 @@ class RunSummary:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """The returns of the episodes (E,)."""
+        """The return (sum of rewards) of each of the E episodes, (E,)."""
         return np.array([one.return_ for one in self.episodes])
 
     @property
@@ -226,11 +228,13 @@ class RunSummary:
 
     @property
     def walked_m(self) -> list[float]:
-        """The distances in metres after each stop in which the robot did not fall."""
+        """The distance in metres covered after each e-stop, without those of robots that fell."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
     def latency_s(self, share: float) -> float:
-        """Return a quantile of the seconds from readings to command; NaN in real time.
+        """Return a quantile of the seconds from publishing readings to receiving the command.
+
+        It is NaN in real time.
 
         Args:
             share: The quantile, 0 to 1.

@@ -2,8 +2,9 @@
 
 A stamp in a command identifies its step, so a step can be published again, and a late reply is
 recognised. Without a stamp only the order counts: each step is published once, and the next one
-only after its command has arrived or the wait has ended. Otherwise a late or repeated command would
-answer the next step, and so on until the end of the episode.
+only after its command has arrived or the wait has ended. The reason is that a late or repeated
+command would otherwise be taken as the answer to the next step, and every later command would be
+one step late too.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ ATTEMPTS = 3
 PATIENCE = 10.0
 """`finish` waits this many times as long as the episode's slowest command took."""
 MIN_LISTEN_S, GLANCE_S = 0.1, 1e-4
-"""Minimum seconds that `finish` waits, and the seconds to process messages that have already
-arrived."""
+"""Minimum seconds that `finish` waits, and the seconds that are given to process messages which
+have already arrived."""
 
 
 class Exchange:
-    """A publisher of steps that recognises which command answers which step.
+    """A publisher of each step's readings, which recognises the command that answers them.
 
     Args:
         topics: The command topics; a command has one message on each.
         stamped: For each topic, whether its messages have a stamp.
-        publish: Publishes the current step.
+        publish: Publishes the readings of the current step.
         spin: Processes messages until a time of `clock`, or a little less; returns False once that
             time has passed.
         timeout_s: Seconds that a step waits for its command, and that the next step waits for a
@@ -59,14 +60,14 @@ class Exchange:
         the start. After each of them, steps may have used the command of another step."""
 
     def request_command(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
-        """Publish a step and wait for its command.
+        """Publish a step's readings and wait for the command that answers them.
 
         Args:
             stamp_ns: The step's stamp.
             complete: Returns whether all messages of the command have arrived.
 
         Returns:
-            The seconds that it took, or None after the timeout.
+            The seconds until the command was complete, or None after the timeout.
         """
         self._drain_messages()
         self._stamp_ns, self._open = stamp_ns, True
@@ -114,8 +115,8 @@ class Exchange:
     def finish(self) -> None:
         """Wait at the end of an episode for commands that answer no step.
 
-        If all commands arrived one step late, the last one arrives now. Commands with stamps need
-        no wait.
+        If all commands arrived one step late, the final command arrives now. For commands with
+        stamps there is no wait.
         """
         self._drain_messages()
         if not all(self._stamped):
@@ -149,9 +150,9 @@ class Exchange:
         ]
 
     def _count_unmatched(self, event: str) -> None:
-        """Count an event after which commands may answer other steps.
+        """Count an event after which a command may be taken as the answer to another step.
 
-        Report an episode's first one.
+        Only the first such event of an episode is reported to the user.
 
         Args:
             event: The event in words.

@@ -1,4 +1,4 @@
-"""The simulator's connection to a policy node apart from sensor readings and commands.
+"""The simulator's connection to a policy node, except for sensor readings and commands.
 
 It waits until the node is active and connected, resets it, uses its e-stop, reads its /diagnostics,
 and publishes the topic `~/progress` about the current episode.
@@ -112,7 +112,9 @@ class PolicyLink:
                 )
 
     def require_reader(self, topic: str) -> None:
-        """Check that the policy subscribes to a topic; without a name, any node may.
+        """Check that the policy subscribes to a topic.
+
+        If the name of the policy node is not known, a subscription of any node is enough.
 
         Raises:
             BridgeError: There is no subscription.
@@ -134,10 +136,10 @@ class PolicyLink:
     def reset(self) -> None:
         """Call the policy's service reset_state until it succeeds.
 
-        It succeeds once the node is active.
+        The call succeeds once the policy node is active.
 
         Raises:
-            BridgeError: It did not succeed in time.
+            BridgeError: The call did not succeed in time.
         """
         until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"
         while self._client is not None:
@@ -183,9 +185,10 @@ class PolicyLink:
                 raise BridgeError(f"{self.name} does not answer the e-stop")
 
     def request_estop(self, latch: bool) -> Future[Any]:
-        """Call the service that sets (`latch`) or clears the e-stop.
+        """Call the service that sets or clears the e-stop, and return the Future of the answer.
 
-        Return the Future of the answer.
+        Args:
+            latch: True to set it, False to clear it.
         """
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
@@ -207,11 +210,12 @@ class PolicyLink:
         return "" if response.success else f"it replied {response.message!r}"
 
     def _is_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
-        """Return whether all of the policy's subscriptions have been matched for a while.
+        """Return whether the policy is connected and its subscriptions have stopped changing.
 
-        Another node may stand between sensors and policy. The ROS graph learns of a node's
-        subscriptions one by one, so they must stay the same for `SETTLE_S`. In shadow mode the
-        policy subscribes to the command topic instead of publishing it.
+        The ROS graph learns of a node's subscriptions one by one. Therefore the list of the
+        policy's subscriptions must have stayed the same for `SETTLE_S` seconds. One subscriber of
+        the sensor topics is enough, because another node may stand between the sensors and the
+        policy. In shadow mode the policy subscribes to the command topic instead of publishing it.
 
         Args:
             sensor_topics: The topics of the readings.
@@ -352,14 +356,14 @@ class DiagnosticsReader:
         node.create_subscription(DiagnosticArray, "/diagnostics", self._receive, RELIABLE)
 
     def _receive(self, message: Any) -> None:
-        """Store the newest values of each part of the policy node from a diagnostic message."""
+        """Store the values that a diagnostics message has about each part of the policy node."""
         for status in message.status:
             name, _, part = status.name.partition(": ")
             if name == self._name:
                 self._parts[part] = {pair.key: pair.value for pair in status.values}
 
     def read(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
-        """Return the newest figures, at most a second old, or None if the node publishes none.
+        """Return the newest diagnostics, at most a second old, or None if the node publishes none.
 
         Args:
             spin: Processes messages until a time of the steady clock, or a little less; returns
@@ -383,12 +387,13 @@ class DiagnosticsReader:
 
 
 PROGRESS_NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
-"""Names in a progress message, with the values as positions; the distance is in m. Unknown values
-are NaN: the distance of a robot that does not travel, and the last return in the first episode."""
+"""Names in a progress message, a JointState whose positions are the values. The distance is in m,
+and `last_return` is the return of the previous episode. A value that is not known is NaN, such as
+the distance of a robot that does not travel, or `last_return` in the first episode."""
 
 
 class ProgressTopic:
-    """The publisher of the figures `PROGRESS_NAMES` after each step, on `~/progress`.
+    """A publisher that sends the figures named in `PROGRESS_NAMES` on `~/progress` after each step.
 
     Args:
         node: The simulator's node.

@@ -1,8 +1,8 @@
 """Writes an environment's numbers into ROS messages.
 
-The message objects are made once and refilled at every step, so a receiver must have published or
-read them before the next step. Every value is cast to exactly the type of its field: rclpy does not
-check it, and a wrong type corrupts the number.
+The message objects are made once and refilled at every step, so code that gets one must publish or
+read it before the next step. Every value is cast to exactly the type of its field: rclpy does not
+check the type, and a wrong type corrupts the number.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SensorTopic:
     def fill(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
         """Write a step's values and stamp into the message and return it.
 
-        It is the same object at every step.
+        The message is the same object at every step.
 
         Args:
             observation: The environment's observation.
-            sensors: The environment's further sensor readings by name.
+            sensors: The environment's sensor readings beside the observation, by name.
             stamp_ns: The stamp.
         """
         if self._stamp is not None:
@@ -69,7 +69,7 @@ class SensorTopic:
 
         Args:
             observation: The environment's observation.
-            sensors: The environment's further sensor readings by name.
+            sensors: The environment's sensor readings beside the observation, by name.
 
         Raises:
             WiringError: An expression does not fit; the message names it.
@@ -93,7 +93,7 @@ class SensorTopic:
         """Check that a JointState message has as many values as names.
 
         Raises:
-            WiringError: The numbers differ.
+            WiringError: The number of values differs from the number of names.
         """
         if self._config.type != JOINTS:
             return
@@ -105,10 +105,10 @@ class SensorTopic:
                 raise self._make_error(path, self._config.fields[path], allowed)
 
     def _add_field(self, path: str, value: Any) -> None:
-        """Prepare how a field of the message is filled, or write its value if it is constant.
+        """Prepare the filling of a message field; a constant value is written at once.
 
         Args:
-            path: The path of the field.
+            path: The path of the field in the message.
             value: A literal, or an expression such as observation[0].
 
         Raises:
@@ -143,7 +143,7 @@ class SensorTopic:
         """Return the message object that contains a field, the field's name and its type.
 
         Args:
-            path: The path of the field.
+            path: The path of the field in the message.
             value: The value for it, for error texts.
 
         Raises:
@@ -164,7 +164,7 @@ class SensorTopic:
         """Return the error for the value of a field.
 
         Args:
-            path: The path of the field.
+            path: The path of the field in the message.
             value: The value in the YAML file.
             allowed: What is allowed, in words.
         """
@@ -173,7 +173,7 @@ class SensorTopic:
 
 
 def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """Return a function that fills a field, or None if it takes neither numbers nor text.
+    """Return a function that fills a field, or None if the field takes neither numbers nor text.
 
     Args:
         parent: The message object that contains the field.

@@ -1,4 +1,4 @@
-"""Records camera pictures as a video (.mp4) or as a sheet of pictures over time (.png)."""
+"""Records camera pictures as a video (.mp4) or as a sheet (.png): one image of many pictures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ RATE_HZ = 30.0
 ROWS, COLUMNS = 2, 3
 PROBE_BYTES = 2**16
 MAX_WAITING = 100
-"""Maximum number of a topic's pictures that wait for those of the other topics."""
+"""Maximum number of a topic's pictures that wait for pictures with the same stamp on the other
+topics."""
 MAX_SHEET_PICTURES = 240
-"""Maximum number of pictures from which a sheet is made; beyond it every second one is dropped."""
+"""Maximum number of pictures from which a sheet (.png) is made; beyond it every second picture is
+dropped."""
 
 
 class Recorder:
@@ -33,8 +35,8 @@ class Recorder:
     Args:
         node: The node that subscribes.
         path: The file to write, .mp4 or .png.
-        topics: The image topics; pictures with the same stamp are shown side by side, at one
-            height.
+        topics: The image topics; pictures with the same stamp are shown side by side, scaled to the
+            same height.
         rate_hz: Pictures per second of the video.
 
     Raises:
@@ -77,7 +79,7 @@ class Recorder:
             write_file(self._path, picture.tobytes())
 
     def _keep_for_sheet(self, picture: np.ndarray, now_s: float) -> None:
-        """Keep every n-th picture for the sheet.
+        """Keep every n-th picture for the sheet, the .png image that is written at the end.
 
         n grows with the number of pictures, so that memory stays bounded.
         """
@@ -101,7 +103,8 @@ class Recorder:
         """Store a picture until all topics have one with its stamp, then record them side by side.
 
         Args:
-            waiting: The pictures of this topic that wait for those of the others, by stamp in ns.
+            waiting: The pictures of this topic, by stamp in ns, that wait for pictures of the other
+                topics.
             message: The picture.
         """
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec

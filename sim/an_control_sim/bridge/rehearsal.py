@@ -12,10 +12,11 @@ from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
 
 def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
-    """Return the wiring of a policy that reads the scrambler's topic (`derive_scrambled_wiring`).
+    """Return the wiring of a policy that reads a simulated robot's disturbed readings.
 
-    The wiring is the YAML file that connects topics to the policy. The robot's first readings show
-    which channels its entries with a `*` stand for.
+    The wiring is the YAML file that connects topics to the policy. In the result these are the
+    topic of the scrambler, which disturbs the readings (see `derive_scrambled_wiring`). An entry
+    with a `*` stands for several channels; the robot's first readings show for which.
 
     Args:
         wiring: The robot's own wiring.
@@ -47,7 +48,7 @@ def list_elements(table: ChannelTable) -> dict[str, list[str]]:
         table: The channel table of the wiring, after it has received messages.
 
     Returns:
-        The channel ids by the id of the entry, which contains a `*`.
+        For the id of each entry that contains a `*`, the ids of the channels that it has matched.
     """
     found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():
@@ -59,10 +60,11 @@ def list_elements(table: ChannelTable) -> dict[str, list[str]]:
 class MessageTap(Protocol):
     """The interface of an object that gets the robot's messages in this process (the scrambler).
 
-    It disturbs the readings in them and publishes the result on a topic of its own.
+    The object disturbs the readings in these messages, and publishes the result on a topic of its
+    own.
 
     Attributes:
-        topic: The full name of that topic.
+        topic: The full name of the topic with the result.
     """
 
     topic: str

@@ -24,8 +24,8 @@ class SimulatedRobot:
     """A simulated robot: an environment with the messages that it sends and receives.
 
     Call `reset` before the first step. The checks in the constructor use a separate environment:
-    physics engines keep state over a reset, and each episode must be the same as in evaluation,
-    which plays it in an environment of its own.
+    physics engines keep state over a reset, and each episode must be the same as in an evaluation,
+    which makes a new environment.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
@@ -112,7 +112,7 @@ class SimulatedRobot:
         return None if distance is None else float(distance)
 
     def fill(self, stamp_ns: int) -> None:
-        """Write the current readings into the messages of `sensor_topics`."""
+        """Write the current readings and this stamp into the messages of `sensor_topics`."""
         sensors = self._sensors()
         for sensor_topic in self.sensor_topics:
             sensor_topic.fill(self._observation, sensors, stamp_ns)

@@ -74,7 +74,7 @@ class RunControl:
             self._resets.pop().set_result("")
 
     def end_episode(self) -> None:
-        """End the episode; a later call of the reset service waits for the next one."""
+        """End the episode; a later call of the reset service waits for the next episode."""
         self._running = False
         self._end_pauses()
 
@@ -108,7 +108,7 @@ class RunControl:
         self.executor.shutdown()
 
     def _end_pauses(self) -> None:
-        """Answer the calls of the pause service, as the current step has ended."""
+        """Answer the calls of the pause service, because the current step has ended."""
         self._stepping = False
         while self._pauses:
             self._pauses.pop().set_result("")
@@ -122,14 +122,14 @@ class RunControl:
         return response
 
     def _on_step(self, request: Any, response: Any) -> Any:
-        """Make one step of a paused run on request of a client; answered after the step."""
+        """Make one step of a paused run on request of a client, who is answered after the step."""
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
         return _reply_when_done(self._steps, response)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Restart the episode on request of a client; answered when the new one starts."""
+        """Restart the episode on request of a client, who is answered when it starts."""
         return _reply_when_done(self._resets, response)
 
 
@@ -137,8 +137,8 @@ def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
     """Return the Future of a service's response, which is sent when the request is carried out.
 
     Args:
-        queue: Gets a Future that the run resolves, with "" for success, else with the reason of the
-            failure.
+        queue: A list to which a Future is added. The run resolves it with "" after a success, else
+            with the reason of the failure.
         response: The response.
     """
     done: Future[str] = Future()

@@ -1,4 +1,4 @@
-"""Reads the simulation YAML: which environment is served, on which topics, under which commands.
+"""Reads the simulation YAML, which names the served environment and its topics and commands.
 
 As in the wiring YAML, any mistake is a WiringError that names file, key, value and what is allowed.
 An environment is an id registered with gymnasium, or MODULE:ID, where importing the module
@@ -51,7 +51,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Expression:
-    """A reference to values of the observation or of a further sensor.
+    """A reference to values of the observation, or of a sensor beside the observation.
 
     Attributes:
         text: The expression as written, such as observation[0:4].
@@ -87,7 +87,7 @@ class Expression:
 
         Args:
             observation: The environment's observation.
-            sensors: The environment's further sensor readings by name.
+            sensors: The environment's sensor readings beside the observation, by name.
 
         Raises:
             IndexError: The slice asks for more values than there are.
@@ -156,7 +156,7 @@ class SimulatedActuatorConfig:
         scale: The factor from action to command.
         offset: The command at action 0.
         safe: The command that is applied if none arrives in time.
-        field: The field of the message that has the command; None if all actuators share one.
+        field: The field of the message that has the command; None if all actuators share one field.
     """
 
     name: str
@@ -282,7 +282,7 @@ def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
 
 
 def _parse_value(path: str, entry: Entry) -> Any:
-    """Return the literal in an entry, or the Expression if it is one.
+    """Return the value in a YAML entry: an Expression if its text is one, else the literal.
 
     Args:
         path: The field path that the value is for.

@@ -55,8 +55,8 @@ class SimulatorSettings:
         seed: The seed of everything random.
         realtime: Whether to step by the clock instead of waiting for each command.
         policy: The name of the policy node; "" calls none of its services.
-        command_timeout_s: Seconds without a command after which the safe one is applied; 0 = 1 s in
-            lockstep, five steps in real time.
+        command_timeout_s: Seconds without a command after which the safe one is applied; 0 means 1
+            s in lockstep, and five steps in real time.
         start_timeout_s: Seconds to wait for the policy.
         camera_hz: Pictures per simulated second; 0 for none.
         scrambler: Whether the policy reads the scrambler's topic even if nothing is disturbed.
@@ -312,7 +312,7 @@ def _check_fields(
         simulation: The path of the simulation YAML.
 
     Raises:
-        WiringError: They differ.
+        WiringError: The actuators or their fields differ.
     """
     places, wanted = _list_actuator_fields(sends), _list_actuator_fields(takes)
     if places != wanted:
@@ -321,9 +321,9 @@ def _check_fields(
 
 
 def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
-    """Return (actuator, field) for each actuator of a command message.
+    """Return a pair for each actuator of a command message: its name, and the field with its value.
 
-    The list is sorted, unless the order is all that identifies the actuators.
+    The list is sorted, unless only the order identifies the actuators.
     """
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)
@@ -333,7 +333,7 @@ def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]
 def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
     """Return the sources (topics) of a wiring that the simulation does not publish.
 
-    A camera's topic is counted as not published.
+    The topic of the simulation's rendered picture counts as not published.
     """
     return [
         one for one in wiring.sources if one.topic not in _list_published_types(simulation, 0.0)

@@ -1,4 +1,4 @@
-"""Publishes a simulator's messages at each step: the robot's, /clock and a camera's picture."""
+"""Publishes a simulator's messages at each step: robot readings, /clock and a camera picture."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class StepOutputs:
     Args:
         node: The node that owns the publishers.
         robot: The robot whose messages are published.
-        tap: An object that gets every message inside this process, such as the scrambler; None:
-            none.
+        tap: An object to which every sensor message is also passed directly, within this process,
+            such as the scrambler, which disturbs readings. None for no such object.
         camera_hz: Pictures per simulated second; 0 for none.
     """
 

@@ -3,12 +3,12 @@
 The environment first computes physical readings, then `clip(reading * scale + offset, -5, 5)` in
 float64, then float32. That is the arithmetic of the wiring, so a policy over ROS 2 gets the same
 bits as one in this process. Physics, observation, reward and termination are those of
-AntBulletEnv-v0 (pybullet-envs-gymnasium; Schulman et al.'s roboschool ant), with foot contacts one
-step old as there.
+AntBulletEnv-v0 (pybullet-envs-gymnasium; Schulman et al.'s roboschool ant). As in that environment,
+the foot contacts in an observation are one step old.
 
-The physics is PyBullet's ant.xml on the stadium floor, in as few calls as possible. A world is one
-PyBullet client. It is rebuilt from the files for every episode (5 ms), so that an episode cannot
-depend on earlier ones.
+The robot is PyBullet's ant.xml on the stadium floor, simulated with as few calls of PyBullet as
+possible. A world is one PyBullet client. The world is rebuilt from the files for every episode,
+which takes 5 ms, so that an episode cannot depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AntState:
         orientation: The orientation of the torso, a quaternion (x, y, z, w).
         velocity: The velocity of the torso.
         angular_velocity: The angular velocity of the torso.
-        centre: The mean (x, y) of the robot's parts and the floor.
+        centre: The mean (x, y) of the positions of all parts of the robot and of the floor.
     """
 
     joint_position: list[float]  # rad
@@ -249,7 +249,10 @@ JOINT_LIMITS_DEG = {
 
 
 def _compute_scaling() -> dict[str, tuple[float, float]]:
-    """Return (scale, offset) of each channel, with joint angles scaled by their limits."""
+    """Return for each channel, by its id, the scale and the offset of its readings.
+
+    A joint angle is scaled by the limits of the joint.
+    """
     scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
     for axis in "xyz":
         scaling[f"velocity.{axis}"] = (0.3, 0.0)
@@ -262,7 +265,8 @@ def _compute_scaling() -> dict[str, tuple[float, float]]:
 
 
 ANT_SCALING = _compute_scaling()
-"""Channel id -> (scale, offset) from its physical reading to the observation."""
+"""For each channel id the scale and the offset that convert the physical reading to the
+observation."""
 
 TORQUE_NM = 250.0
 CLIP = 5.0
@@ -281,9 +285,9 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     The action is 8 torques in [-1, 1], times 250 N m. The observation is (28,) float32 in the order
     of `ANT_CHANNELS`. The reward is 1 (-1 when fallen) + progress - 2 mean|a * joint speed| - 0.1
-    mean a^2 - 0.1 * number of joints at their limits. `info["distance_m"]` is how much closer the
-    torso has come to the target since the reset. An Ant that starts at rest counts as fallen only
-    after it has been upright.
+    mean a^2 - 0.1 * number of joints at their limits, where a is the action. `info["distance_m"]`
+    is how much closer the torso has come to the target since the reset. An Ant that starts at rest
+    counts as fallen only after it has been upright.
 
     Args:
         render_mode: None, or "rgb_array" for pictures that follow the torso.
@@ -313,7 +317,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode with the joints within 0.1 rad of straight; only the seed decides it.
+        """Start an episode, with joints within 0.1 rad of straight that depend only on the seed.
 
         Args:
             seed: The seed of the joint positions.
@@ -436,7 +440,10 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return reward, not (upright or self._down)
 
     def _compute_potential(self, state: AntState) -> float:
-        """Return the negative distance to the target, divided by the step length."""
+        """Return the negative distance to the target, divided by the step length.
+
+        The change of this value in a step is the reward for progress.
+        """
         return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S
 
     def _compute_progress_m(self, state: AntState) -> float:

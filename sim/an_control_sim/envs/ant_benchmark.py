@@ -19,15 +19,15 @@ def measure_ant(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     """Measure steps per second of both environments on one core, and their ratio.
 
     In each round both get the same start and the same small actions, which keep the ant mostly on
-    its feet. They alternate, so that other load affects both alike. Needs the package
-    pybullet-envs-gymnasium.
+    its feet. The two environments alternate, so that other load on the machine affects both alike.
+    Needs the package pybullet-envs-gymnasium.
 
     Args:
         rounds: The number of rounds.
         steps: The number of steps in a round.
 
     Returns:
-        The medians over the rounds.
+        The median of each figure over the rounds.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

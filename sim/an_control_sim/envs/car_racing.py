@@ -21,7 +21,8 @@ from an_control_sim.envs.tasks import CAR_RACING_TASK
 from an_control_sim.envs.teachers.car_racing import CarRacingTeacher
 
 DARK_GRASS, LIGHT_GRASS = (100, 202, 100), (100, 228, 100)
-"""Colours of the grass, (102, 204, 102) and (102, 230, 102), after gymnasium's scaling."""
+"""Colours of dark and light grass in the picture after gymnasium has scaled it. In the unscaled
+picture they are (102, 204, 102) and (102, 230, 102)."""
 
 
 class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -30,8 +31,8 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     The observation is (256, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest
     last, in the order of `channels`; the 12 rows of instruments are black. The action is (3,) in
     [-1, 1]: steering to the right, gas, brake, with gas and brake mapped to [0, 1]. The reward is
-    -0.1 per step, 1000 / tiles for each tile of the track, and -100 outside the field. An episode
-    ends after the lap or 1000 steps.
+    -0.1 per step, 1000 / T for each of the track's T tiles at the first visit, and -100 outside the
+    field. An episode ends after the lap or 1000 steps.
 
     Args:
         render_mode: "rgb_array" or None.
@@ -66,7 +67,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode on a new track; only the seed decides it."""
+        """Start an episode on a new track, which depends only on the seed."""
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
         self._stack.start(self._make_gray_frame(frame))
@@ -92,7 +93,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return {"camera": self._frame}
 
     def teacher(self) -> CarRacingTeacher:
-        """Return a driver that knows the track, to teach policies that only see pictures."""
+        """Return a teacher that knows the track, for policies that only see pictures."""
         return CarRacingTeacher(self.game)
 
     @property

@@ -1,9 +1,10 @@
 """Gymnasium's CarRacing with faster drawing, and with other backgrounds.
 
-Gymnasium draws all polygons of the track at 1000x800 and then scales the picture down; here those
-outside the picture are skipped, which changes no pixel. A background is a still picture behind the
-road, instead of the grass. The paper used four photographs and paintings (Tang & Ha 2021, section
-4.4). The pictures here are drawn from fixed seeds, so that they need no files and no licence.
+Gymnasium draws all polygons of the track at 1000x800 and then scales the picture down. Here
+polygons outside the picture are skipped, which changes no pixel. A background is a still picture
+that is shown behind the road instead of the grass. Tang & Ha 2021 (section 4.4) used four
+photographs and paintings as backgrounds. The pictures here are drawn from fixed seeds, so that they
+need no files and no licence.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PANEL_ROWS = 12
 
 
 class QuickCarRacing(game.CarRacing):
-    """Gymnasium's CarRacing with observations that take about a third of the time.
+    """Gymnasium's CarRacing whose observations are drawn in about a third of the usual time.
 
     The pixels are gymnasium's own, except for the instrument panel, which is black.
     """
@@ -42,7 +43,7 @@ class QuickCarRacing(game.CarRacing):
         """Start an episode on a new track.
 
         Args:
-            arguments: Those of gymnasium's `reset`: seed and options.
+            arguments: The arguments of gymnasium's `reset`, which are seed and options.
         """
         self._corners: np.ndarray | None = None
         return super().reset(**arguments)

@@ -67,8 +67,8 @@ def _compute_accelerations(velocity, spin, sin, cos, force):
 def _sin_cos(x):
     """Return the sine and the cosine of an angle in rad, exact to one or two last bits.
 
-    There are no branches, so that the compiler can vectorise it: reduction by pi/2 in two parts,
-    then the polynomials of fdlibm's k_sin.c and k_cos.c.
+    The angle is reduced by multiples of pi/2 in two parts, then the polynomials of fdlibm's k_sin.c
+    and k_cos.c are used. There are no branches, so that the compiler can vectorise the function.
     """
     turns = np.floor(x * 0.6366197723675814 + 0.5)
     r = (x - turns * 1.57079632673412561417) - turns * 6.07710050650619224932e-11
@@ -198,7 +198,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode; only the seed decides it."""
+        """Start an episode from a state that depends only on the seed."""
         super().reset(seed=seed)
         self._state[:, 0] = _draw_start_state(self.np_random)
         return self._observe(), {}

@@ -1,9 +1,9 @@
-"""A wheeled base among walls and pillars that drives to a goal by its laser scanner.
+"""A wheeled base that drives to a goal among walls and pillars, guided by a laser scanner.
 
 The environment first computes the sensors' readings, then the observation by the arithmetic of the
-wiring file (config/mobile_base.yaml): beams without an echo read the scanner's range, lost beams
-are missing, and each sector of five beams reads its nearest one. So a policy over ROS 2 gets the
-same bits as one in this process.
+wiring file (config/mobile_base.yaml): a beam without an echo counts as the scanner's maximum range,
+a lost beam counts as missing, and a sector of five beams reads the distance of its nearest
+obstacle. So a policy over ROS 2 gets the same bits as one in this process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from an_control.wiring.readers import pool_values
 
 STEP_S = 0.05
 ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)
-"""Half the width of the room, the maximum number of pillars, and the bounds of their radii."""
+"""Half the width of the arena, the maximum number of pillars, and the bounds of their radii."""
 ROBOT_M, GOAL_M, FAR_M = 0.2, 0.3, 4.0
 """Radius of the robot, the distance at which it has reached the goal, and the goal's minimum
 distance from the start."""
@@ -79,7 +79,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode with another room, start and goal; only the seed decides it."""
+        """Start an episode whose arena, start and goal depend only on the seed."""
         super().reset(seed=seed)
         rng = self.np_random
         self._place, self._goal = self._draw_start_and_goal()
@@ -193,10 +193,10 @@ MIDDLES = ANGLES.reshape(SECTORS, SECTOR).mean(axis=1)
 
 
 def teacher(observation: np.ndarray) -> np.ndarray:
-    """Return the action (2,) in [-1, 1] of a scripted driver.
+    """Return the action (2,) in [-1, 1] of a scripted controller that policies can learn from.
 
-    It turns towards the free heading nearest to the goal's direction, and slows down beside
-    obstacles.
+    The controller turns towards the free heading nearest to the goal's direction, and slows down
+    beside obstacles.
 
     Args:
         observation: The observation (19,); missing sectors count as free.

@@ -1,8 +1,9 @@
 """Puzzle Pong: Atari Pong as image patches, some of which may be shuffled or hidden.
 
-The task is that of Tang & Ha 2021 (section 4.3). The console is ale-py's, whose package includes
-the game. Preprocessing is the usual one (Mnih et al. 2015): up to 30 idle frames at the start, each
-action for four frames, the maximum of the last two, gray, 84x84.
+The task is that of Tang & Ha 2021 (section 4.3). The game console is emulated by the package
+ale-py, which includes the game. Preprocessing is that of Mnih et al. 2015: there are up to 30 idle
+frames at the start, and each action is held for four frames. The maximum of the final two of these
+is converted to gray and scaled to 84x84.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._stack.frames
 
     def teacher(self) -> PongTeacher:
-        """Return a player that reads the console's memory, to teach policies that only see."""
+        """Return a teacher that reads the console's memory, for policies that see pictures."""
         from an_control_sim.envs.teachers.pong import PongTeacher
 
         return PongTeacher(self)

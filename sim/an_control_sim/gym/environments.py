@@ -15,10 +15,11 @@ and bits (see `spaces`). It may offer more, by having the attributes of one of t
     HasPhysics      other masses, other friction                      `mass=`, `friction=`
     HasStarts       other ways to start                               `start=`
 
-All code asks `isinstance(env.unwrapped, PROTOCOL)`, so a user's environment can do the same as
-ours. `mass=` and `friction=` are settings of a disturbance (`evaluate --table`); environments of
-MuJoCo (gymnasium's) and PyBullet (pybullet_envs_gymnasium's) support them without HasPhysics. The
-`info` of a step may have "distance_m", the distance covered, which evaluation reports.
+All code asks `isinstance(env.unwrapped, PROTOCOL)`, so an environment of a user can offer the same
+as the environments of this package. `mass=` and `friction=` are settings of a disturbance
+(`evaluate --table`); environments of MuJoCo (gymnasium's) and PyBullet (pybullet_envs_gymnasium's)
+support them without HasPhysics. The `info` of a step may have "distance_m", the distance covered,
+which evaluation reports.
 
 `make_environment` is the only place that adapts an environment to policies. Readings become float32
 arrays (N,), copied, in ordinary units, NaN where missing; actions are numbers (A,) in [-1, 1].
@@ -155,7 +156,7 @@ class HasTeacher(Protocol):
 
 @runtime_checkable
 class HasFrames(Protocol):
-    """An environment that shows pictures as patches (N, f, p, p)."""
+    """An environment whose observations are patches (N, f, p, p) of the camera's pictures."""
 
     @property
     def frames(self) -> np.ndarray:
@@ -167,7 +168,7 @@ class HasBackgrounds(Protocol):
     """An environment that can show other backgrounds in its camera's pictures.
 
     Attributes:
-        plain: The name of its own background.
+        plain: The name of the environment's usual background.
     """
 
     plain: str
@@ -276,8 +277,8 @@ def _print_traceback(error: BaseException) -> None:
 class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that truncates the episodes of an environment without a time limit.
 
-    If the environment has a larger limit of its own, in an attribute of a usual name, that one
-    counts.
+    If the environment has a larger step limit of its own, in one of the attributes named by
+    `OWN_LIMITS`, that limit is used.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], environment: str) -> None:
@@ -368,19 +369,21 @@ RESTORE_THREADS = _RestoreThreads()
 
 
 class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper with numbers as readings and actions, and BrokenEnvironmentError for all failures.
+    """A wrapper that makes all readings and actions numbers, and all failures one type of error.
 
-    After a failure the environment is made again, since the old one may be broken.
+    The error is a BrokenEnvironmentError. After a failure the environment is made again, since the
+    old one may be broken.
 
     Args:
         env: The environment.
-        environment: Its gymnasium id.
+        environment: The gymnasium id of the environment.
         units: The scale and the offset of each reading.
         reopen: Makes the environment again.
 
     Attributes:
         actions: The conversion of numbers to the environment's actions.
-        readings: The conversion of its observations to numbers; None for image patches.
+        readings: The conversion of the environment's observations to numbers; None for image
+            patches.
         units: The scale and the offset of each reading.
         numbers: The newest observation in the environment's own numbers (N,); do not change it.
     """
@@ -448,7 +451,10 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             _print_traceback(error)
 
     def _read(self, observation: Any) -> np.ndarray:
-        """Convert an observation to readings in a new array; keep its numbers in `numbers`."""
+        """Convert an observation to readings (N,), a new array.
+
+        The observation's numbers before the change of units are kept in `numbers`.
+        """
         if self.readings is None:
             return np.array(observation)
         self.numbers = self.readings.flatten(observation)
@@ -462,7 +468,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Args:
             what: What the environment was doing, such as "step 3".
-            error: The error that it raised.
+            error: The error that the environment raised.
         """
         _print_traceback(error)
         self.close()
@@ -480,9 +486,10 @@ def shows_patches(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def find_choices(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return the sizes of the groups of actions of which one is chosen by its largest number.
+    """Return the number of actions in each group, of which one is chosen by its largest number.
 
-    A bit is a group of size 1. The result is () if any action is a number of a Box.
+    A bit is a group of one action. The result is () if any action is a number of a Box, which
+    stands for itself.
 
     Args:
         env: An environment that `make_environment` made.
@@ -518,7 +525,7 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
         environment: The gymnasium id.
 
     Raises:
-        ValueError: The environment's own names differ in number from its readings or actuators.
+        ValueError: The environment gives more or fewer names than it has readings or actuators.
     """
     inner: Any = env.unwrapped
     adapted = find_adapter(env)
@@ -542,7 +549,11 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
 
 
 def _are_names(names: Any) -> bool:
-    """Return whether an attribute is a list of names; a user's environment may use it otherwise."""
+    """Return whether `names` is a list of names.
+
+    It may be anything, because an environment of a user can have an attribute of the same name for
+    another purpose.
+    """
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 

@@ -1,7 +1,7 @@
 """Errors of failing environments, and counts of failed episodes.
 
-An environment may raise any error at any step. Its episode is left out and another one is played;
-the run is ended only if no episode works.
+An environment may raise any error at any step. Then the episode is left out and another one is
+played. The run is ended only if too many episodes fail in a row.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ class FailureCounter:
         self._in_a_row = 0
 
     def take_metrics(self) -> dict[str, Any]:
-        """Return number and first text of the failures since the last call; {} without any."""
+        """Return metrics of the failures since the previous call, and start to count anew.
+
+        They are the number of failures and the text of the first one; {} if there were none.
+        """
         if not self.count:
             return {}
         line = {"failed": self.count, "failure": self._first}

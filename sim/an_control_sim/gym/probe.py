@@ -28,8 +28,8 @@ MAX_NAMES = 5
 def measure_units(environment: str) -> Units:
     """Choose units for an environment's readings from their values under random actions.
 
-    Units are a scale and an offset for each reading. Our own tasks keep theirs. The result is
-    reproducible if the environment's episodes depend only on the seed.
+    Units are a scale and an offset for each reading. The tasks of this package keep their own
+    units. The result is reproducible if the environment's episodes depend only on the seed.
 
     Args:
         environment: A gymnasium id, or ``module:id``.

@@ -6,8 +6,8 @@ parts, and their keys become part of the ids. Actions: a Box is scaled to [-1, 1
 choice with the largest number is taken, and a bit is set if its number is above 0.
 
 Actions are always inside the environment's space: -1 is exactly the lower bound, 1 the upper one.
-If a bound is missing, numbers are used unscaled, and [-1, 1] is shifted only as far as the other
-bound requires.
+If a bound is missing, numbers are not scaled. They are only shifted, as far as the bound that
+exists requires.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ALLOWED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these
 MAX_READINGS = 4096
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./-]")
 SNAP = 8.0
-"""Number of rounding errors within which a number counts as its bound; half a range, scaled, is off
-by one or two."""
+"""A number that differs from a bound by at most this many rounding errors counts as that bound.
+Scaling alone makes one or two rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class ActionConversion:
 
     Attributes:
         names: A distinct name for each number (A,).
-        choices: The sizes of the groups of numbers of which one is chosen, 1 for a bit; () if some
-            number belongs to no choice.
+        choices: The number of elements in each group of numbers from which one is chosen, 1 for a
+            bit; () if some number belongs to no choice.
         to_action: Converts numbers (A,) to a new action of the space.
         to_numbers: Converts an action of the space back to numbers (A,).
         from_own_units: Converts numbers (A,) in the space's own units to an action of the space.
@@ -106,7 +106,7 @@ def _check_names(what: str, space: Space, names: Sequence[str]) -> None:
         names: The names that it gives.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The space gives no name, or one name twice.
     """
     if not names:
         raise ValueError(f"{what} {describe_space(space)} holds no number (allowed: one or more)")
@@ -132,7 +132,7 @@ def _unsupported_space(space: Space, name: str) -> ValueError:
 
     Args:
         space: The space.
-        name: Its name within the whole space.
+        name: The name of the space, as a part of the whole space.
     """
     where = f"its {name} space is" if name in (READINGS, ACTIONS) else f"the space of {name} is"
     return ValueError(f"{where} {describe_space(space)} (allowed: {ALLOWED})")
@@ -145,11 +145,11 @@ def _convert_readings(
 
     Args:
         space: The space, which may be a part of another one.
-        name: Its name, with which the ids begin.
+        name: The name of the space, with which the ids begin.
 
     Returns:
-        (id, whether it has a unit) of each number, and a function that flattens a value of the
-        space.
+        A list with a pair for each number: the id, and whether the number has a unit. Then a
+        function that converts a value of the space to the array of these numbers.
     """
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
@@ -178,11 +178,11 @@ def _convert_readings(
 
 
 def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
-    """Return (space, name) of each part of a Dict or Tuple, by key.
+    """Return the space and the name of each part of a Dict or Tuple, by the key of the part.
 
     Args:
         space: The Dict or Tuple.
-        name: Its name, with which the names of the parts begin.
+        name: The name of the space, with which the names of the parts begin.
 
     Raises:
         ValueError: The space is of another kind.
@@ -197,14 +197,15 @@ def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
 def _convert_readings_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the conversion of a Dict or Tuple to numbers, joined from those of its parts.
+    """Return the conversion of a Dict or Tuple to numbers, joined from its parts' conversions.
 
     Args:
-        parts: (space, name) of each part by key.
-        keyed: Whether it is a Dict.
+        parts: The space and the name of each part, by the key of the part.
+        keyed: Whether the space is a Dict (True) or a Tuple (False).
 
     Returns:
-        (id, whether it has a unit) of each number, and a function that flattens a value.
+        A list with a pair for each number: the id, and whether the number has a unit. Then a
+        function that converts a value of the space to the array of these numbers.
     """
     read = {key: _convert_readings(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
@@ -226,10 +227,10 @@ def _flatten_checked(value: Any, size: int, name: str) -> np.ndarray:
     Args:
         value: The array.
         size: The number of elements that it must have.
-        name: The name of its space, for error texts.
+        name: The name of the space that the array belongs to, for error texts.
 
     Raises:
-        ValueError: It has another number of elements.
+        ValueError: The array has another number of elements.
     """
     array = np.asarray(value)
     if array.size != size:
@@ -244,7 +245,7 @@ def _encode_one_hot(
 
     Args:
         places: The index of the choice in each group.
-        counts: The sizes of the groups.
+        counts: The number of elements in each group.
         name: The name of the space, for error texts.
 
     Raises:
@@ -263,7 +264,7 @@ def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
     """Return numbers (A,) from which `find_choices` makes this action; 1 or -1 for a bit.
 
     Args:
-        choices: The sizes of the groups, 1 for a bit.
+        choices: The number of elements in each group, 1 for a bit.
         action: The index of the choice in each group.
     """
     chosen, first = np.zeros(sum(choices), np.float32), 0
@@ -280,7 +281,7 @@ def find_choices(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
     """Return the choice in each group: the index of its largest number, or 1 for a positive bit.
 
     Args:
-        choices: The sizes of the groups, 1 for a bit.
+        choices: The number of elements in each group, 1 for a bit.
         numbers: The numbers (A,).
     """
     found, first = [], 0
@@ -296,7 +297,7 @@ def _convert_actions(space: Space, name: str) -> ActionConversion:
 
     Args:
         space: The space, which may be a part of another one.
-        name: Its name, with which the names of the actuators begin.
+        name: The name of the space, with which the names of the actuators begin.
     """
     if isinstance(space, spaces.Box):
         return _convert_box(space, name)
@@ -314,7 +315,7 @@ def _convert_discrete(space: spaces.Discrete, name: str) -> ActionConversion:
 
     Args:
         space: The space.
-        name: Its name, with which the names of the actuators begin.
+        name: The name of the space, with which the names of the actuators begin.
     """
     first, count = int(space.start), int(space.n)
 
@@ -337,7 +338,7 @@ def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionCon
 
     Args:
         space: The space.
-        name: Its name, with which the names of the actuators begin.
+        name: The name of the space, with which the names of the actuators begin.
     """
     choices, start = tuple(space.nvec.ravel().tolist()), space.start.ravel()
     # A group with a single choice is not a bit: that choice is made for every number.
@@ -367,7 +368,7 @@ def _convert_bits(space: spaces.MultiBinary, name: str) -> ActionConversion:
 
     Args:
         space: The space.
-        name: Its name, with which the names of the actuators begin.
+        name: The name of the space, with which the names of the actuators begin.
     """
     count = int(np.prod(space.shape))
 
@@ -386,11 +387,11 @@ def _convert_bits(space: spaces.MultiBinary, name: str) -> ActionConversion:
 def _convert_actions_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> ActionConversion:
-    """Return the conversion of numbers to a Dict or Tuple, joined from those of its parts.
+    """Return the conversion of numbers to a Dict or Tuple, joined from its parts' conversions.
 
     Args:
-        parts: (space, name) of each part by key.
-        keyed: Whether it is a Dict.
+        parts: The space and the name of each part, by the key of the part.
+        keyed: Whether the space is a Dict (True) or a Tuple (False).
     """
     each = {key: _convert_actions(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
@@ -402,7 +403,8 @@ def _convert_actions_of_parts(
         """Split numbers among the parts, convert them, and join the results.
 
         Args:
-            part: The name of the conversion: "to_action" or "from_own_units".
+            part: The name of the conversion that each part of the space uses: "to_action" or
+                "from_own_units".
             numbers: The numbers (A,).
         """
         split = np.split(np.asarray(numbers), ends)
@@ -429,7 +431,7 @@ def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
 
     Args:
         space: The space.
-        name: Its name, with which the names of the actuators begin.
+        name: The name of the space, with which the names of the actuators begin.
     """
     low, high = find_bounds(space)
     # Halved first: the range of a Box may be larger than the largest float.
@@ -484,7 +486,8 @@ def _is_unit(space: spaces.Box) -> bool:
 def find_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     """Return the values (A,) float64 that -1 and 1 are scaled to.
 
-    They are the bounds of the space. If one or both are missing, they are -1 and 1, shifted inside.
+    They are the bounds of the space. If one or both bounds are missing, the values are -1 and 1,
+    shifted inside the bound that exists.
     """
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     below, above = space.bounded_below.ravel(), space.bounded_above.ravel()

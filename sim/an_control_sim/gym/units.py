@@ -1,9 +1,10 @@
 """Units of readings: the scale and the offset that bring each reading to ordinary size.
 
 A policy learns from numbers around 1, but an environment's readings may be millimetres, pascals or
-encoder counts. Each is used as ``number * scale + offset``, as a channel in a wiring file. Both are
-stored in the model file's task and written into a drafted wiring, so that training, evaluation and
-a robot read the same. Readings of ordinary size are not changed: their units are 1 and 0.
+encoder counts. Each reading is ``number * scale + offset``, as for a channel in a wiring file.
+Scale and offset are stored in the model file's task and written into a drafted wiring, so that
+training, evaluation and a robot read the same. Readings of ordinary size are not changed: their
+units are 1 and 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_MEAN = 50.0
 MAX_ROUNDING_SD = 1e-8
 """A standard deviation up to this is due to rounding errors, not to a sensor."""
 KEPT_ZERO = 3.0
-"""If the mean is at most this many standard deviations from 0, the offset is 0."""
+"""If the mean of a reading is at most this many standard deviations from 0, its offset is 0."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Units:
             readings: The number of readings.
 
         Raises:
-            ValueError: They are for another number.
+            ValueError: The units are for another number of readings.
         """
         if self.scale and len(self.scale) != readings:
             raise ValueError(f"units of {len(self.scale)} readings, but there are {readings}")
@@ -86,7 +87,8 @@ def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -
     Args:
         numbers: The values (T, N) float64, NaN where missing.
         scalable: Whether each reading has a unit (N,); choices and bits have none.
-        resolution: The relative resolution of the values' original type.
+        resolution: The relative rounding error of the type in which the environment gives the
+            values.
     """
     pairs = [
         _choose_unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
@@ -102,7 +104,8 @@ def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
 
     Args:
         numbers: The finite values.
-        resolution: The relative resolution of the values' original type.
+        resolution: The relative rounding error of the type in which the environment gives the
+            values.
     """
     if not numbers.size:
         return 1.0, 0.0
@@ -120,7 +123,7 @@ def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
 
 
 def _round_to_1_2_5(number: float) -> float:
-    """Return the nearest of 1, 2 and 5 times a power of ten, by ratio."""
+    """Round to 1, 2 or 5 times a power of ten, whichever is nearest by ratio."""
     power = 10.0 ** math.floor(math.log10(number))
     steps = [one * power for one in (1.0, 2.0, 5.0, 10.0)]
     return min(steps, key=lambda one: abs(math.log(one / number)))

@@ -1,8 +1,8 @@
-"""A wrapper for environments whose robot can differ from the nominal one: gain, lag, mass etc.
+"""A wrapper of environments that can change the robot, such as its motor gain, lag and mass.
 
-Every environment opened here has it. Evaluation, training and the bridge to ROS 2 use the same
-wrapper, so that a setting means the same everywhere. Mass and friction are supported for robots in
-MuJoCo and PyBullet.
+Every environment that `open_environment` makes has this wrapper. Evaluation, training and the
+bridge to ROS 2 use the same wrapper, so that a setting means the same everywhere. Mass and friction
+are supported for robots in MuJoCo and PyBullet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The environment.
-        starts: The names that its `reset` accepts as `options["start"]`.
+        starts: The names that the environment's `reset` accepts as `options["start"]`.
         physics: Sets mass and friction; None if the environment does not support that.
     """
 
@@ -49,7 +49,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Check that the environment supports the settings of the robot in a disturbance.
 
         Raises:
-            ValueError: It does not; the message names the setting.
+            ValueError: It does not support one; the message names the setting.
         """
         for one in settings.changed:
             if one.target != "robot":
@@ -150,7 +150,7 @@ def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> 
     """Check that an environment supports the settings of the robot in a disturbance.
 
     Raises:
-        ValueError: It does not; the message names the setting.
+        ValueError: It does not support one; the message names the setting.
     """
     robot = _find_robot(env)
     if robot is not None:
@@ -167,11 +167,15 @@ def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
 
 
 FRICTION = 0
-"""Column of the sliding friction in MuJoCo's three frictions of a geom."""
+"""Column of the sliding friction among the three frictions that MuJoCo has for each shape
+(geom)."""
 
 
 def find_physics(inner: Any) -> SetPhysics | None:
     """Return a function that sets mass and friction in an unwrapped environment.
+
+    Args:
+        inner: The environment.
 
     Returns:
         The function, or None if the simulator is not known.
@@ -245,7 +249,10 @@ class BulletPhysics:
             )
 
     def _read_link_dynamics(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """Return PyBullet's dynamics info by (body, link), for each body that has a mass."""
+        """Return PyBullet's dynamics info of each link with a mass.
+
+        The key is a pair: the index of the body, and the index of the link.
+        """
         if self._inner.scene is None:  # the first reset loads the robot
             self._inner.reset()
         client, parts = self._inner._p, self._inner.robot.parts.values()

@@ -1,1 +1,1 @@
-"""The scrambler: reads all sensors of a robot and publishes disturbed readings on one topic."""
+"""The scrambler, which reads all sensors of a robot and publishes disturbed readings on a topic."""

@@ -1,4 +1,4 @@
-"""Messages of the scrambler: readings by channel id, or a camera's image with its patches moved."""
+"""Messages with disturbed readings: numbers by channel id, or an image with its patches moved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MessageDisturber(Protocol):
 
     @property
     def new(self) -> bool:
-        """Whether this tick's readings are new and not a repetition of the last ones."""
+        """Whether this tick's readings are new and not a repetition of the previous ones."""
 
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
@@ -45,7 +45,7 @@ class MessageDisturber(Protocol):
 
 
 class ScrambledMessage(Protocol):
-    """The interface of the scrambler's one message, which is refilled at every tick.
+    """The interface of the message with disturbed readings, refilled at every tick (control step).
 
     Attributes:
         message: The ROS message.
@@ -60,14 +60,14 @@ class ScrambledMessage(Protocol):
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
-            schedule: Changes of it within an episode.
+            schedule: Changes of the disturbance within an episode.
 
         Raises:
-            ValueError: A setting cannot.
+            ValueError: A setting cannot be applied.
         """
 
     def start_episode(self) -> None:
-        """Forget the readings of the last episode."""
+        """Forget the readings of the previous episode."""
 
     def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message.
@@ -107,10 +107,10 @@ class ScrambledReadings:
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
-            schedule: Changes of it within an episode.
+            schedule: Changes of the disturbance within an episode.
 
         Raises:
-            ValueError: A setting cannot.
+            ValueError: A setting cannot be applied.
         """
         for stage in scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
@@ -170,17 +170,17 @@ class ScrambledImage:
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
-            schedule: Changes of it within an episode.
+            schedule: Changes of the disturbance within an episode.
 
         Raises:
-            ValueError: A setting cannot.
+            ValueError: A setting cannot be applied.
         """
         for stage in scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
     def start_episode(self) -> None:
-        """Forget the delayed frames of the last episode."""
+        """Forget the delayed frames of the previous episode."""
         self._late: DelayLine[np.ndarray] = DelayLine()
 
     def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:

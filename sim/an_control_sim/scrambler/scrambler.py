@@ -3,8 +3,9 @@
 The wiring (the YAML file that connects topics to the policy's channels) converts the robot's
 messages to readings. The output is a stamped JointState with the channel ids as names and the
 readings as positions (NaN where missing) or, for a camera, an image with its patches moved. The
-policy reads it with another wiring (`derive_scrambled_wiring`). Inside the simulator the bridge
-passes its messages directly; as an executable of its own the same object is fed by subscriptions.
+policy reads it with another wiring (`derive_scrambled_wiring`). Inside the simulator the object
+`Scrambler` gets the robot's messages directly. As an executable of its own it gets them by
+subscriptions.
 
 The parameter `order` sets which sensor signal each channel carries, and the topic `~/order` reports
 it. An entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the
@@ -61,7 +62,7 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 class OrderTopic:
-    """The publisher of the signal that each channel carries, on the topic `~/order`.
+    """A publisher that reports on `~/order` which sensor signal each channel carries.
 
     Args:
         node: The node that owns the publisher.
@@ -72,7 +73,7 @@ class OrderTopic:
         self._published_version: Hashable = None
 
     def publish_if_changed(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
-        """Publish the order unless its version is the one that was published last.
+        """Publish the order, unless the previously published order had the same version.
 
         Args:
             version: Any value that changes whenever the order does.
@@ -96,7 +97,8 @@ def declare_order_parameter(
     Args:
         node: The node.
         channels: Returns the channel ids that an entry may name.
-        check: Raises ValueError to refuse an order, which is the signal of each channel by its id.
+        check: Raises ValueError to refuse an order. An order is a mapping from channel ids to
+            signals.
         change: Applies an order.
     """
     node.declare_parameter(
@@ -173,17 +175,17 @@ ABOUT = (
 
 
 LOCKSTEP_WAIT_S = 0.25
-"""Seconds that the scrambler executable waits in lockstep for all sources of a stamp: half as long
-as the policy node behind it does by default."""
+"""Seconds that the scrambler executable waits in lockstep for messages with one stamp from all
+sources. It is half of the default wait of the policy node, which reads the result."""
 
 
 class Scrambler:
     """A disturber of a robot's messages, which publishes the result on the topic `scrambled`.
 
-    The channels are those of the first tick; a channel that appears later restarts the permutations
-    of the episode. The node's parameters change the settings at run time, and its service
-    `~/shuffle` permutes the signals. Its parameter `order` moves single signals to other channels,
-    where they stay until they are moved again, also in later episodes.
+    The channels are those that exist in the first tick (control step). A channel that appears later
+    restarts the permutations of the episode. The node's parameters change the settings at run time,
+    and its service `~/shuffle` permutes the signals. Its parameter `order` moves single signals to
+    other channels, where they stay until they are moved again, also in later episodes.
 
     Args:
         node: The node, whose namespace is used.
@@ -259,12 +261,15 @@ class Scrambler:
 
     @property
     def new(self) -> bool:
-        """Whether this tick's readings are new and not a repetition of the last ones."""
+        """Whether this tick's readings are new and not a repetition of the previous ones."""
         return self._disturber.new
 
     @property
     def order(self) -> dict[str, str]:
-        """The signal that each channel carries now, by id: a channel's id, `noise` or ""."""
+        """A mapping from channel ids to the signal that each channel carries now.
+
+        A signal is the id of a channel, `noise`, or "" for none.
+        """
         carried, disturber = self._routing.carried, self._disturber
         return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
 
@@ -288,7 +293,7 @@ class Scrambler:
             changes: The new signal of each channel: a channel id, `noise` or "".
 
         Raises:
-            ValueError: They cannot.
+            ValueError: They cannot be changed like this.
         """
         self._routing.check(changes)
         if not self._output.accepts_noise and NOISE in changes.values():
@@ -337,8 +342,9 @@ class Scrambler:
 
         Args:
             stamp_ns: The stamp of the tick.
-            now_ns: The current time, to select readings by age (a robot); None selects them by
-                stamp. By age, nothing is sent if no message has arrived since the last tick.
+            now_ns: The current time, if readings are selected by their age, as on a real robot.
+                Then nothing is sent if no message has arrived since the previous tick. None selects
+                readings by stamp.
         """
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
@@ -361,7 +367,8 @@ class Scrambler:
     def _add_missing(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every scalar channel that is missing.
 
-        Otherwise a reader of the messages would keep the channel's last value until it is too old.
+        Without the NaN, a reader of the messages would keep the previous value of the channel until
+        it is too old.
         """
         ids, present = self._table.ids, readings.ids
         changed, self._present = present is not self._present, present
@@ -378,7 +385,7 @@ class Scrambler:
         """Check that this disturbance can be applied to the robot's readings.
 
         Raises:
-            ValueError: It cannot.
+            ValueError: It cannot be applied.
         """
         self._output.check(settings)
         if self._accept is not None:
@@ -413,7 +420,7 @@ def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -
         lockstep: Whether every tick waits for a stamp of the simulator.
 
     Raises:
-        ValueError: A setting does.
+        ValueError: A setting needs the simulator.
     """
     for one in settings.changed:
         if one.target != "readings" or (lockstep and one.name == "lose"):
@@ -445,8 +452,9 @@ def declare_scrambler_parameters(
 class ScramblerNode(QuietNode):
     """The scrambler as a node of its own, between a robot and a policy that reads `scrambled`.
 
-    In lockstep it sends a message for every stamp that all sources have, or that some have when the
-    wait ends. Otherwise it sends one at the wiring's rate if any message has arrived.
+    In lockstep it sends a message for every stamp that has arrived from all sources, or from some
+    sources when the wait ends. Otherwise it sends a message at the wiring's control rate, if any
+    message of the robot has arrived.
 
     Args:
         node_options: Options of `rclpy.node.Node`, such as `namespace`.

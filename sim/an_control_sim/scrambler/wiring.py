@@ -27,7 +27,8 @@ from an_control.wiring import (
 
 TOPIC = "scrambled"
 _NAMED = re.compile(r"(?![0-9]+$)[^][*]+")
-"""Ids that can be a name in a field path; others would be an index or not a path."""
+"""Pattern of ids that can stand as a name in a field path; any other id would be read as an index
+or make the path invalid."""
 
 
 def derive_scrambled_wiring(
@@ -42,10 +43,10 @@ def derive_scrambled_wiring(
 
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
-        elements: For each entry with a `*`, the ids of the channels that it matches. Without them,
-            and for ids that cannot be in a field path, an entry `*` takes all names that arrive,
-            and each element has the weight 1. Otherwise `*` takes channels that a disturbance adds,
-            with no weight.
+        elements: For each entry with a `*`, the ids of the channels that it matches. The result has
+            an entry of each, and an entry `*` for channels that a disturbance adds, with weight 0.
+            If `elements` is None, or an id cannot stand in a field path, the entry `*` also takes
+            these channels, each with weight 1.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -115,7 +116,7 @@ def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelCo
 
     Args:
         channel: The camera's entry in the robot's wiring.
-        max_age_s: The maximum age of its images in seconds.
+        max_age_s: The maximum age of the camera's images in seconds.
     """
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.grid
@@ -158,11 +159,11 @@ def _make_message_entry(message: MessageConfig) -> dict[str, Any]:
 
 
 def _make_config_entry(config: Any, key: str = "") -> dict[str, Any]:
-    """Return the YAML entry of a configuration object: its fields that are not None.
+    """Return the YAML entry of a configuration object, with its fields that are not None.
 
     Args:
         config: The object.
-        key: The field that is the key of the entry, and is left out.
+        key: The field that is left out, because it is the key of the entry.
     """
     fields = {name: value for name, value in vars(config).items() if name != key}
     if fields.get("image") is not None:

@@ -1,7 +1,8 @@
-"""A driver for CarRacing that knows the track and the car's state, as a teacher for policies.
+"""A controller of CarRacing's car that knows the track, and from which policies can learn.
 
-It is pure pursuit (Coulter 1992): the steering follows the angle to a point of the centre line
-ahead, which is further away at speed. The speed is what the curvature of the next 100 m allows.
+It steers by pure pursuit (Coulter 1992), towards a point ahead on the centre line of the road. The
+faster the car is, the further away is this point. The speed is as high as the curves of the next
+100 m allow.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from an_control_sim.envs.car_racing_game import QuickCarRacing, game
 
 NEAR_M, NEAR_S = 8.0, 0.2
-"""The pursued point is NEAR_M + NEAR_S * speed ahead."""
+"""The point that the car steers to is NEAR_M + NEAR_S * speed ahead."""
 STEERING = 0.85
-"""Steering per radian of angle to the pursued point."""
+"""Steering per radian of angle to the point that the car steers to."""
 FASTEST_MPS, SLOWEST_SHARE = 65.0, 0.2
 SIDEWAYS_MPS2, BRAKING_MPS2 = 135.0, 45.0
 GAS, BRAKE = 0.08, 0.09
@@ -31,10 +32,10 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """A driver of the car; call `start` after each reset, then the teacher once per step.
+    """A controller of the car; call `start` after each reset, then the teacher once per step.
 
     Args:
-        game: The game whose car is driven.
+        game: The game whose car the teacher controls.
     """
 
     def __init__(self, game: QuickCarRacing) -> None:
@@ -67,18 +68,19 @@ class CarRacingTeacher:
 
     @property
     def helps(self) -> bool:
-        """Whether the teacher should drive, as the student is off the road, turned or stuck."""
+        """Whether the teacher should drive, because the student left the road or is stuck."""
         return self._helping > 0
 
     @property
     def hopeless(self) -> bool:
-        """Whether the teacher has driven for so long that a new episode would teach more."""
+        """Whether to end the episode, because the teacher has driven for too long."""
         return self._helped > HOPELESS_STEPS
 
     def _find_nearest_point(self, position: np.ndarray) -> None:
         """Find the point of the track that is nearest to the car's position (x, y).
 
-        The points near the last one are searched, and all points if the car is far from these.
+        Only points near the previously found one are searched, or all points if the car is far from
+        these.
         """
         near = (self._place + np.arange(-8, 25)) % len(self._points)
         distance = np.hypot(*(self._points[near] - position).T)
@@ -108,7 +110,7 @@ class CarRacingTeacher:
         """Return the speed in m/s that the curves ahead and the braking distances allow.
 
         Args:
-            angle: The angle in rad to the pursued point; the car slows down to turn.
+            angle: The angle in rad to the point that the car steers to. The car slows down to turn.
         """
         curvature = self._curvature[(self._place + AHEAD) % len(self._points)]
         in_curve = SIDEWAYS_MPS2 / np.maximum(curvature, 1e-3)
@@ -121,8 +123,8 @@ class CarRacingTeacher:
 
         Args:
             position: The car's position (x, y).
-            speed: Its speed in m/s.
-            angle: Its direction in rad.
+            speed: The car's speed in m/s.
+            angle: The car's direction in rad.
         """
         x, y = position - self._points[self._place]
         heading = float(self._heading[self._place])

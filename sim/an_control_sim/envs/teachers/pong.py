@@ -1,14 +1,14 @@
-"""A player of Pong that reads the console's memory, as a teacher for policies that only see.
+"""A player of Pong that reads the console's memory, a teacher for policies that see pictures.
 
-While the ball moves away the stick is held down, so that the paddle waits at its lowest place. When
-the ball comes back the stick is held up for as many steps as bring the paddle to one of a few
-places, where it stops long before the ball arrives. The player chooses that place by trying each on
-a copy of the console: the one that scores soonest.
+While the ball moves away the joystick is held down, so that the paddle waits in its lowest row.
+When the ball comes back the joystick is held up for a whole number of steps, which brings the
+paddle to one of a few rows, where it stops long before the ball arrives. The player tries each of
+these rows on a copy of the console, and chooses the one that scores soonest.
 
-So a student that reacts some steps late, or cannot always see the ball, plays the same rally, and a
-game soon repeats itself. The paddle starts each return at the same place, which helps a student
-that cannot tell a patch of the screen from the one above it. The button is always pressed, because
-a ball that is hit with it flies faster.
+Because of this, a student that reacts some steps late, or cannot always see the ball, can play the
+same rally, and a game soon repeats itself. The paddle always starts from the same row, which helps
+a student that cannot tell a patch of the screen from the one above it. The button is always
+pressed, because a ball that is hit with it flies faster.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ TOP, BOTTOM = 44, 203
 HIGHEST, LOWEST = 38.0, 203.0
 """Bounds of the paddle's row."""
 STICK = 22.66
-"""Distance that holding the stick for a step moves its target; in every two frames the paddle
-covers half of its distance to the target."""
+"""Rows by which the paddle's target moves if the joystick is held for a step. In every two frames
+the paddle covers half of its distance to the target."""
 CORRECTION = 0.7
-"""Share of the paddle's deviation from the prediction that is attributed to the stick."""
+"""Share of the difference between the paddle's real and its predicted row by which the estimate of
+its target is corrected."""
 REACH = (-10.0, 28.0)
-"""Bounds of the distance below the paddle's top at which it can hit a ball."""
+"""Bounds of the distance in rows from the paddle's top down to a ball that it can hit."""
 RETURNS, LONGEST_RETURN = 3, 100
-"""Depth of a trial: the number of returns, and the maximum number of steps of each."""
+"""Length of a trial on the copy of the console: the number of times that the ball is returned, and
+the maximum number of steps until each time."""
 STILL, UP, DOWN = 0, -1, 1
 BUTTONS = {STILL: Action.FIRE, UP: Action.RIGHTFIRE, DOWN: Action.LEFTFIRE}
 PLACES = {STILL: 1, UP: 4, DOWN: 5}
 """Index of each move's button in the environment's action."""
 TARGETS = tuple(LOWEST - STICK * count for count in range(8))
-"""Places that the stick can reach after whole numbers of steps up."""
+"""Rows to which a whole number of steps with the joystick up can send the paddle."""
 BEGINS = (0, 150, 165, 175, 182)
-"""Columns of the ball at which the stick starts to move: at once or, if that never scores, so late
-that the paddle still moves when it hits the ball."""
+"""Columns of the ball at which the joystick starts to move: at once or, if that never scores, so
+late that the paddle still moves when it hits the ball."""
 
 
 class ConsoleState(NamedTuple):
@@ -69,11 +71,11 @@ class ConsoleState(NamedTuple):
 
 
 class PaddleAim(NamedTuple):
-    """The plan for the next return.
+    """The plan for hitting the next ball.
 
     Attributes:
-        target: The place that the stick is moved to.
-        begin: The column of the ball at which the stick starts to move.
+        target: The row to which the paddle is sent.
+        begin: The column of the ball at which the joystick starts to move.
     """
 
     target: float
@@ -81,13 +83,13 @@ class PaddleAim(NamedTuple):
 
 
 class PongPlayer:
-    """A player that holds the stick down while the ball moves away, and aims while it approaches.
+    """A player that moves the paddle down while the ball moves away, and aims when it comes back.
 
-    The stick's place is not in the console's memory: it is estimated from the buttons and the
-    paddle's motion.
+    The row that the paddle moves towards is not in the console's memory. It is estimated from the
+    buttons and the paddle's motion.
 
     Args:
-        seen: The console's memory at the start.
+        seen: The values in the console's memory at the start of a game.
     """
 
     def __init__(self, seen: ConsoleState) -> None:
@@ -103,8 +105,8 @@ class PongPlayer:
         """Return the next move: UP, DOWN or STILL.
 
         Args:
-            seen: The console's memory.
-            done: The move that was really made in the step before.
+            seen: The values in the console's memory now.
+            done: The move that was really made in the previous step, by the teacher or the student.
         """
         comes, paddle = self.is_approaching(seen), float(self.last.paddle)
         for _ in range(2):
@@ -159,13 +161,13 @@ class PongTeacher:
         """Try several plans for the approaching ball on the console; return the best and its value.
 
         A point is worth more the sooner it is scored, and a lost point costs less the later it
-        comes. The console is restored.
+        comes. Afterwards the console is set back to its state before the trials.
 
         Args:
             player: The player before the return.
-            seen: The console's memory.
-            done: The move of the step before.
-            leg: The number of the return, 1 for the next one.
+            seen: The values in the console's memory now.
+            done: The move that was made in the previous step.
+            leg: The number of the return (a hit of the ball by the paddle), 1 for the next one.
         """
         here, arrives = self._console.cloneState(), self._predict_arrival(player.last, seen)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
@@ -192,7 +194,7 @@ class PongTeacher:
         """Return the row of the ball when it reaches the paddle.
 
         Args:
-            last: The console's memory one step before.
+            last: The values in the console's memory one step before.
             seen: The console's memory now.
         """
         here = self._console.cloneState()
@@ -207,13 +209,14 @@ class PongTeacher:
         return _reflect_row(last.y + share * (seen.y - last.y))
 
     def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
-        """Return the value of a player's plan: a point, or the value of the next return.
+        """Return the value of a player's plan: that of a point, or else of the return after it.
 
         Args:
             player: The player with its plan.
-            seen: The console's memory.
-            done: The move of the step before.
-            leg: The number of the return, by which the value of a point is divided.
+            seen: The values in the console's memory now.
+            done: The move that was made in the previous step.
+            leg: The number of the return (a hit of the ball by the paddle), by which the value of a
+                point is divided.
         """
         away = False
         for _ in range(LONGEST_RETURN):
@@ -233,7 +236,7 @@ class PongTeacher:
 
 
 def _reflect_row(y: float) -> float:
-    """Return the row of a ball after reflections from the walls.
+    """Return the row of a ball after reflections from the upper and the lower wall.
 
     Args:
         y: The row where it would be if there were no walls.
