@@ -35,13 +35,14 @@ from an_control.wiring.messages import message_class
 
 Deserialize = Callable[[bytes, Any], Any]
 JUMP_S = 1.0
-"""Seconds by which a stamp may differ from the previous one plus the time since then before it
-counts as a jump."""
+"""Seconds by which the time between two stamps may differ from the time between the recordings of
+their messages; if it differs more, the stamp counts as a jump."""
 OTHER_CLOCK_S = 1e7
-"""Seconds between stamp and recording from which on the stamps belong to another clock."""
+"""If the stamp of a message and the time of its recording differ by more than these seconds, the
+stamps are taken to belong to another clock."""
 MAX_READS = 100_000
-"""Maximum number of times that readings are taken; the rest of a longer bag is only read for its
-rates."""
+"""Maximum number of times that readings are taken from a bag; the rest of a longer bag is only read
+for its message rates."""
 MAX_TOPICS = 1000
 SENDER = "the bag"
 
@@ -52,7 +53,7 @@ class BagSource(HeardSource):
 
     Attributes:
         jumps: The number of stamps that go back or jump ahead.
-        orders: The different orders in which messages list their names.
+        orders: The different orders in which messages list the names of their elements.
     """
 
     jumps: int = 0
@@ -80,7 +81,10 @@ class BagSource(HeardSource):
         return "; ".join(filter(None, [found, jumps]))
 
     def describe_orders(self) -> list[str]:
-        """Return a note if the order of names in the messages changes, which is no problem."""
+        """Return a list with a note if the order of names in the messages changes, else [].
+
+        Such a change is no problem, because each element is read by name.
+        """
         if len(self.orders) < 2:
             return []
         alike = len({frozenset(one) for one in self.orders}) == 1

@@ -27,7 +27,7 @@ LIMITS = (-1.0, 1.0)
 GAPS, MIN_AGE_S = 3.0, 0.05
 """The drafted max_age_s is GAPS times the longest gap between messages, and at least MIN_AGE_S."""
 VAGUE_NAMES = ("data", "raw", "out", "output", "state", "states", "value")
-"""Last parts of topic names that say too little without the part before them."""
+"""Final parts of topic names that say too little without the part before them."""
 RATE_HZ = 10.0
 """The drafted control rate if no message rate could be measured."""
 Entry = tuple[ChannelConfig, str]
@@ -82,7 +82,7 @@ def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
 
 
 def _choose_rate(topics: Sequence[SurveyedTopic]) -> float:
-    """Choose the control rate in Hz: that of the joint topics, else of the fastest topic."""
+    """Choose the control rate in Hz: the rate of the joint topics, else of the fastest topic."""
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
     return float(f"{max(every, default=RATE_HZ):.3g}")
@@ -187,7 +187,8 @@ def _draft_command(
         namespace: The robot's namespace, which is left out of topic names.
 
     Returns:
-        (key, value, comment) for each line about topic and type, and the actuators with comments.
+        For each YAML line about the command's topic and message type a triple: key, value and
+        comment. Then a list of the actuators, each with a comment.
     """
     joints = tuple(dict.fromkeys(name for one in topics for name in one.joints))
     kinds = [*JOINT_COMMANDS, *BASE_COMMANDS] if joints else [*BASE_COMMANDS, *JOINT_COMMANDS]
@@ -210,7 +211,12 @@ def _draft_command(
 
 
 def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
-    """Draft an actuator whose scale, limits and safe value the user must set."""
+    """Draft an actuator whose scale, limits and safe value the user must set.
+
+    Args:
+        name: The name of the actuator.
+        field: The field of the message that holds its command; None if all actuators share a field.
+    """
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"
 
@@ -220,7 +226,7 @@ def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
 
     Args:
         found: The topics of the robot.
-        constant: Descriptions of numbers that did not change.
+        constant: Descriptions of numbers that did not change while they were observed.
     """
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"

@@ -47,7 +47,7 @@ KEPT = 100_000
 
 @dataclass
 class HeardSource:
-    """The messages that one source (topic in the wiring) sent while the robot was observed.
+    """The messages that arrived from one source (topic in the wiring) during the observation.
 
     Attributes:
         config: The source in the wiring.
@@ -55,7 +55,8 @@ class HeardSource:
         publishers: The full names of the nodes that publish it.
         quality: The quality of service of the publishers, as text.
         other_types: Publishers with another message type, as text.
-        elsewhere: Another topic with messages of its type, as text after "no publisher".
+        elsewhere: A text that names another topic with messages of the same type, to be shown after
+            "no publisher".
         rivals: A warning for each pair of nodes that send the same channels.
         times_s: The arrival times of the messages, by the steady clock.
         stamps_ns: The stamps of the messages; None for one without a stamp.
@@ -154,9 +155,10 @@ class ListenResult:
         sources: The messages of each source.
         ranges: The range of each channel's readings by its id, without the patches of cameras.
         reads: How often the readings were taken.
-        missing: The ids of the channels that are missing at the end, by reason.
+        missing: For each reason the ids of the channels that are missing at the end.
         control_hz: The control rate of the policy.
-        commands: Subscribers and present publishers of each command topic, as text.
+        commands: For each command topic a text that names its subscribers and its present
+            publishers.
         wrong_commands: Problems of the command topics, as texts.
         disagreements: Contradictions between readings, as texts (see `check_series`).
     """

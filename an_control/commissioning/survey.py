@@ -36,15 +36,16 @@ ELEMENTS = 16
 SYSTEM_TOPICS = ("/rosout", "/parameter_events", "/clock", "/diagnostics", "/tf", "/tf_static")
 """Topics that never have readings of a robot's sensors."""
 COMMANDS = re.compile(r"cmd|command|setpoint|target", re.IGNORECASE)
-"""Pattern in the last part of a topic's name that marks topics with commands, which are not
+"""Pattern in the final part of a topic's name that marks topics with commands, which are not
 read."""
 POLICY_TOPICS = ("channels", "attention", "keys", "attended", "proposed")
-"""Last parts of the names of topics that a policy node publishes about itself."""
+"""Final parts of the names of topics that a policy node publishes about itself."""
 ANGULAR = re.compile(r"position\[|yaw\(|roll\(|theta|angle|heading", re.IGNORECASE)
 """Pattern in the path of a field that marks numbers which may be angles."""
 JUMP, STRAIGHT = 0.5, 0.95
-"""Maximum difference in rad of a jump from 2 pi, and the share of its changes that a growing angle
-makes in one direction."""
+"""A change that differs from 2 pi by less than JUMP rad is a jump of an angle. An angle grows if it
+ends more than a turn from its start, and the sum of its changes is at least the share STRAIGHT of
+the sum of their magnitudes."""
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
@@ -237,8 +238,8 @@ def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: flo
     Args:
         topic: The topic.
         message: The message.
-        stamped: Whether it has a stamp.
-        now_s: The time.
+        stamped: Whether the message has a stamp.
+        now_s: The current time in seconds.
     """
     if topic.messages:
         topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
@@ -305,7 +306,7 @@ def _read_names(message: Any) -> tuple[str, ...]:
 
 
 def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]]:
-    """Yield (field path, lowest value, highest value) for each number in a message.
+    """Yield the field path, the lowest value and the highest value of each number in a message.
 
     Stamps and covariances are left out; a quaternion is given as roll, pitch and yaw.
 
@@ -335,13 +336,13 @@ _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs
 def _list_elements(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield (field path, lowest, highest value) for each element of an array.
+    """Yield the field path, the lowest value and the highest value of each element of an array.
 
     A long array without names gives a single entry with a wildcard.
 
     Args:
         path: The path of the array.
-        values: Its elements (n,).
+        values: The elements of the array (n,).
         names: The names of the elements, if the message lists them.
     """
     finite = np.isfinite(values)

@@ -6,8 +6,9 @@ An Ant without torque for 2 s lies flat on its torso. Its motors are too weak to
 momentum, and a teacher that has never been in this state stands still. The reflex is a linear
 feedback from 21 readings to 8 torques, at full force nearly all the time, so that the Ant rocks
 itself up. Random matrices are tried and the best is improved by CMA-ES. A matrix is scored by the
-return of the first 150 steps, in which the teacher takes over as soon as the torso is up. Both
-become one relu network, in which two steep units at the height of the torso switch between them.
+return of the first 150 steps, in which the teacher takes over as soon as the torso is up. The
+reflex and the teacher become one relu network. Two of its units depend steeply on the height of the
+torso, and switch between reflex and teacher.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 LYING = -0.42
 """Height of the torso relative to a usual start, in m, below which the Ant lies on the ground."""
 SPEED_SCALE = 3.0
-"""Factor on velocities' weights, since velocities count less than positions."""
+"""Factor on the search's weights of velocities, because velocities matter less than positions."""
 STEPS, UP_WITHIN = 150, 70
 """Steps of a trial, and steps within which the torso must be up."""
 FALL = 100.0
@@ -58,7 +59,8 @@ class Reflex:
         """Create a reflex from the weights of a candidate.
 
         Args:
-            numbers: For each action a weight for each reading it uses, and a constant.
+            numbers: For each action the weights of the readings that the reflex uses, and then a
+                constant.
             channels: The ids of the readings.
             actions: The number A of actions.
         """
@@ -104,7 +106,7 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, numbers: np.ndarray) -> Reflex:
-        """Create the reflex with these weights."""
+        """Create the reflex that has `numbers` as its weights."""
         return Reflex.from_weights(numbers, self._channels, self._actions)
 
     def measure_return(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
@@ -180,9 +182,9 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
     """Return the arrays of a network that switches between a reflex and a teacher.
 
     Args:
-        layers: (weight, bias) of the teacher's layers, two of them hidden.
+        layers: For each layer of the teacher a pair: weight and bias. Two layers are hidden.
         reflex: Acts while the channel `height` reads less than `LYING`.
-        height: The index of that channel.
+        height: The index of the channel that reads the height of the torso.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]

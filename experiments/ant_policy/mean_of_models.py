@@ -3,10 +3,10 @@ r"""Average the weights of several models into one model.
     python -m experiments.ant_policy.mean_of_models \
         runs/first/model.safetensors runs/second/model.safetensors --out runs/mean.safetensors
 
-The average of models that were trained further from the same one keeps what most of them learned,
-and loses less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies must have the
-same sizes, channels and actuators; other entries of the task, such as `recovery`, are taken from
-the last file. Monitors are left out (`an-control train-monitor`).
+If several models were trained further from the same model, their average keeps what most of them
+learned, and loses less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies must
+have the same sizes, channels and actuators; other entries of the task, such as `recovery`, are
+taken from the last file. Monitors are left out (`an-control train-monitor`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/ant_policy")
-"""Folder of the record of done steps; the models have their own folders in `runs`."""
+"""Folder of the record of finished steps; the models have their own folders in `runs`."""
 RECIPES = "experiments/ant_policy/recipes"
 WORN = "gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5"
 """Faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""

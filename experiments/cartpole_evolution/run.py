@@ -2,8 +2,9 @@
 
     python -m experiments cartpole_evolution [--seeds 1 2 3] [--generations 20000] [--draw]
 
-The policy is the paper's: LSTM neurons, fixed queries, all of the authors' parameters; no teacher.
-A run that was stopped or killed continues. `--draw` only draws the curve of the runs so far.
+The policy is that of Tang & Ha 2021: LSTM neurons, fixed queries, and all of the authors'
+parameters. It has no teacher. A run that was stopped or killed continues. `--draw` only draws the
+curve of the runs so far.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from experiments.steps import ExperimentStep, make_step_parser, run_steps
 RUNS = Path("runs/cartpole_evolution")
 PICTURE = Path(__file__).parent / "curve.png"
 PAPER, STEPS_PER_PAPER_RUN = 472.0, 14_000 * 256 * 16 * 1000
-"""The paper's mean return, and the maximum number of steps of its 14,000 generations."""
+"""The mean return in Tang & Ha 2021, and the maximum number of simulated steps in that paper's
+14,000 generations."""
 TRAIN = (
     "an-control train cartpole --form attention-raw --queries 64 --starts 0 --optimiser pgpe"
     " --popsize 256 --rollouts 16 --rate 0.037 --sigma 0.082 --sigma-rate 0.078"
@@ -34,7 +36,7 @@ def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
 
     Args:
         seeds: The seeds of the trainings.
-        generations: The number of generations of each.
+        generations: The number of generations of each training.
     """
     steps = []
     for seed in seeds:
@@ -56,7 +58,8 @@ def read_curve(folder: Path) -> np.ndarray:
         folder: The run's folder.
 
     Returns:
-        (3, V): billion steps, hours of wall-clock time, and mean return of each validation.
+        An array (3, V) for V validations: billion simulated steps, hours of wall-clock time, mean
+        return.
     """
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     columns = [

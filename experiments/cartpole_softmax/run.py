@@ -1,4 +1,4 @@
-"""Train larger students of the swing-up CartPole: with an LSTM, and with the newest readings.
+"""Train larger student policies for the swing-up CartPole: with an LSTM, and with no memory.
 
     python -m experiments cartpole_softmax [--list]
 

@@ -29,8 +29,9 @@ class Mistake:
     Attributes:
         kind: sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor reversed,
             motor gain, motor dead or motors swapped.
-        members: The names of the channels or motors concerned.
-        value: A factor, an added offset in readings, a number of ticks, or the size of the noise.
+        members: The names of the channels or motors that have the mistake.
+        value: A factor, an added offset in readings, a number of ticks, or the standard deviation
+            of the noise, as the kind requires.
         others: The channels or motors that take the place of the members, if they are swapped or
             permuted.
     """
@@ -51,7 +52,7 @@ class MistakenWiring:
         mistakes: The mistakes.
         scale: The factor from the sensor's number to the reading (N,).
         offset: What is added after scaling (N,).
-        past: The sensors' numbers since the start of the episode.
+        past: The numbers that the sensors have sent since the start of the episode.
         rng: The random generator of noise.
     """
 
@@ -115,7 +116,8 @@ class Robot:
 
     Args:
         model: The file of the policy and its monitor.
-        wiring: The file with scale, offset and clip bounds of the channels; None: all are plain.
+        wiring: The file with scale, offset and clip bounds of the channels; None: all readings are
+            used unchanged.
     """
 
     def __init__(self, model: Path, wiring: Path | None = None) -> None:
@@ -169,8 +171,8 @@ class Robot:
                 episode.
             whole: Whether to play the last episode to its end after the recording has ended.
             disturbance: A disturbance of readings and robot.
-            repaired: The scale and offset (N,) with which the policy reads, and the gain (A,) and
-                order of its actions: a wiring that was repaired. None for the robot's own.
+            repaired: A repaired wiring, as the doctor found it: scale and offset (N,) of the
+                readings, gain (A,) and order of the actions. None for the robot's own wiring.
 
         Returns:
             The recording and the mean return of the episodes.
@@ -229,7 +231,7 @@ class Robot:
 
         Args:
             raw: The numbers (N,).
-            repaired: The repaired wiring; None for the robot's own.
+            repaired: The repaired wiring; None for the robot's own wiring.
 
         Returns:
             The readings (N,), and whether each is present (N,).
@@ -243,11 +245,11 @@ class Robot:
         return values, ~np.isnan(values)
 
     def _make_command(self, action: np.ndarray, repaired: Any) -> np.ndarray:
-        """Convert the policy's action (A,) to the command of the first wiring.
+        """Convert the policy's action (A,) to the action that the robot's own wiring must be given.
 
         Args:
             action: The action.
-            repaired: The repaired wiring; None for the robot's own.
+            repaired: The repaired wiring; None for the robot's own wiring.
         """
         if repaired is None:
             return np.asarray(action)

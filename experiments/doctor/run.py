@@ -1,4 +1,4 @@
-"""Measure what the wiring doctor finds of mistakes that are made on purpose.
+"""Measure how many deliberate mistakes the wiring doctor finds.
 
     python -m experiments doctor table|random|robots [--seeds N] [--trials N] [--json FILE]
 
@@ -29,7 +29,8 @@ from experiments.doctor.mistakes import MODELS, Mistake, Robot
 HERE = Path(__file__).resolve().parent
 CONFIG = MODELS.parent / "config"
 SECONDS = (2.5, 5.0, 10.0)
-"""Lengths of a recording; the first in which a mistake is found counts as the time to find it."""
+"""Lengths of a recording in seconds; the shortest in which a mistake is found counts as the time to
+find it."""
 ROBOTS = {
     "ant": (MODELS / "ant.safetensors", CONFIG / "ant.yaml"),
     "base": (MODELS / "mobile_base.safetensors", CONFIG / "mobile_base.yaml"),
@@ -81,7 +82,7 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
     Args:
         robot: The robot, whose channels and motors are drawn from.
-        clean: A recording without mistakes, for the size of readings.
+        clean: A recording without mistakes, which shows how large the readings are.
         rng: The random generator.
     """
     spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
@@ -147,7 +148,7 @@ def wires_agree(found: Wires, right: Wires, recording: Recording) -> bool:
     Args:
         found: The wiring that the doctor found.
         right: The right wiring.
-        recording: A recording, for the size of readings.
+        recording: A recording, which shows how large the readings are.
     """
     for name in ("slots", "delay", "unusable", "motors"):
         if (getattr(found, name) != getattr(right, name)).any():
@@ -174,11 +175,12 @@ def classify_diagnosis(
     Args:
         diagnosis: The result of the doctor.
         recording: The recording that it examined.
-        mistakes: The mistakes in it.
+        mistakes: The mistakes in the recording.
 
     Returns:
-        "found"; "ambiguous": found among alternatives; "wrong"; "unseen": it says that it cannot
-        judge these channels; "said": only a note; or "missed".
+        "found"; "ambiguous" if the mistake is among several alternatives; "wrong"; "unseen" if the
+        doctor says that it cannot judge these channels; "said" if there is only a note; or
+        "missed".
     """
     right = make_expected_wires(recording, mistakes)
     if wires_agree(diagnosis.wires, right, recording):
@@ -205,13 +207,14 @@ def cut_recording(recording: Recording, ticks: int) -> Recording:
 def run_trial(
     robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 ) -> dict[str, Any]:
-    """Run a robot with mistakes, and return what the doctor finds, and when.
+    """Run a robot with mistakes, and return what the doctor finds and after how many seconds.
 
     Args:
         robot: The robot.
         mistakes: The mistakes.
         seed: The seed of the episodes.
-        returns: Whether to measure the returns too: with the mistakes, repaired, and without.
+        returns: Whether to measure the robot's returns too: with the mistakes, with the repaired
+            wiring, and without mistakes.
     """
     whole = SECONDS[-1]
     recording, total = robot.play(mistakes, seed=seed, ticks=round(whole / robot.step_s))
@@ -236,7 +239,7 @@ def run_trial(
 
 
 def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield each trial's name and a function that runs it and returns its row of results."""
+    """Yield for each trial its name, and a function that runs it and returns its row of results."""
     robots: dict[str, Robot] = {}
 
     def get_robot(name: str) -> Robot:

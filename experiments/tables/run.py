@@ -1,8 +1,8 @@
-"""Write the tables and pictures of report.md here and of ant_policy/report.md.
+"""Write the tables and pictures of report.md in this folder and of ant_policy/report.md.
 
     python -m experiments tables [--only TITLE ...] [--smoke]
 
-If it was stopped, the same command plays only the missing rows.
+If the experiment was stopped, the same command evaluates only for the missing rows.
 """
 
 from __future__ import annotations
@@ -81,5 +81,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the tables that are not done and return the exit status."""
+    """Write the tables that are missing and return the exit status."""
     return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)
