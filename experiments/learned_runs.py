@@ -1,7 +1,7 @@
 """Functions for experiments that compare trained policies: run an-control and tabulate the results.
 
-The figures of a table are kept beside its page in a small file of the repository, since a run's
-folder is large and lost with the machine that made it.
+The figures of a table are kept in a small file beside the page, because the folder of a run is
+large and is not in the repository.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from an_control.policy import read_model
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = "rows.json"
-"""File in a run's folder with the results of its evaluation, written when that has ended."""
+"""File in a run's folder with the results of its evaluation, written when the evaluation has
+ended."""
 SETTINGS = "settings.json"
 """File in a run's folder with the settings of its training and evaluation."""
 Settings = Mapping[str, Any]
-"""Values by name that all rows of a table must have in common; None where a value is not known."""
+"""Settings by name that all rows of a table must have in common; a value is None if it is not
+known."""
 Results = dict[str, dict[str, dict[str, Any]]]
-"""Results by name of the policy's folder and by seed. Each has settings, if known, the number of
-parameters, and the figures of each protocol."""
+"""The result of each run, by name of the policy's folder and by seed. It has the settings, if they
+are known, the number of parameters, and the figures under each protocol (disturbance)."""
 
 
 class SettingsMismatchError(ValueError):
     """An error about a run whose settings do not fit into a table.
 
-    Names the run and the setting.
+    The text names the run and the setting.
     """
 
 
@@ -72,8 +74,12 @@ def evaluate_run(
 def start_run(run: Path, settings: Settings) -> bool:
     """Write the settings to a run's folder, unless the run is finished.
 
+    Args:
+        run: The run's folder.
+        settings: The settings of the run.
+
     Returns:
-        Whether the run has to be made: False if it is already evaluated.
+        Whether the run is still to be made; False if it is already evaluated.
 
     Raises:
         SettingsMismatchError: The folder contains a run with other settings.
@@ -87,16 +93,17 @@ def start_run(run: Path, settings: Settings) -> bool:
 
 
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the kept figures, updated by all runs that are evaluated.
+    """Return the figures in the results file, updated by all runs that are evaluated.
 
-    A run replaces the kept figures of its policy and seed.
+    An evaluated run replaces the figures of the same policy and seed.
 
     Args:
         results_file: The file with the kept figures.
-        policies: The settings of each policy, by its folder, which has a folder for each seed.
+        policies: The settings of each policy, by the folder of the policy. That folder has a folder
+            for each seed.
 
     Raises:
-        SettingsMismatchError: A run has other settings.
+        SettingsMismatchError: A run has other settings than its policy.
     """
     found: Results = json.loads(results_file.read_text()) if results_file.exists() else {}
     for policy, settings in policies.items():
@@ -119,7 +126,7 @@ def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Re
 
 
 def _summarise_run(run: Path) -> dict[str, Any]:
-    """Return those figures of a run that are kept in the repository."""
+    """Return the figures of a run that are kept in the repository."""
     settings = _read_settings(run)
     return {
         **({"settings": settings} if settings else {}),
@@ -137,7 +144,7 @@ def _summarise_run(run: Path) -> dict[str, Any]:
 
 
 def _read_settings(run: Path) -> Settings:
-    """Return the settings in a run's folder; {} if the run is older than that file."""
+    """Return the settings in a run's folder; {} if the folder has no file of settings."""
     path = run / SETTINGS
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
@@ -148,7 +155,7 @@ def _check_same_settings(where: str, settings: Settings, asked: Settings) -> Non
     Args:
         where: The run, for the error text.
         settings: The settings of the run.
-        asked: The settings of the table; None where one is not known.
+        asked: The settings of the table; None for a setting that is not known.
 
     Raises:
         SettingsMismatchError: A setting differs.
@@ -177,13 +184,13 @@ def format_parameters_and_seeds(results: Results, policy: Path) -> list[str]:
 
 
 def compute_mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the mean over seeds and its standard error, which is NaN for a single seed."""
+    """Return the mean over seeds and the standard error of that mean, NaN for a single seed."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
 def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return the mean return under a protocol and its standard error.
+    """Return the mean return under a protocol and the standard error of that mean.
 
     The error is computed over the seeds, or over the episodes if there is one seed.
 

@@ -14,14 +14,14 @@ SMOKE = Path("runs/smoke")
 
 @dataclass(frozen=True)
 class PageTable:
-    """A marked table of a page, or a folder of pictures, and the evaluation that makes it.
+    """A table between marks in a page, or a folder of pictures, and the evaluation that makes it.
 
     Attributes:
         model: The name of the model in `models`.
         page: The path of the page from the root of the repository.
         title: The title that marks the table in the page.
-        protocols: The disturbances under which the model is evaluated; the others are compared with
-            the first.
+        protocols: The disturbances under which the model is evaluated; all others are compared with
+            the first one.
         episodes: The number of episodes under each protocol.
         seed: The seed of the episodes.
         options: Further options of `an-control evaluate`.
@@ -40,7 +40,7 @@ class PageTable:
     def make_step(self, runs: Path) -> ExperimentStep:
         """Return the step that makes the table.
 
-        `runs` keeps the rows of a table that was stopped.
+        The folder `runs` keeps finished rows if the evaluation is stopped.
         """
         return self._make_step(self.page, self.plots, runs)
 
@@ -55,7 +55,7 @@ class PageTable:
         Args:
             page: The page to write.
             plots: The folder for pictures, or "".
-            runs: The folder that keeps the rows of a table that was stopped.
+            runs: The folder that keeps finished rows if the evaluation is stopped.
         """
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),

@@ -30,8 +30,8 @@ class ExperimentStep:
 
     Attributes:
         makes: The file or folder that exists once the command has succeeded.
-        command: The command line as in a shell; `an-control` and `python` are those of this
-            interpreter.
+        command: The command line as in a shell; `an-control` and `python` stand for the command and
+            the interpreter of this environment.
     """
 
     makes: str
@@ -61,7 +61,7 @@ class ExperimentStep:
     def hash_inputs(self) -> dict[str, Any]:
         """Return the command and the hashes of its input files.
 
-        If they change, the step is run again.
+        If any of them changes, the step is run again.
         """
         return {"command": self.command, "reads": {path: _hash_file(path) for path in self.reads}}
 

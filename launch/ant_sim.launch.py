@@ -13,7 +13,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 def generate_launch_description() -> LaunchDescription:
     """Return the launch description of `sim.launch.py` with "ant" as the default of `task`.
 
-    The included description keeps the argument `task`, as it is declared already.
+    The default holds in `sim.launch.py` too, because an argument that is declared already is kept.
     """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(

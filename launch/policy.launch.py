@@ -3,8 +3,9 @@
     ros2 launch an_control policy.launch.py wiring:=my_robot.yaml model:=my_policy.safetensors
     ros2 lifecycle set /policy configure && ros2 lifecycle set /policy activate
 
-The node acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true.
-With shadow:=true it commands nothing even then, and publishes its commands on ~/proposed instead.
+The node sends commands only after it has been activated: by hand as above, by a lifecycle manager,
+or at once with autostart:=true. With shadow:=true it never sends commands to the robot, but
+publishes them on ~/proposed.
 """
 
 from typing import Any
@@ -57,7 +58,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return the launch actions of the node, and of the live page if it is wanted.
+    """Return the launch actions of the policy node, and of the live page if it is wanted.
 
     Launch arguments that are given override the parameter file.
 
@@ -87,9 +88,9 @@ def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
 
 
 def list_choices(parameter: settings.Parameter) -> list[str] | None:
-    """Return the allowed values of a parameter's launch argument, or None if any is allowed.
+    """Return the values that a parameter's launch argument may have, or None if any is allowed.
 
-    The text "" is among them and leaves the parameter unset.
+    The empty text "" is one of the values, and leaves the parameter unset.
 
     Args:
         parameter: Parameter of the policy node.

@@ -3,9 +3,9 @@
     ros2 launch an_control sim.launch.py task:=cartpole episodes:=2
     ros2 launch an_control sim.launch.py simulation:=S.yaml wiring:=W.yaml model:=M.safetensors
 
-The launch ends when the episodes are done. If readings are disturbed, the policy reads the topic of
-the scrambler, which disturbs them, by a wiring that is derived from the robot's; otherwise it reads
-the robot's own topics.
+The launch ends when the episodes are done. Without disturbances the policy reads the robot's own
+topics. If readings are disturbed, the policy reads the topic of the scrambler, the node that
+disturbs them. The wiring (YAML file of topics) for this is derived from the robot's wiring.
 """
 
 from dataclasses import replace
@@ -39,12 +39,12 @@ FILES = {
     "wiring": (f"{SHARE}/config/", ".yaml", "the robot's wiring YAML"),
     "model": (f"{SHARE}/models/", ".safetensors", "the policy's model file"),
 }
-"""For each file the text before and after the task's name in its default path, and a
-description."""
+"""For each file a triple: the text before the task's name in the default path, the text after it,
+and a description of the file."""
 OF_THE_POLICY = (
     "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine", "record",
 )  # fmt: skip
-"""Parameters of the policy node that become arguments unchanged."""
+"""Parameters of the policy node that become launch arguments with the same name and meaning."""
 ARGUMENTS = {
     **{name: ("", f"{about}; by default the task's") for name, (_, _, about) in FILES.items()},
     "namespace": ("", "the robot's namespace; by default the task, or the robot's name"),
@@ -140,7 +140,7 @@ def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
 
 
 def choose_files(task: str, given: dict[str, Any]) -> dict[str, str]:
-    """Return the paths of simulation, wiring and model; a path that is not given is the task's.
+    """Return the paths of simulation, wiring and model; missing paths are those of the task.
 
     Args:
         task: Name of the task; "" for none.
@@ -181,16 +181,17 @@ def read_argument(context: LaunchContext, name: str) -> Any:
 def derive_policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
-    """Return the path of the wiring that the policy reads: the robot's own, or a derived one.
+    """Return the path of the wiring for the policy: the robot's own wiring, or one derived from it.
 
-    A wiring is derived and written to a temporary file if the policy gets its readings from the
-    scrambler, which disturbs them, or has another control rate.
+    A wiring is the YAML file that connects topics to the policy. One is derived, and written to a
+    temporary file, if the policy gets its readings from the scrambler, which disturbs them, or has
+    another control rate than the robot's wiring says.
 
     Args:
         context: Launch context, which keeps the temporary folder until the launch ends.
         given: Values of all launch arguments, by name.
         wiring: The robot's wiring.
-        disturbance: Disturbances from the start.
+        disturbance: The disturbances at the start of the simulation.
     """
     scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
@@ -207,7 +208,9 @@ def derive_policy_wiring(
 
 
 def make_node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
-    """Return the launch action of a node of this package; the launch ends and fails with the node.
+    """Return the launch action of a node of this package.
+
+    When the node ends, the launch ends too; when the node fails, the launch fails.
 
     Args:
         executable: Name of the executable.

@@ -2,7 +2,7 @@
 
     python scripts/cards.py
 
-A test compares the cards with the files.
+A test checks that the cards agree with the model files.
 """
 
 from __future__ import annotations

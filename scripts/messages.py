@@ -152,7 +152,8 @@ class _Reader:
                 yield Message(self._file, line, kind, " ".join(text.split()))
 
     def _find_literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield line number and text of the texts that a node assigns, passes or uses as keys."""
+        """Yield line number and text of the literals in the assignments, calls and keys of a
+        node."""
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
             parts = [*node.keys]
@@ -181,9 +182,9 @@ class _Reader:
                 yield from self._find_texts(*_find_text_parts(node))
 
     def _format_text(self, node: ast.expr) -> str | None:
-        """Return the text of a literal or of a sum of literals with values in braces, or None.
+        """Return the text of a literal or a sum of literals, with values in braces.
 
-        None means that the expression is no text literal.
+        The result is None if the expression is no text literal.
         """
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
@@ -242,7 +243,7 @@ def _find_docstrings(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
 
 
 def _is_docstring(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether a node is, or is part of, the docstring of a function."""
+    """Return whether a syntax node is, or is part of, the docstring of a function."""
     first = function.body[0]
     return isinstance(first, ast.Expr) and (node is first or node is first.value)
 

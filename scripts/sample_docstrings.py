@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("an_control", "sim/an_control_sim", "launch", "scripts", "experiments")
 MIN_NAME = 4
-"""The length of the shortest name that is drawn."""
+"""Number of letters of the shortest function name that is drawn."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -7,7 +7,7 @@ A room is a folder of modules. The modules that lie directly in a folder of `OPE
 their own, since some of them stand above its other folders and some below. A room stands one floor
 above the highest room that it imports, so every arrow points down; an arrow that would close a
 cycle is red. Imports inside functions count too. The table of rooms is printed, and how much code
-the policy node reaches.
+the policy node imports, directly or not.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def collect_file_imports(revision: str | None = None) -> dict[str, set[str]]:
 
 
 def collect_closure(module: str, revision: str | None = None) -> set[str]:
-    """Return a module and all that it imports, directly or not.
+    """Return the names of a module and of all modules that it imports, directly or not.
 
     Args:
         module: Dotted name of the module.
@@ -114,7 +114,12 @@ def count_code_lines(text: str) -> int:
 
 
 def describe_closure(module: str, revision: str | None = None) -> str:
-    """Return the number of files and lines that a module reaches by its imports, as a sentence."""
+    """Return a sentence on how many files and lines a module imports, directly or not.
+
+    Args:
+        module: Dotted name of the module.
+        revision: A git commit; None reads this work tree.
+    """
     texts = [read_sources(revision)[name] for name in collect_closure(module, revision)]
     lines, code = sum(text.count("\n") for text in texts), sum(map(count_code_lines, texts))
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
@@ -123,7 +128,7 @@ def describe_closure(module: str, revision: str | None = None) -> str:
 def find_room(module: str, modules: Mapping[str, object]) -> str:
     """Return the room (folder) of a module, or the module's own name if its folder is in `OPEN`.
 
-    Of nested folders the outermost below the package is the room.
+    If folders are nested, the outermost folder below the package is the room.
 
     Args:
         module: Dotted name of the module.
@@ -136,7 +141,7 @@ def find_room(module: str, modules: Mapping[str, object]) -> str:
 
 
 def collect_rooms(revision: str | None = None) -> dict[str, Room]:
-    """Return all rooms by name.
+    """Return all rooms (folders of modules) by name.
 
     Args:
         revision: A git commit; None reads this work tree.
@@ -156,7 +161,10 @@ def collect_rooms(revision: str | None = None) -> dict[str, Room]:
 
 
 def compute_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor of each room (folder): 0 if it imports nothing, else one above its imports.
+    """Return the floor (level in the picture) of each room, a folder of modules.
+
+    A room that imports nothing is on floor 0. Any other room is one floor above the highest room
+    that it imports.
 
     Args:
         graph: Names of the imported rooms, by room.
@@ -171,7 +179,7 @@ def compute_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def format_table(found: Mapping[str, Room]) -> str:
-    """Return a markdown table of the rooms.
+    """Return a markdown table of the rooms (folders of modules).
 
     Args:
         found: The rooms, by name.
@@ -242,7 +250,9 @@ def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
 
 
 def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports that do not follow from others: not a -> c if a -> b and b -> c.
+    """Return the imports that do not follow from others.
+
+    For example, if a imports b, and b imports c, then the import of c by a is left out.
 
     Args:
         graph: Names of the imported rooms, by room; it is returned unchanged if it has a cycle.
@@ -250,7 +260,7 @@ def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
     @cache
     def collect_below(name: str) -> frozenset[str]:
-        """Return all rooms that a room imports, directly or through others."""
+        """Return all rooms that a room imports, directly or through other rooms."""
         return frozenset(graph[name]).union(*map(collect_below, graph[name]))
 
     try:
@@ -264,7 +274,7 @@ def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _compute_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor of each room of a graph, ignoring each import that closes a cycle.
+    """Return the floor (level in the picture) of each room, without imports that close a cycle.
 
     Args:
         graph: Names of the imported rooms, by room.
@@ -300,7 +310,10 @@ def _run_git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Draw the rooms of this work tree or of a commit; print their table and the node's reach."""
+    """Draw the rooms of this work tree or of a commit, and print what they import.
+
+    The table of rooms is printed, and how much code the policy node imports.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The one list of what an_control runs on: ROS 2 distribution, machine and CPython.
+"""The only list of the systems that an_control runs on: ROS 2 distribution, machine and CPython.
 
     python scripts/support.py matrix      print the table of README.md
     python scripts/support.py legs        print what .ci/run tests: CPython, ROS and kind of check

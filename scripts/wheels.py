@@ -1,9 +1,10 @@
-"""Check that pip finds wheels of everything that a robot needs, for each CPython and machine.
+"""Check that pip finds wheels of all packages that a robot needs, for each CPython and machine.
 
     python scripts/wheels.py [--machines aarch64 x86_64] [--pythons 3.10 ... 3.14]
 
-It asks for the requirements of setup.py, its extras `camera` and `view`, and numba; ROS 2 comes
-from apt on a robot. Nothing is installed. The exit status is 1 if a wheel is missing.
+The packages are the requirements of setup.py, the extras `camera` and `view` of setup.py, and
+numba. ROS 2 is not among them, because it comes from apt on a robot. Nothing is installed. The exit
+status is 1 if a wheel is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Train larger student policies for the swing-up CartPole: with an LSTM, and with no memory.
+"""Train two larger student policies for the swing-up CartPole.
+
+One has an LSTM, the other gets the newest four readings of each channel at once.
 
     python -m experiments cartpole_softmax [--list]
 

@@ -1,12 +1,12 @@
-"""Measure what evolution reaches from nothing, for permutation-invariant policies and for MLPs.
+"""Measure what evolution reaches from random weights, with permutation-invariant policies and MLPs.
 
     python -m experiments from_nothing [--only CartPole-v1 ...]
 
 Runs `an-control train` for each environment, kind of policy and seed, with default settings except
-where search methods are compared. A run that was stopped continues, a finished run is only
-evaluated again, and a run with other settings is refused. In the end it writes the table and the
-pictures of report.md from all runs in the folder. A run that is not finished appears in the
-pictures only. Table rows without a run in the folder are kept.
+where methods of evolution are compared. A run that was stopped continues, a finished run is only
+evaluated again, and a run with other settings is refused. In the end the experiment writes the
+table and the pictures of report.md from all runs in the folder. A run that is not finished appears
+in the pictures only. Table rows without a run in the folder are kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RANDOM_EPISODES = 100
 
 
 class SearchKind(NamedTuple):
-    """A kind of policy and search.
+    """A kind of policy, and the method of evolution that searches for its weights.
 
     Attributes:
         label: The name in tables.
@@ -64,7 +64,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class SearchedTask:
-    """An environment, and how long each run searches in it.
+    """An environment, and how long each run searches for a policy in it.
 
     Attributes:
         name: The environment.
@@ -72,7 +72,7 @@ class SearchedTask:
         workers: The number of processes of a run.
         score: The mean return at which a run ends early; None: never.
         seeds: The seeds of the runs.
-        kinds: The names of the kinds of policy and search, in `KINDS`.
+        kinds: The names of the kinds of policy and search, keys of `KINDS`.
         picture: The file name of the picture that shows the environment.
         words: Options of `an-control train` for all kinds.
     """
@@ -91,7 +91,7 @@ class SearchedTask:
 
         Args:
             folder: The folder of all runs.
-            kind: The name of the kind of policy and search, in `KINDS`.
+            kind: The name of the kind of policy and search, a key of `KINDS`.
             seed: The seed.
         """
         return folder / self.name / f"{kind}-{seed}.json"
@@ -101,7 +101,7 @@ class SearchedTask:
 
         Args:
             folder: The folder of all runs.
-            kind: The name of the kind.
+            kind: The name of the kind of policy and search, a key of `KINDS`.
             seed: The seed.
         """
         result = self.result_file(folder, kind, seed)
@@ -117,12 +117,12 @@ class SearchedTask:
 
         Args:
             folder: The folder of all runs.
-            kind: The name of the kind.
+            kind: The name of the kind of policy and search, a key of `KINDS`.
             seed: The seed.
 
         Raises:
-            CalledProcessError: The command failed, for example since the folder contains a run with
-                other settings.
+            CalledProcessError: The command failed, for example because the folder contains a run
+                with other settings.
         """
         result = self.result_file(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
@@ -149,7 +149,7 @@ class SearchedTask:
         return [one for one in curves if one.size]
 
     def _read_workers(self, result: Path) -> int:
-        """Return the number of workers in a result, or the task's if there is no result yet."""
+        """Return the number of processes in a result file, or of this task if there is no file."""
         return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 
 
@@ -173,7 +173,7 @@ TASKS = (
 
 
 def count_workers(result: dict[str, Any]) -> int:
-    """Return the number of processes that a run used; 1 if its result does not contain it."""
+    """Return the number of processes that a run used; 1 if the result does not contain it."""
     return int(result.get("workers", 1))
 
 
@@ -224,7 +224,7 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
 
     Args:
         task: The environment.
-        kind: The name of the kind.
+        kind: The name of the kind of policy and search, a key of `KINDS`.
         folder: The folder of all runs.
         random_return: The mean return of random actions.
     """
@@ -253,7 +253,7 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
 
 
 def make_table(folder: Path, page: str = "") -> str:
-    """Return the table of all environments, with the page's rows where there are no results.
+    """Return the table of all environments; rows without results are kept from the page.
 
     Args:
         folder: The folder of all runs.
@@ -324,11 +324,11 @@ def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) ->
 def _draw_band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
     """Draw the mean and the range over runs of the best validation so far.
 
-    A dot marks the end of each run, which keeps its value from then on.
+    A dot marks the end of the longest run. After the end of a shorter run its final value is used.
 
     Args:
         axes: The axes.
-        curves: (x, validation return) of each run.
+        curves: For each run a pair of arrays: the values along x, and the validation returns.
         label: The label of the band.
     """
     if not curves:

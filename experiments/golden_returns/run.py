@@ -1,10 +1,11 @@
-"""Run the simulated robots with several ROS 2 and CPython versions, and compare the returns' bits.
+"""Compare the simulated robots' returns, bit by bit, between versions of ROS 2 and CPython.
 
     python experiments/golden_returns/run.py [--python PYTHON ...] [--runs NAME ...] [--check]
 
 Each PYTHON is the interpreter of an environment in which an_control is installed with `[ros,sim]`;
-the default is the one that runs this. Results are added to results.json, and the table of README.md
-is updated. With `--check` nothing is written, and the status is 1 if a return differs.
+the default is the interpreter that runs this script. Results are added to results.json, and the
+table of README.md is updated. With `--check` nothing is written, and the status is 1 if a return
+differs.
 """
 
 from __future__ import annotations
@@ -93,12 +94,12 @@ def read_results() -> dict[str, dict[str, list[float]]]:
 def find_expected_returns(
     results: dict[str, dict[str, list[float]]], run: str, pair: str
 ) -> list[float]:
-    """Return the recorded returns of a run, or the reference's if none are recorded.
+    """Return a run's recorded returns with these versions, or else with the reference versions.
 
     Args:
         results: The returns by run and by versions such as "3.11 Kilted".
         run: The name of the run.
-        pair: The versions of CPython and ROS 2.
+        pair: The versions of CPython and ROS 2, such as "3.11 Kilted".
     """
     return results[run].get(pair) or results[run][REFERENCE]
 

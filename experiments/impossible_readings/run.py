@@ -1,12 +1,12 @@
-"""Measure the ticks of the shipped Ant, with its monitor, on readings that fit no assignment.
+"""Measure how long the shipped Ant's control steps take on readings that fit no assignment.
 
     python -m experiments impossible_readings [--loops 0 2] [--json FILE]
 
-A tick is a control step, an assignment says which sensor signal arrives in which channel. The
-experiment measures the library, with a pause before each tick, and the node: the policy node runs
-as a process, to which this one publishes the readings at the Ant's rate. `--loops` processes that
-only compute run beside it. It reports both the wall-clock time and the processor time of a tick,
-which differ where other processes take the core.
+A tick is a control step. An assignment says which sensor signal arrives in which channel; the Ant's
+monitor looks for one. The experiment first calls the library directly, with a pause before each
+tick. Then it starts the policy node as a process and publishes the readings to it at the Ant's
+rate. Meanwhile `--loops` processes that only compute run too. The wall-clock time and the processor
+time of a tick are reported, which differ when other processes take the core.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
     """Return quantiles of the wall-clock and the processor time of a tick, in ms.
 
     Args:
-        times_s: Both times of each tick in seconds (count, 2).
+        times_s: Wall-clock and processor time of each tick in seconds (count, 2).
     """
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
@@ -267,7 +267,11 @@ def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
 
 
 def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure, print and return a row for each caller, number of loops and kind of readings."""
+    """Measure, print and return a row of figures for each combination.
+
+    A combination is the caller (library or node), the number of busy processes, and the kind of
+    readings.
+    """
     calls = {
         "library": (options.library, lambda kind, n: measure_library(kind, n, options.pause)),
         "node": (options.node, measure_node),
@@ -287,7 +291,7 @@ def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the note of the command line as part of a row; {} without one."""
+    """Return the note of the command line as part of a row; {} if no note was given."""
     return {"note": options.note} if options.note else {}
 
 

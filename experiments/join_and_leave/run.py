@@ -1,4 +1,6 @@
-"""Test whether a ROS 2 node hangs while others join and leave; it stresses the middleware alone.
+"""Test whether a ROS 2 node hangs while other nodes join and leave.
+
+Only ROS 2 and its middleware are tested, without this product.
 
     python -m experiments join_and_leave [--minutes 5]
 

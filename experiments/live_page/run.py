@@ -7,7 +7,8 @@
                                                                 rewired without a page, and
                                                                 without either
 
-Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
+A drag moves a sensor signal to another channel on the page. Pictures need Chromium and Playwright.
+Give each command a ROS_DOMAIN_ID of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
         "--model", ROOT / "models/mobile_base.safetensors",
     ),
 }  # fmt: skip
-"""Arguments of `an-control sim`; the last robot consists of two YAML files."""
+"""Arguments of `an-control sim` for each robot; the final robot consists of two YAML files."""
 
 
 @contextmanager
@@ -166,9 +167,10 @@ class EpisodeReturns:
 
 
 async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
-    """Visit the page for some seconds and return what it costs.
+    """Visit the page for some seconds and return figures of what the visit costs, by name.
 
-    A second, slow visitor reads one update a second.
+    The figures are the time of drags and of the policy's ticks, the load of the page's process, and
+    the returns of the episodes meanwhile. A second, slow visitor reads one update a second.
 
     Args:
         address: The page's address.
@@ -211,7 +213,7 @@ async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, 
 
 
 def _read_tick_us(visitor: Any) -> float:
-    """Return the 99th percentile of the policy's tick in us, from the newest diagnostics."""
+    """Return the 99th percentile of the time of a policy's tick in us, from the diagnostics."""
     for part in visitor.newest.get("diagnostics", {}).get("parts", []):
         if part["name"] == "policy":
             return float(part["values"]["tick p99 [us]"])
@@ -226,7 +228,8 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         drags: The number of signals to move meanwhile as the page would, by parameters alone.
 
     Returns:
-        The 99th percentile of a tick, from the node's diagnostics, and the returns.
+        The 99th percentile of the time of a tick, from the node's diagnostics, and figures of the
+        returns.
     """
     import rclpy
     from rclpy.node import Node
@@ -287,7 +290,7 @@ def read_memory_mb(pid: int) -> float:
 
 
 def measure_page(minutes: float) -> None:
-    """Measure what the page costs, and print the figures as JSON, with the machine's load.
+    """Measure how the page slows the policy, and print the figures and the machine's load as JSON.
 
     Args:
         minutes: The length of each measurement.

@@ -1,7 +1,8 @@
-"""The comparison of memories: random draws of settings, then the best draw of each on every task.
+"""The comparison of memories (recurrent networks) on several tasks.
 
-A memory is a recurrent network. A run that was stopped resumes: each finished training is a line of
-the folder's `metrics.jsonl`.
+First each memory is trained with several settings drawn at random. Then the best of these draws is
+used to train the memory on every task. A run that was stopped resumes, because each finished
+training is a line of the folder's `metrics.jsonl`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ class TrainingBudget:
     """Numbers of trainings and updates, which are the same for every memory.
 
     Attributes:
-        draws: The number of draws of settings for each memory, on RepeatPrevious Medium.
-        draw_updates: The number of updates of each of these trainings.
-        seeds: The number of trainings of each memory on each task, with its best draw.
-        updates: The number of updates of each of these trainings.
+        draws: The number of random settings that are tried for each memory, on the task
+            RepeatPrevious Medium.
+        draw_updates: The number of updates of each training with random settings.
+        seeds: The number of trainings of each memory on each task, with the memory's best settings.
+        updates: The number of updates of each training with the best settings.
         t_maze: The length of the T-maze's corridor.
     """
 
@@ -50,11 +52,13 @@ def draw_settings(number: int, seed: int) -> DrawnSettings:
 
 
 def find_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
-    """Return the number of a memory's draw with the highest score; equal scores rank by loss.
+    """Return the number of the draw of settings with which a memory has the highest score.
+
+    Among equal scores the lowest loss decides.
 
     Args:
         lines: The results of the finished trainings.
-        memory: The memory.
+        memory: The memory (recurrent network).
     """
     own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
@@ -79,12 +83,12 @@ class MemoryComparison:
 
     @staticmethod
     def config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
-        """Return the settings that identify the trainings, for the folder."""
+        """Return the settings that identify the trainings, for the record in the folder."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property
     def tasks(self) -> tuple[MemoryTask, ...]:
-        """The tasks; draws of settings are compared on the second."""
+        """The tasks; random settings are compared on the second task."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 
@@ -115,7 +119,8 @@ class MemoryComparison:
     def _train(self, training_number: int) -> Line:
         """Run the training with this number and return its result.
 
-        Draws of settings are first, by number and memory, then tasks, by seed and memory.
+        First come the trainings with random settings, sorted by draw and then memory. The trainings
+        on each task follow, sorted by task, seed and memory.
         """
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(training_number, len(MEMORIES))

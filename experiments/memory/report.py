@@ -18,11 +18,11 @@ TITLES = ("memory scores", "memory draws")
 """Titles that mark the tables in report.md."""
 SCORES, DRAWS = TITLES
 NORMAL_95 = 1.96
-"""Standard errors in a 95 % confidence interval."""
+"""Half the width of a 95 % confidence interval, in standard errors."""
 
 
 def make_tables(lines: list[Line]) -> dict[str, str]:
-    """Return the Markdown tables by title; {} before every memory has a result."""
+    """Return the Markdown tables by title; {} until every recurrent network has a result."""
     final = [one for one in lines if one["stage"] == "final"]
     if not final:
         return {}
@@ -64,7 +64,7 @@ def _make_markdown(rows: list[list[str]]) -> str:
 
 
 def draw_curves(lines: list[Line], path: Path) -> None:
-    """Draw the share of right answers during each training: means over seeds, with 95 % bands.
+    """Draw the share of right answers during the trainings, as means over seeds with 95 % bands.
 
     Args:
         lines: The results of the finished trainings.

@@ -1,8 +1,9 @@
-"""Compare how well the recurrences of a policy learn to remember, on tasks from the literature.
+"""Compare how well recurrent networks learn to remember, on tasks from the literature.
 
     python -m experiments memory [--smoke]
 
-Writes the tables of report.md and their picture; it takes half an hour or more of one core.
+The networks are those that a policy can have. The experiment writes the tables and the picture of
+report.md; it takes half an hour or more of one core.
 """
 
 from __future__ import annotations

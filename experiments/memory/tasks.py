@@ -1,4 +1,4 @@
-"""Supervised tasks that can be solved only with a memory.
+"""Supervised tasks that only a network with a memory (a recurrent network) can solve.
 
 The inputs do not depend on the answers, so the tasks can be learned by supervision, and every
 memory learns from the same episodes.
@@ -20,11 +20,11 @@ import numpy as np
 F32 = np.float32
 SUITS = 4
 RECORDED = 4_000
-"""Number of popgym's episodes from which batches are drawn."""
+"""Number of recorded popgym episodes from which batches for training are drawn."""
 PLAYED = 100
-"""Number of episodes of a score, which are not used in training."""
+"""Number of episodes in which a score is measured; they are not used in training."""
 FIRST_PLAYED = 1_000_000
-"""First seed of these episodes."""
+"""Seed of the first of the `PLAYED` episodes."""
 
 
 class MemoryBatch(NamedTuple):
@@ -32,7 +32,8 @@ class MemoryBatch(NamedTuple):
 
     Attributes:
         seen: The inputs (T, B, F) float32.
-        right: The right answers (B, T), or (B,) if only the last step counts; -1 where none counts.
+        right: The right answers (B, T), or (B,) if only the final step counts; -1 where no answer
+            counts.
     """
 
     seen: np.ndarray
@@ -51,7 +52,7 @@ class MemoryTask(Protocol):
         features: The number of inputs F.
         answers: The number of possible answers.
         steps: The number of steps of the longest episode.
-        last: Whether only the last step's answer counts.
+        last: Whether only the answer of the final step counts.
     """
 
     name: str
@@ -77,7 +78,7 @@ class MemoryTask(Protocol):
 
 
 class RepeatPrevious:
-    """popgym's environment; the input is the suit of the newest card, one of four.
+    """The task of popgym's environment of this name, whose input is the suit of the newest card.
 
     Args:
         level: "Easy", "Medium" or "Hard".
@@ -121,7 +122,7 @@ class RepeatPrevious:
         return float(sum(self._env.step(int(one))[1] for one in answers))
 
     def _make_batch(self, suits: np.ndarray) -> MemoryBatch:
-        """Return the batch for episodes with these suits (B, T)."""
+        """Return the batch for episodes in which the cards have these suits (B, T)."""
         ago = self._env.k - 1
         right = np.full(suits.shape, -1, np.int64)
         right[:, ago:] = suits[:, : suits.shape[1] - ago]
@@ -130,13 +131,13 @@ class RepeatPrevious:
 
 @lru_cache
 def _record_suits(level: str) -> np.ndarray:
-    """Play many episodes of popgym's environment and return their suits (RECORDED, T)."""
+    """Play many episodes of popgym's environment and return the cards' suits (RECORDED, T)."""
     env = RepeatPrevious(level)._env
     return np.array([_play_suits(env, seed) for seed in range(RECORDED)])
 
 
 def _play_suits(env: Any, seed: int) -> np.ndarray:
-    """Play one episode and return its suits (T,)."""
+    """Play one episode and return the suits (T,) of its cards."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:
         seen, _, over, _, _ = env.step(0)
@@ -148,8 +149,9 @@ class TMaze:
     """A corridor with a sign at its start that shows where to turn at its end.
 
     The sign is 011 (left) or 110 (right). A step in the corridor is (a, 0, b) with random a and b
-    from 0 to 1; its end is 010. Batches have corridors of up to `length` steps, log-uniform, so
-    that short ones are learned first. Scores are measured in corridors of `length` steps.
+    from 0 to 1; the end of the corridor is 010. Batches have corridors of up to `length` steps,
+    whose lengths are log-uniform, so that short corridors are learned first. Scores are measured in
+    corridors of `length` steps.
 
     Args:
         length: The maximum number of steps in the corridor.

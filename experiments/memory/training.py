@@ -18,7 +18,8 @@ from an_control.policy.sizes import RecurrenceSizes
 from experiments.memory.tasks import MemoryTask
 
 PARAMETERS = 30_000
-"""Maximum number of a network's parameters; it has as many units as that allows."""
+"""Maximum number of a network's parameters; each network has as many units as this number
+allows."""
 CURVE_POINTS = 25
 """Number of points of a learning curve."""
 CURVE_EPISODES = 64
@@ -31,7 +32,7 @@ class ComparedMemory:
     Attributes:
         name: The name in tables.
         kind: The kind of the network, as in `RecurrenceSizes`.
-        gate_bias: The initial bias of its gates.
+        gate_bias: The initial bias of the network's gates.
     """
 
     name: str
@@ -56,8 +57,8 @@ class DrawnSettings:
     Attributes:
         rate: The learning rate of Adam.
         heads: The number of attention heads of a transformer.
-        layers: The number of layers of a transformer; 1 is used if only the last step's answer
-            counts.
+        layers: The number of layers of a transformer; 1 is used if only the answer of the final
+            step counts.
         episodes: The number of episodes in a batch.
         max_norm: The norm to which the gradient is clipped; infinity for no clipping.
     """
@@ -81,11 +82,11 @@ class DrawnSettings:
 
 
 class MemoryNetwork(nn.Module):
-    """A memory and one linear layer, with at most `PARAMETERS` parameters.
+    """A memory (recurrent network) and a linear layer, with at most `PARAMETERS` parameters.
 
     Args:
         task: The task, which has the numbers of inputs and answers.
-        memory: The kind of memory.
+        memory: The kind of recurrent network.
         draw: The settings.
     """
 
@@ -94,8 +95,8 @@ class MemoryNetwork(nn.Module):
         self._last = task.last
         sizes = _choose_sizes(task, memory, draw)
         self.numbers = _count_parameters(sizes, task)
-        """Number of parameters in a model file; torch has some biases of an LSTM and a GRU
-        twice."""
+        """Number of parameters in a model file; torch's own count is larger, because torch has some
+        biases of an LSTM and a GRU twice."""
         self.memory = RecurrenceModule(task.features, sizes, memory.gate_bias)
         self.head = nn.Linear(sizes.units, task.answers)
 
@@ -106,7 +107,7 @@ class MemoryNetwork(nn.Module):
             seen: The inputs (T, B, F).
 
         Returns:
-            The scores (B, T, answers), or (B, answers) if only the last step's answer counts.
+            The scores (B, T, answers), or (B, answers) if only the answer of the final step counts.
         """
         if self._last:
             scores: Tensor = self.head(self.memory.compute_last_output(seen))
@@ -127,7 +128,7 @@ def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings)
 
     Args:
         task: The task, which has the number of inputs.
-        memory: The kind of memory.
+        memory: The kind of recurrent network.
         draw: The settings, of which layers and heads of a transformer are used.
     """
     sizes = RecurrenceSizes(memory.kind, units=0)
@@ -143,7 +144,7 @@ def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings)
 
 
 def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
-    """Return the number of parameters of a memory of these sizes and its linear layer."""
+    """Return the number of parameters of a recurrent network and the linear layer behind it."""
     numbers = sum(math.prod(shape) for shape in sizes.shapes(task.features).values())
     return numbers + (sizes.units + 1) * task.answers
 
@@ -151,13 +152,14 @@ def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
 def train_memory(
     task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
 ) -> dict[str, Any]:
-    """Train a memory once and return score, learning curve and costs, for JSON.
+    """Train a memory (recurrent network) once, and return score, learning curve and costs for JSON.
 
-    `diverged` is True if a loss was not finite, or the last losses are above that of guessing.
+    In the result `diverged` is True if a loss was not finite, or if the final losses are above the
+    loss of guessing.
 
     Args:
         task: The task.
-        memory: The kind of memory.
+        memory: The kind of recurrent network.
         draw: The settings of the training.
         updates: The number of updates.
         seed: The seed of all random numbers.

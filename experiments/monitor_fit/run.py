@@ -1,9 +1,9 @@
 """Measure what identity monitors do on robots that they were not trained on.
 
 An identity monitor detects that sensor signals arrive in other channels than before. Each cell of
-the table is one monitor on one robot whose signals stay in place; a second set of cells moves
-signals. Finished cells are kept in the results file, so an experiment that was stopped continues.
-The README reports the results.
+the table is the result of one monitor on one robot. In the first set of cells the signals stay in
+their channels, in the second set they are moved. Finished cells are kept in the results file, so an
+experiment that was stopped continues. The README reports the results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CHUNK = 5_000
-"""Number of ticks of a cell that are played at a time."""
+"""Number of ticks (control steps) of a cell of the table that are played at a time."""
 FOUND_TICKS = 25
 """Number of ticks within which moved signals should be found."""
 SEED = 7
@@ -57,8 +57,10 @@ class MeasuredPolicy:
     Attributes:
         task: The task or the gymnasium id.
         model: The model file.
-        faults: Options of `train-monitor` that set the disturbances in its episodes.
-        source: First and last + 1 channel of the sensor whose rate is halved in some cells.
+        faults: Options of `train-monitor` that set the disturbances in the episodes of that
+            training.
+        source: The channels of the sensor whose rate is halved in some cells: the index of the
+            first, and the index after the final one.
         physics: Whether mass and friction of the robot can be set.
         shipped: Whether the model already has its monitor.
     """
@@ -133,7 +135,7 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make one step; in every second step some readings keep their last values."""
+        """Make one step; in every second step some readings keep their previous values."""
         observation, *rest = self.env.step(action)
         self._steps += 1
         if self._steps % 2:
@@ -147,8 +149,8 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 class MonitorWatch:
     """A counter of what an identity monitor does, tick by tick, with the readings of an episode.
 
-    It is called as the `watch` of `play_episode`. A slot is the place at which a reading arrives.
-    These numbers are counted:
+    It is called as the `watch` of `play_episode`. A slot is the position at which a reading arrives
+    in the input. These numbers are counted:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved
@@ -208,7 +210,7 @@ class MonitorWatch:
             self._after = -1
 
     def _find_true_slots(self, disturber: Disturber) -> np.ndarray:
-        """Return for each channel (N,) the slot at which its signal really arrives."""
+        """Return for each channel (N,) the slot (input position) that really gets its signal."""
         place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
         slots = np.empty(len(place), np.int64)
         for slot, signal in zip(disturber.ids, disturber.order, strict=True):
@@ -216,10 +218,13 @@ class MonitorWatch:
         return slots
 
     def _find_wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """Return for each channel (N,) whether its assigned slot carries a signal unlike its own.
+        """Return for each channel (N,) whether its assigned slot carries a wrong signal.
+
+        A slot is a position in the input. A signal that is just like the channel's own signal is
+        not wrong.
 
         Args:
-            slots: The slot that is assigned to each channel (N,).
+            slots: The slot that the monitor assigns to each channel (N,).
             truth: The slot at which each channel's signal really arrives (N,).
         """
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
@@ -233,16 +238,16 @@ def measure_cell(
     counts_before: dict[str, Any],
     ticks: int,
 ) -> dict[str, Any]:
-    """Play more episodes of a cell and return its counts so far.
+    """Play more episodes for a cell of the table and return all counts so far.
 
     Args:
         subject: The policy and its task.
         file: The model file.
         robot: Which readings are updated only in every second tick, and the disturbance.
-        monitor: The monitor's mode.
-        counts_before: The counts of the episodes before.
-        ticks: The number of ticks to reach; at most `CHUNK` are played, rounded up to whole
-            episodes.
+        monitor: The mode of the monitor.
+        counts_before: The counts of the cell's earlier episodes.
+        ticks: The number of ticks (control steps) that the cell needs; at most `CHUNK` of them are
+            played, rounded up to whole episodes.
     """
     held, words = robot
     protocol = EvaluationProtocol.parse(words)
@@ -307,7 +312,7 @@ def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
 def list_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield policy, length of training, robot and monitor mode of every cell.
+    """Yield the policy, length of training, robot and monitor mode of every cell of the table.
 
     Args:
         names: The names of policies, in `SUBJECTS`.
@@ -327,7 +332,7 @@ def list_cells(
 
 
 def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print) -> None:
-    """Play the missing ticks of all cells, some of each in turn.
+    """Play the missing ticks (control steps) of all cells of the table, some of each in turn.
 
     Args:
         options: The command line.

@@ -4,9 +4,9 @@
 
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
-Runs in the folder are not repeated, so an experiment that was stopped continues. In the end it
-writes the table and the picture of report.md from comparison.json, which keeps the
-results of all seeds. Runs with another length, teacher or number of episodes are refused there.
+Runs in the folder are not repeated, so an experiment that was stopped continues. In the end the
+experiment writes the table and the picture of report.md from comparison.json, which keeps the
+results of all seeds. Runs with another length, teacher or number of episodes are refused.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ComparedPolicy:
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
     def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """Return the settings that all seeds have in common.
+        """Return the settings that are the same for all seeds.
 
         A teacher that does not exist yet is stored as None.
 

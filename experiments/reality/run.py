@@ -20,14 +20,14 @@ ANT = (
     *("reset+100,missing=0.1", "reset+25,missing=0.1", "reset,missing=0.25"),
     *("reset+100,missing=0.25", "25,swap=2", "25,jitter=0.05"),
 )
-"""Disturbances with the faults of real robots; the first one has none."""
+"""Disturbances with the faults of real robots; the first one, for comparison, has none."""
 CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 
 
 def make_steps(
     runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
 ) -> list[ExperimentStep]:
-    """Return the steps of the experiment; for a test only the Ant's, with two disturbances.
+    """Return the steps of the experiment; a short test has only the Ant, with two disturbances.
 
     Args:
         runs: The folder of the results.
@@ -41,7 +41,7 @@ def make_steps(
 
         Args:
             model: The name of the model.
-            episodes: The number of episodes under each.
+            episodes: The number of episodes under each disturbance.
             protocols: The disturbances.
         """
         return ExperimentStep(

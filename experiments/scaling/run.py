@@ -3,8 +3,8 @@
     python -m experiments scaling [--seconds 10] [--json FILE]
 
 A generation asks the optimiser for candidates, sends each worker its tasks, waits until the last
-task is played, and tells the optimiser the results. Tasks are cut as for Dask (`processes.share`),
-and one scheduler sends them one after the other:
+task is played, and tells the optimiser the results. A task is a number of episodes for one worker,
+as when Dask is used. One scheduler sends the tasks one after the other, so the duration is:
 
     generation = optimiser + max(tasks x message, rounds x task),  rounds = ceil(tasks / workers)
 
@@ -33,11 +33,11 @@ from an_control.learning.rollout.processes import RolloutTask, count_episodes_pe
 from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
-"""Values of the paper (Tang & Ha 2021, appendix)."""
+"""Number of candidates, and of episodes for each candidate, in Tang & Ha 2021 (appendix)."""
 WORKERS = (1, 2, 16, 256, 1000)
 GENERATIONS = 20
-"""Number of generations over which the optimiser is timed, as CMA-ES does not decompose its
-covariance in each."""
+"""Number of generations over which the optimiser is timed; they are several, because CMA-ES does
+not decompose its covariance matrix in each one."""
 
 
 class GenerationCosts(NamedTuple):
@@ -45,7 +45,7 @@ class GenerationCosts(NamedTuple):
 
     Attributes:
         episode_s: Seconds of one episode of full length.
-        optimiser_s: Seconds to ask for a whole population and to tell its results.
+        optimiser_s: Seconds in which the optimiser makes all candidates and takes in their results.
         message_s: Seconds to send a task and receive an empty result.
     """
 
@@ -58,7 +58,7 @@ def estimate_generation(costs: GenerationCosts, workers: int) -> dict[str, Any]:
     """Estimate how long a generation takes with a number of workers.
 
     Args:
-        costs: The costs of its parts.
+        costs: The costs of the parts of a generation.
         workers: The number of workers.
 
     Returns:
@@ -93,7 +93,9 @@ def _estimate_playing_time(costs: GenerationCosts, workers: int) -> tuple[float,
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of a task with the authors' policy; return them with the estimates.
+    """Measure what a task costs with the policy of Tang & Ha 2021.
+
+    The result has these costs, and the estimated durations for several numbers of workers.
 
     Args:
         task: The task.
@@ -118,7 +120,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
-    """Return the seconds of a full episode, estimated from the steps of shorter ones.
+    """Return the seconds of a full episode, estimated from the time per step of shorter episodes.
 
     Args:
         task: The task of a worker.
@@ -147,7 +149,7 @@ def _measure_optimiser_s(size: int) -> float:
 
 
 def _measure_message_s(tasks: list[RolloutTask]) -> float:
-    """Return the seconds that a task of real size takes to a Dask worker and back."""
+    """Return the seconds in which a task of real size is sent to a Dask worker and answered."""
     import distributed
 
     with (

@@ -1,4 +1,6 @@
-"""Measure rate and slew of a real policy node's commands for sensors at several rates.
+"""Measure how a policy node's commands depend on the rate of the sensors.
+
+The figures are the rate of the commands and their largest change.
 
     python -m experiments sensor_rates [--hz 25 45 100] [--seconds 10] [--json FILE]
 
@@ -25,8 +27,8 @@ import numpy as np
 
 RATE_HZ, MAX_RATE = 50.0, 0.5
 SETTLE_S = 3.0
-"""Seconds after a change of the sensors' rate that are not measured; in short runs a third of the
-run."""
+"""Seconds after a change of the sensors' rate that are not measured; in a short run a third of
+it."""
 JOINTS = tuple(f"j{number}" for number in range(6))
 WIRING = f"""
 an_control_wiring: 1
@@ -49,7 +51,7 @@ command:
 
 
 class Arm:
-    """The robot's side of the topics: publishes joint states and records commands."""
+    """A robot without physics, which publishes joint states and records commands."""
 
     def __init__(self) -> None:
         import rclpy
@@ -92,7 +94,7 @@ class Arm:
         """Publish joint states until the policy node sends a command.
 
         Raises:
-            TimeoutError: It sends none within a minute.
+            TimeoutError: The node sends none within a minute.
         """
         end_s = time.monotonic() + 60.0
         while not self.heard:

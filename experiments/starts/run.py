@@ -2,10 +2,10 @@
 
     python -m experiments starts [--times 20] [--cold] [--load 2] [--json FILE]
 
-The Ant runs in this process in real time, with its safe command until the node acts; the node is a
-new process each time. The experiment counts log lines of the watchdog and of lost sources, and safe
-commands after the policy's first command, and measures the longest time between two commands by
-this process's clock.
+The Ant runs in this process in real time, with its safe command until the node acts. The node is a
+new process each time. The experiment counts the node's log lines about the watchdog and about lost
+sources, and the safe commands after the policy's first command. It also measures the longest time
+between two commands, by the clock of this process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ant:
         self.heard.append((time.monotonic(), not any(message.effort)))
 
     def step(self) -> None:
-        """Run the robot for one step; start a new episode if the last one has ended."""
+        """Run the robot for one step; start a new episode if the previous one has ended."""
         if self.bridge.robot.over:
             self.bridge.reset(1, 0)
         self.bridge.step()

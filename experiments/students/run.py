@@ -1,13 +1,14 @@
-"""Measure what the Set Transformer's parts, a memory or missing patches in training gain a student.
+"""Measure how much the Set Transformer's parts, a memory, and missing patches help a student.
 
     python -m experiments students pong [--seeds 1 2 3] [--table]
     python -m experiments students ant [--seeds 1 2 3] [--table]
 
-All students of a robot imitate its own teacher at equal cost, and are evaluated under several
-protocols. Runs in the folder are not repeated, so an experiment that was stopped continues. In the
-end it writes the table and the picture of report.md from pong.json or ant.json,
-which keep the results of all seeds. Runs with another number of episodes or teacher are refused
-there.
+A student is a policy that learns to imitate a teacher. Missing patches are parts of the picture
+that a student does not get in training. All students of a robot imitate that robot's teacher at
+equal cost, and are evaluated under several disturbances. Runs in the folder are not repeated, so an
+experiment that was stopped continues. In the end the experiment writes the table and the picture of
+report.md from pong.json or ant.json, which keep the results of all seeds. Runs with another number
+of episodes or teacher are refused.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from experiments.learned_runs import (
 PAGE = ROOT / "experiments/students/report.md"
 ATTENTION = "AttentionNeuron"
 PMA_OF_PATCHES = ["--pma", "100"]
-"""Options with as many seed vectors as AttentionNeuron has queries for patches."""
+"""Options for pooling (PMA) with as many seed vectors as AttentionNeuron has queries for
+patches."""
 PMA_OF_CHANNELS = ["--pma", "8"]
 
 
@@ -163,7 +165,7 @@ class ComparedStudent:
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
     def settings(self, episodes: int, teacher: str | None) -> Settings:
-        """Return the settings that all seeds have in common.
+        """Return the settings that are the same for all seeds.
 
         Args:
             episodes: The number of episodes of the evaluation.
@@ -192,7 +194,7 @@ class ComparedStudent:
         evaluate_run(run, what.task, protocols, episodes, at, *what.evaluated)
 
     def compute_returns(self, results: Results) -> list[tuple[float, float]]:
-        """Return the mean return and its standard error under each disturbance."""
+        """Return for each disturbance the mean return and the standard error of that mean."""
         protocols = self.comparison.protocols
         return [
             compute_return_and_error(list_protocol_results(results, self.runs, protocol))

@@ -1,14 +1,14 @@
-"""Learn ten environments of others, each from its gymnasium id to a policy that runs over ROS 2.
+"""Learn ten environments by other authors, each from its gymnasium id to a policy over ROS 2.
 
     python -m experiments ten_robots                learn and run all that is missing
     python -m experiments ten_robots Reacher-v5     the same for one environment
     python -m experiments ten_robots --table        only write report.md
 
 For each environment it runs `an-control learn` with default settings. Then, with the wiring that
-`an-control new` drafts, it plays lockstep episodes over ROS 2 and the same episodes offline, and,
-if a step takes 10 ms or more, pairs of episodes in real time and offline. Results stay in the
-folder as JSON, also if the experiment is stopped. MuJoCo environments need `pip install
-"gymnasium[mujoco]"`.
+`an-control new` drafts, it plays lockstep episodes over ROS 2 and the same episodes offline
+(without ROS). If a step takes 10 ms or more, it also plays pairs of episodes in real time and
+offline. Results stay in the folder as JSON, even if the experiment is stopped. MuJoCo environments
+need `pip install "gymnasium[mujoco]"`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PUBLISHED: dict[str, float | None] = {
     "Walker2d-v5": 3479.0,
     "Reacher-v5": None,
 }
-"""Returns of PPO in rl-baselines3-zoo; for MuJoCo's environments and the lander in an older
-version."""
+"""Returns that PPO reaches in rl-baselines3-zoo; those of MuJoCo's environments and of the lander
+are for an older version of the environment."""
 SEED = 1
 LOCKSTEP_EPISODES, PAIRS = 3, 30
 MIN_STEP_S = 0.01
@@ -92,7 +92,7 @@ class LearnedRobot:
         return json.loads(path.read_text()) if path.exists() else None
 
     def make_results(self) -> None:
-        """Learn the policy and run it, as far as the results are missing.
+        """Learn the policy and run it, except for steps whose results exist.
 
         Raises:
             CalledProcessError: A command failed.
@@ -147,9 +147,9 @@ class LearnedRobot:
         ]
 
     def _compare_lockstep(self) -> str:
-        """Compare lockstep over ROS 2 with offline: "the same" if all bits agree, else "others".
+        """Compare the returns in lockstep over ROS 2 with the returns offline.
 
-        The result is "" if one of them is missing.
+        The result is "the same" if all bits agree, else "others"; "" if one result is missing.
         """
         served, offline = self.read_result("lockstep"), self.read_result("offline")
         if served is None or offline is None:
@@ -158,7 +158,7 @@ class LearnedRobot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _compare_real_time(self, span: float) -> str:
-        """Return the mean difference in points between real time and offline, as text.
+        """Return the mean difference of the return in real time from offline, in points, as text.
 
         Args:
             span: The return that counts as 100 points.
@@ -171,7 +171,7 @@ class LearnedRobot:
 
 
 def _format_score(row: dict[str, Any], span: float) -> str:
-    """Format a student's score and its standard error as a cell of the table.
+    """Format a student's score and the standard error of the score as a cell of the table.
 
     Args:
         row: The result of an evaluation.
