@@ -118,7 +118,7 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
 
 def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the figures as `read_results` does, and write them to the file `results_file`."""
+    """Return the figures as `read_results` does. They are also written to the results file."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

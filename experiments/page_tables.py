@@ -45,7 +45,7 @@ class PageTable:
         return self._make_step(self.page, self.plots, runs)
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
-        """Return a step for a test: one episode, written into the folder `runs`."""
+        """Return a step for a short test, with one episode and all files in the folder `runs`."""
         short = PageTable(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
         return short._make_step(f"{runs}/{self.title}.md", "", runs)
 

@@ -1,11 +1,12 @@
-"""List all messages of the product with file and line, to be read as a newcomer would read them.
+"""List all texts that users of the product may see (messages), with file and line.
 
     python scripts/messages.py [--kind log error ...] [PATH ...]
 
-The messages are found in the sources, without running them: log lines, error texts, diagnostics
-(texts and keys), reasons (texts that functions return and others report), prints, and help texts
-(of the command line, of ROS parameters and of launch arguments). The values of a text stand in
-braces. PATH limits the list to files and folders.
+The list is made for a check of how clear the messages are. They are found in the source code,
+without running it. They are log lines, error texts, diagnostics (texts and keys), reasons (texts
+that one function returns and another reports), prints, and help texts of the command line, of ROS
+parameters and of launch arguments. The values of a text stand in braces. PATH limits the list to
+files and folders.
 """
 
 from __future__ import annotations
@@ -152,8 +153,10 @@ class _Reader:
                 yield Message(self._file, line, kind, " ".join(text.split()))
 
     def _find_literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield line number and text of the literals in the assignments, calls and keys of a
-        node."""
+        """Yield line number and text of the literals that a syntax node assigns or passes.
+
+        Literals that are keys are included.
+        """
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
             parts = [*node.keys]
@@ -215,7 +218,7 @@ def _find_text_parts(node: ast.expr) -> list[ast.expr]:
 
 
 def _format_expression(part: ast.expr) -> str:
-    """Return the source of a value within a formatted text (f-string)."""
+    """Return the source code of an expression, which stands as a value in a formatted text."""
     return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ast.unparse(part)
 
 

@@ -119,7 +119,10 @@ def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[Sour
 
 
 def _remove_namespace(topic: str, namespace: str) -> str:
-    """Return a topic's name without the namespace, so that the wiring fits all such robots."""
+    """Return a topic's name without the robot's namespace.
+
+    Such a wiring fits all robots of this kind, in any namespace.
+    """
     prefix = f"/{namespace.strip('/')}/"
     return topic.removeprefix(prefix) if namespace.strip("/") else topic
 
@@ -141,7 +144,13 @@ def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
 
 
 def _draft_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
-    """Return the entry for a laser scanner's beams, with a value for beams that hit nothing."""
+    """Return a laser scanner's channel with a value for beams that hit nothing.
+
+    Args:
+        channel: The drafted entry of the channel, which is returned unchanged if the topic's
+            messages do not give the scanner's range.
+        topic: The topic.
+    """
     ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
     nearest, farthest = ends
     if not nearest < farthest:
@@ -166,7 +175,11 @@ def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
 
 
 def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
-    """Return the channels, with the source's name added to ids that occur more than once."""
+    """Return the channels, with the source's name added to ids that occur more than once.
+
+    Args:
+        channels: The drafted entries of all channels, with comments.
+    """
     count: dict[str, int] = {}
     for config, _ in channels:
         count[config.id] = count.get(config.id, 0) + 1

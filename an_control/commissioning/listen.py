@@ -268,7 +268,7 @@ def _make_series(history: list[tuple[float, dict[str, float]]]) -> Series:
 def wait_for_publishers(
     node: Node, executor: SingleThreadedExecutor, topics: Collection[str]
 ) -> None:
-    """Wait until each of these topics has a publisher, at most DISCOVERY_S."""
+    """Wait until each of these topics has a publisher, but at most DISCOVERY_S seconds."""
     until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
@@ -327,7 +327,7 @@ def record_readings(
 
 
 def _record_publishers(node: Node, one: HeardSource) -> None:
-    """Record which nodes publish a source's topic, and with which quality of service."""
+    """Record in `one` which nodes publish a source's topic, and with which quality of service."""
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
     right = select_type(infos, one.config.type)

@@ -272,7 +272,7 @@ def is_robot_topic(name: str, prefix: str) -> bool:
 
 
 def _carries_commands(node: Node, name: str) -> bool:
-    """Return whether a topic has commands, or is published by a policy node about itself."""
+    """Return whether a topic's messages are commands, or a policy node's reports about itself."""
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
@@ -300,7 +300,7 @@ def _list_subscribed(
 
 
 def _read_names(message: Any) -> tuple[str, ...]:
-    """Return the names that a message lists for its arrays, as JointState does, or ()."""
+    """Return the names that a message lists for its arrays' elements, or () if it lists none."""
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 

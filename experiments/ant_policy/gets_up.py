@@ -77,13 +77,16 @@ class Reflex:
 
 
 def _find_used_readings(channels: list[str]) -> list[int]:
-    """Return the indices of all readings except height, goal direction and contacts."""
+    """Return the indices of the readings that a reflex uses.
+
+    It uses all readings except the height, the goal direction and the foot contacts.
+    """
     unused = ("height", "goal.", "foot_")
     return [place for place, name in enumerate(channels) if not name.startswith(unused)]
 
 
 def _compute_weight_scale(channels: list[str]) -> np.ndarray:
-    """Return the factor by which each weight of an action is multiplied."""
+    """Return the factors from the numbers that are searched for to the weights of one action."""
     names = [channels[place] for place in _find_used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])

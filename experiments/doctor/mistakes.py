@@ -136,7 +136,7 @@ class Robot:
             self._read_wiring(wiring)
 
     def _read_wiring(self, file: Path) -> None:
-        """Read scale, offset and clip bounds of the channels, and which channels share a topic."""
+        """Read a wiring file: scale, offset, clip bounds and topic of each channel."""
         wiring = load_wiring(file)
         for config in wiring.channels:
             before, _, _ = config.id.partition("*")

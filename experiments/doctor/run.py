@@ -195,7 +195,7 @@ def classify_diagnosis(
 
 
 def cut_recording(recording: Recording, ticks: int) -> Recording:
-    """Return the first ticks of a recording."""
+    """Return a recording of only the first `ticks` control steps of a recording."""
     return replace(
         recording,
         raw=recording.raw[:ticks],

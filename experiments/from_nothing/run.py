@@ -133,12 +133,12 @@ class SearchedTask:
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all finished seeds of a kind."""
+        """Return the results of all finished runs of a kind of policy and search."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
     def read_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return the validation curve (3, V) of each run of a kind; see `read_validation_curve`."""
+        """Return for each run of a kind of policy what `read_validation_curve` returns."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
             read_validation_curve(
@@ -178,7 +178,9 @@ def count_workers(result: dict[str, Any]) -> int:
 
 
 def read_validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
-    """Return a run's validation curve (3, V): minutes of one core, million steps, mean return.
+    """Return the curve of a run's V validations in training.
+
+    It is an array (3, V): minutes of one processor core, million steps, and mean return.
 
     Args:
         lines: The lines of the run's metrics.jsonl.

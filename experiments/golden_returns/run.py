@@ -105,7 +105,10 @@ def find_expected_returns(
 
 
 def make_table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return the Markdown table of all results, with `=` where every bit equals the reference."""
+    """Return the Markdown table of all results.
+
+    A cell is `=` if every bit of the returns equals the returns of the reference versions.
+    """
     pairs = sorted({pair for row in results.values() for pair in row}, key=_make_sort_key)
     lines = [
         f"| run | {REFERENCE}, returns | " + " | ".join(pairs) + " |",
@@ -128,7 +131,7 @@ def _make_sort_key(pair: str) -> tuple[str, int]:
 
 
 def _format_cell(returns: list[float], reference: list[float]) -> str:
-    """Format returns as a cell of the table: `=` if they equal the reference."""
+    """Format returns as a cell of the table, which is `=` if they equal the reference returns."""
     return "=" if returns == reference else ", ".join(map(repr, returns))
 
 

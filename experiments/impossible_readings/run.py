@@ -191,7 +191,7 @@ def run_timed_node(file: Path, words: list[str]) -> int:
     tick = Loop._tick
 
     def time_tick(self: Loop, stamp_ns: int | None, begin_s: float) -> None:
-        """Run a tick and record its wall-clock and processor time."""
+        """Run a tick (control step) and record its wall-clock and processor time."""
         before_s, before_cpu_s = time.perf_counter(), time.thread_time()
         tick(self, stamp_ns, begin_s)
         cpu_s = time.thread_time() - before_cpu_s

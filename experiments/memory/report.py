@@ -46,14 +46,14 @@ def make_tables(lines: list[Line]) -> dict[str, str]:
 
 
 def _format_mean(scores: list[float]) -> str:
-    """Format scores as mean and standard error; a single score without an error."""
+    """Format scores as their mean and its standard error; a single score has no error."""
     if len(scores) < 2:
         return "".join(f"{one:.3f}" for one in scores)
     return f"{np.mean(scores):.3f} +- {np.std(scores, ddof=1) / len(scores) ** 0.5:.3f}"
 
 
 def _format_setting(value: float | None) -> str:
-    """Format a drawn setting as a cell of the table; "no" for None."""
+    """Format a setting, drawn at random, as a cell of the table; "no" stands for None."""
     return "no" if value is None else f"{value:.2g}"
 
 

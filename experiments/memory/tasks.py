@@ -117,7 +117,7 @@ class RepeatPrevious:
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
 
     def _play(self, seed: int, answers: np.ndarray) -> float:
-        """Play an episode with these answers (T,) and return its return."""
+        """Play an episode with these answers (T,) and return the sum of the rewards."""
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))
 

@@ -71,7 +71,7 @@ class DrawnSettings:
 
     @classmethod
     def from_rng(cls, rng: np.random.Generator) -> DrawnSettings:
-        """Draw settings; the learning rate is log-uniform between 1e-4 and 3e-2."""
+        """Draw settings at random; the learning rate is log-uniform between 1e-4 and 3e-2."""
         return cls(
             float(10.0 ** rng.uniform(-4.0, math.log10(3e-2))),
             int(rng.choice([1, 2, 4])),

@@ -1,12 +1,13 @@
-"""Compare pooling layers and memories of a cart-pole policy, each pair trained at equal cost.
+"""Compare pooling layers and memories (recurrent networks) of a cart-pole policy at equal cost.
 
     python -m experiments parts [--seeds 1 2 3] [POOLING ...]
 
-A teacher with ordered channels is evolved first. Then each policy imitates it for the same
-processor time, with about the same number of parameters, and is evaluated under several protocols.
-Runs in the folder are not repeated, so an experiment that was stopped continues. In the end the
-experiment writes the table and the picture of report.md from comparison.json, which keeps the
-results of all seeds. Runs with another length, teacher or number of episodes are refused.
+First a teacher whose channels have a fixed order is evolved. Then a policy with each pair of
+pooling layer and memory imitates the teacher for the same processor time, with about the same
+number of parameters, and is evaluated under several protocols. Runs in the folder are not repeated,
+so an experiment that was stopped continues. In the end the experiment writes the table and the
+picture of report.md from comparison.json, which keeps the results of all seeds. Runs with another
+length, teacher or number of episodes are refused.
 """
 
 from __future__ import annotations
@@ -184,12 +185,15 @@ def count_parameters(sizes: Any) -> int:
 
 
 def _format_error(error: float) -> str:
-    """Format a standard error as text after a mean; "" if it is not known."""
+    """Format a standard error as the text that follows a mean; "" if the error is not known."""
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
 def evolve_teacher(out: Path) -> None:
-    """Evolve an MLP with ordered channels in this folder, in about five minutes of one core."""
+    """Evolve an MLP, whose channels have a fixed order, in the folder `out`.
+
+    It takes about five minutes of one core.
+    """
     run_an_control(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),

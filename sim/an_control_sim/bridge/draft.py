@@ -196,7 +196,7 @@ def _draft_wiring(
         task: The task as a model file describes it: ids of the readings, names of the actuators,
             and units.
         topics: The published topics.
-        ranges: The bounds of readings as text, by index in the observation.
+        ranges: For each index in the observation the bounds of the reading, as text.
         actuators: The actuators with comments.
     """
     step_s, units = task.step_s, dict(enumerate(task.units))
@@ -262,7 +262,8 @@ def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
     """Format the bounds of readings as text, such as "-1 .. 1".
 
     Returns:
-        The texts by index in the observation, for readings with two finite bounds.
+        A mapping from an index in the observation to the text. It has only readings with two finite
+        bounds.
     """
     if not isinstance(space, gymnasium.spaces.Box):
         return {}

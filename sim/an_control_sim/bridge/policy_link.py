@@ -117,7 +117,7 @@ class PolicyLink:
         If the name of the policy node is not known, a subscription of any node is enough.
 
         Raises:
-            BridgeError: There is no subscription.
+            BridgeError: There is no such subscription.
         """
         if self.is_named:
             read, who = topic in self._find_subscriptions(), self.name
@@ -406,7 +406,7 @@ class ProgressTopic:
         self._steps = 0
 
     def start_episode(self, episode: int) -> None:
-        """Reset the figures for this episode."""
+        """Reset the figures, because the episode with this index starts."""
         if self._steps:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0

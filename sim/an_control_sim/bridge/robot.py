@@ -67,7 +67,7 @@ class SimulatedRobot:
         self._make_environment(camera)
 
     def _make_environment(self, camera: bool) -> None:
-        """Make the environment and find out how its observations and sensors are read."""
+        """Make the environment, and prepare how its observations and sensor readings are read."""
         self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray

@@ -244,7 +244,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _log_episode(node: Node, progress: EpisodeProgress) -> None:
-    """Log the result if this report ends an episode."""
+    """Log the episode's result if `progress` is the report that ends an episode."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
         node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")

@@ -396,7 +396,10 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._world.close()
 
     def _observe(self, state: AntState) -> np.ndarray:
-        """Return the observation (28,), and keep the readings in the order of `ANT_CHANNELS`."""
+        """Return the observation (28,) of a state.
+
+        The physical readings from which it is computed are kept, in the order of `ANT_CHANNELS`.
+        """
         heading = yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading
         cos, sin = math.cos(heading), math.sin(heading)

@@ -49,7 +49,7 @@ class QuickCarRacing(game.CarRacing):
         return super().reset(**arguments)
 
     def _render(self, mode: str) -> Any:
-        """Return the picture (96, 96, 3) for mode "state_pixels", else gymnasium's own picture."""
+        """Return the picture (96, 96, 3) for mode "state_pixels", else what gymnasium returns."""
         if mode != "state_pixels":
             return super()._render(mode)
         width, height = game.WINDOW_W, game.WINDOW_H

@@ -551,8 +551,8 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
 def _are_names(names: Any) -> bool:
     """Return whether `names` is a list of names.
 
-    It may be anything, because an environment of a user can have an attribute of the same name for
-    another purpose.
+    `names` may be anything, because an environment of a user can have an attribute like `channels`
+    or `actuators` for another purpose.
     """
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
@@ -580,8 +580,9 @@ def _check_names(what: str, names: Sequence[str], count: int, environment: str) 
 def step_length(env: gymnasium.Env[Any, Any]) -> float:
     """Return the length of an environment's step in seconds.
 
-    It is the environment's `step_s`, or its `dt` as in MuJoCo's and some classic environments, or 1
-    / metadata["render_fps"], or 1/50 s.
+    It is the first of these that exists: the attribute `step_s`, the attribute `dt`, which the
+    environments of MuJoCo and some classic ones have, and 1 / metadata["render_fps"]. If none
+    exists, it is 1/50 s.
     """
     inner: Any = env.unwrapped
     if isinstance(inner, HasStepLength):

@@ -122,7 +122,12 @@ def describe_space(space: Space) -> str:
 
 
 def _join_id(name: str, *parts: object) -> str:
-    """Join the name of a space and the keys of a part to the part's id, such as "observation.3"."""
+    """Return the id of a part of a space, such as "observation.3".
+
+    Args:
+        name: The name of the space.
+        *parts: The keys of the part within the space.
+    """
     words = [_NOT_IN_IDS.sub("_", str(part)) for part in parts]
     return ".".join([name, *words] if name else words)
 
@@ -345,7 +350,7 @@ def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionCon
     groups = tuple(count if count > 1 else 1 for count in choices)
 
     def make_action(numbers: np.ndarray) -> np.ndarray:
-        """Return the choice of each group, by its largest number."""
+        """Return for each group the choice that has the largest number."""
         places = [
             p if c > 1 else 0 for p, c in zip(find_choices(groups, numbers), choices, strict=True)
         ]

@@ -95,9 +95,9 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
     def _compute_motor_output(self, action: np.ndarray) -> np.ndarray:
-        """Return what the motors do for an action.
+        """Return the action that the motors really carry out, after their gain and lag.
 
-        Gain and lag apply around the middle of the action space.
+        Gain and lag apply to the difference of the action from the middle of the action space.
         """
         middle = _find_middle(self.action_space)
         wanted = action.astype(np.float64) - middle

@@ -146,7 +146,7 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
 
 
 def _make_message_entry(message: MessageConfig) -> dict[str, Any]:
-    """Return the YAML entry of a command message."""
+    """Return the YAML entry of a command message in a wiring."""
     entry = _make_config_entry(replace(message, actuators=(), measured=None, bring_up=None))
     for name in ("measured", "bring_up"):
         if (config := getattr(message, name)) is not None:
