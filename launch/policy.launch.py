@@ -25,7 +25,7 @@ PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description: arguments, and the function that makes the node."""
+    """Return the launch description, which holds the arguments and makes the policy node."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [

@@ -74,7 +74,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description: arguments, and the function that makes the nodes."""
+    """Return the launch description, which holds the arguments and makes the nodes."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",

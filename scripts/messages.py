@@ -66,7 +66,7 @@ class _Reader:
                         self._constants[target.id] = node.value
 
     def read(self) -> Iterator[Message]:
-        """Yield the messages of the module, some of them more than once."""
+        """Yield the messages (texts that users may see) of the module, some more than once."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
                 yield from self._read_call(node)

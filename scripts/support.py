@@ -91,7 +91,7 @@ def format_matrix():
 
 
 def list_ci_legs():
-    """Yield a line for each system that CI tests: CPython, value of ROS= and kind of check."""
+    """Yield for each system that CI tests its CPython, its ROS= for `make` and the check."""
     for ros in ("kilted", "jazzy"):
         for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
             if cell in LEGS:

@@ -216,7 +216,7 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
 
 
 def main() -> None:
-    """Search for a reflex, join it to the teacher of the command line, and write the result."""
+    """Search for a reflex, join it to the teacher on the command line, and write the model."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
     parser.add_argument("out", type=Path, help="the model file to write")

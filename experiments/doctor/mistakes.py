@@ -51,7 +51,7 @@ class MistakenWiring:
         actuators: The names of the motors (A,).
         mistakes: The mistakes.
         scale: The factor from the sensor's number to the reading (N,).
-        offset: What is added after scaling (N,).
+        offset: The number that is added after scaling (N,).
         past: The numbers that the sensors have sent since the start of the episode.
         rng: The random generator of noise.
     """

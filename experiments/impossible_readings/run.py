@@ -65,7 +65,7 @@ class TrainedRanges:
 def generate_readings_on_stand(
     ranges: TrainedRanges, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Yield readings (N,) of an Ant that hangs upside down, with no foot on the ground."""
+    """Yield readings (N,) of an Ant that hangs upside down on a stand, with no ground contact."""
     for tick in range(1 << 62):
         if tick % POSE_TICKS == 0:
             base = rng.uniform(ranges.low, ranges.high)

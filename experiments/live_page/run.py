@@ -81,7 +81,7 @@ def take_pictures(folder: Path, robots: list[str]) -> None:
 
 
 def _take_ant_pictures(page: Any, folder: Path) -> None:
-    """Take the pictures of the Ant's page, with moved signals, light, dark and animated."""
+    """Take a light, a dark and an animated picture of the Ant's page, with moved signals."""
     page.drag("hip_1.position", "ankle_3.velocity")
     page.page.check("input[name=announced][value=no]")
     page.drag("roll", "hip_2.velocity")

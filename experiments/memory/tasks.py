@@ -78,7 +78,9 @@ class MemoryTask(Protocol):
 
 
 class RepeatPrevious:
-    """The task of popgym's environment of this name, whose input is the suit of the newest card.
+    """popgym's task RepeatPrevious: name the suit of the card some steps ago.
+
+    The input is the suit of the newest card, one of four.
 
     Args:
         level: "Easy", "Medium" or "Hard".

@@ -59,8 +59,8 @@ class MeasuredPolicy:
         model: The model file.
         faults: Options of `train-monitor` that set the disturbances in the episodes of that
             training.
-        source: The channels of the sensor whose rate is halved in some cells: the index of the
-            first, and the index after the final one.
+        source: The channels of the sensor whose rate is halved in some cells of the table: the
+            index of the first, and the index after the final one.
         physics: Whether mass and friction of the robot can be set.
         shipped: Whether the model already has its monitor.
     """
@@ -174,7 +174,7 @@ class MonitorWatch:
         self.start()
 
     def start(self) -> None:
-        """Reset for an episode; the counts continue."""
+        """Prepare for a new episode; the counts of earlier episodes are kept."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal

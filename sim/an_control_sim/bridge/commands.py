@@ -71,11 +71,11 @@ class CommandReader:
         return [one.stamped for one in self._messages]
 
     def read_stamp_ns(self, message: Any, number: int = 0) -> int | None:
-        """Return the stamp of the readings that a command message answers, or None if it has none.
+        """Return the stamp of the readings that a command message answers; None without a stamp.
 
         Args:
             message: The command message.
-            number: The index of its topic.
+            number: The index of the topic on which the message arrived.
         """
         return self._stamps[number](message)
 
@@ -84,7 +84,7 @@ class CommandReader:
 
         Args:
             message: The command message.
-            number: The index of its topic.
+            number: The index of the topic on which the message arrived.
 
         Raises:
             ValueError: The message is refused; the text says why.
@@ -99,7 +99,7 @@ class CommandReader:
         Args:
             message: The command message.
             now_s: The current time in seconds.
-            number: The index of its topic.
+            number: The index of the topic on which the message arrived.
 
         Raises:
             ValueError: The message is refused; the text says why.

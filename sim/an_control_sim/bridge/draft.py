@@ -252,7 +252,7 @@ def _make_channel(
         name: The name of the element, such as a joint.
         field: The field of the message, such as position.
         scale: The factor from the environment's number to the reading.
-        offset: What is added after scaling.
+        offset: The number that is added after scaling.
     """
     where = topic.topic, f"{field}[{name}]"
     return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)

@@ -312,10 +312,10 @@ class PolicyDiagnostics:
         ticks: The number of control steps.
         missed: The number of ticks that missed their deadline.
         repeats: The number of ticks without a new reading.
-        trips: How often the watchdog sent the safe command because no other came.
+        trips: How often the watchdog sent the safe command, because no other command came.
         longest_s: The longest time without a command.
         age_p50_ms: The median age of the readings when the command was sent.
-        age_p99_ms: The 99th percentile of that age.
+        age_p99_ms: The 99th percentile of the age of the readings.
     """
 
     ticks: int

@@ -75,7 +75,7 @@ class MessageTap(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether this step's message is dropped."""
+        """Whether this step's message is dropped on purpose, so that `send` does nothing."""
 
     def reset(self, episode: int) -> None:
         """Start the episode with this index."""

@@ -139,7 +139,7 @@ class SimulatedTopicConfig:
     Attributes:
         topic: The name of the topic.
         type: The message type.
-        fields: A literal or an Expression for each field path.
+        fields: For each field path a literal, or an Expression for values of the environment.
     """
 
     topic: str

@@ -58,7 +58,7 @@ class StepOutputs:
         """Write the readings of a step into the messages.
 
         Args:
-            step: The number of the step in the episode.
+            step: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
         self._robot.fill(stamp_ns)
@@ -115,7 +115,7 @@ class CameraTopic:
         """Render and publish a picture if one is due at this step and somebody subscribes.
 
         Args:
-            step: The number of the step in the episode.
+            step: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
         if step % self._every or not self._publisher.get_subscription_count():

@@ -275,10 +275,10 @@ def _print_traceback(error: BaseException) -> None:
 
 
 class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that truncates the episodes of an environment without a time limit.
+    """A wrapper that ends the episodes of an environment which has no time limit.
 
-    If the environment has a larger step limit of its own, in one of the attributes named by
-    `OWN_LIMITS`, that limit is used.
+    They end after `DEFAULT_MAX_STEPS` steps. If the environment has a larger step limit of its own,
+    in one of the attributes named by `OWN_LIMITS`, that limit is used.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], environment: str) -> None:

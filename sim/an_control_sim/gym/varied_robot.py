@@ -49,7 +49,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Check that the environment supports the settings of the robot in a disturbance.
 
         Raises:
-            ValueError: It does not support one; the message names the setting.
+            ValueError: The environment does not support a setting; the message names it.
         """
         for one in settings.changed:
             if one.target != "robot":
@@ -150,7 +150,7 @@ def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> 
     """Check that an environment supports the settings of the robot in a disturbance.
 
     Raises:
-        ValueError: It does not support one; the message names the setting.
+        ValueError: The environment does not support a setting; the message names it.
     """
     robot = _find_robot(env)
     if robot is not None:

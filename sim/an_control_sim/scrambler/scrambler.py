@@ -115,7 +115,7 @@ def declare_order_parameter(
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def refuse(parameters: list[Parameter]) -> SetParametersResult:
-        """Check the entries of a new order, and refuse them if they are invalid."""
+        """Check an order (signal of each channel) that is set, and refuse an invalid one."""
         try:
             for entries in _select_order_values(parameters):
                 check(parse_order(entries, channels()))
@@ -277,7 +277,7 @@ class Scrambler:
         """Change the signals that channels carry, from the next tick on.
 
         Args:
-            changes: The new signal of each channel: a channel id, `noise` or "".
+            changes: The new signal of each channel: a channel id, `noise`, or "" for none.
 
         Raises:
             ValueError: A channel or signal is not known or not allowed now.
@@ -290,7 +290,7 @@ class Scrambler:
         """Check that the signals of channels can be changed like this.
 
         Args:
-            changes: The new signal of each channel: a channel id, `noise` or "".
+            changes: The new signal of each channel: a channel id, `noise`, or "" for none.
 
         Raises:
             ValueError: They cannot be changed like this.
@@ -338,7 +338,7 @@ class Scrambler:
             self._table.store(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb the readings of one tick, to be published by `send`.
+        """Disturb the readings of one tick (control step), to be published by `send`.
 
         Args:
             stamp_ns: The stamp of the tick.
@@ -490,7 +490,7 @@ class ScramblerNode(QuietNode):
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _on_source(self, source: str, stamp_ns: int | None) -> None:
-        """In lockstep, send the readings of a step once every source has its stamp.
+        """In lockstep, send a step's readings once messages with its stamp came from all sources.
 
         Args:
             source: The name of the source that got a message.
@@ -503,7 +503,7 @@ class ScramblerNode(QuietNode):
             self._scrambler.send()
 
     def _act_if_overdue(self) -> None:
-        """Send the readings of a step if the wait for its sources has ended."""
+        """Send the readings of a step if the wait for messages from all sources has ended."""
         overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._send_step(overdue_ns)

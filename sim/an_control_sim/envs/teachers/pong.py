@@ -195,7 +195,7 @@ class PongTeacher:
 
         Args:
             last: The values in the console's memory one step before.
-            seen: The console's memory now.
+            seen: The values in the console's memory now.
         """
         here = self._console.cloneState()
         while last.x < seen.x < CONTACT_X:
