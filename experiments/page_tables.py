@@ -82,7 +82,7 @@ def write_tables(
         runs: The folder of the experiment's runs.
         tables: The tables.
         other_steps: Steps after the tables.
-        arguments: The command line; None: that of this process.
+        arguments: The words of the command line; None takes the command line of this process.
     """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

@@ -228,7 +228,7 @@ def _find_variable_names(node: ast.AST) -> set[str]:
 
 
 def _find_function_name(function: ast.expr) -> str:
-    """Return the last part of a called function's name, or "" if it has no name."""
+    """Return the final part of a called function's name, or "" if the function has no name."""
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""

@@ -1,13 +1,13 @@
-"""Draws the structure of the code: rooms as boxes by floor, imports as arrows.
+"""Draws the structure of the code: folders of modules as boxes, and imports as arrows.
 
     python scripts/structure.py docs/explanation/architecture/rooms.png  this work tree
     python scripts/structure.py before.png REVISION  a commit of it
 
-A room is a folder of modules. The modules that lie directly in a folder of `OPEN` are rooms of
-their own, since some of them stand above its other folders and some below. A room stands one floor
-above the highest room that it imports, so every arrow points down; an arrow that would close a
-cycle is red. Imports inside functions count too. The table of rooms is printed, and how much code
-the policy node imports, directly or not.
+A room is a folder of modules. The modules that lie directly in a folder of `OPEN` are single rooms,
+because some of them import the other rooms in the folder and some are imported by them. A floor is
+a level of the picture. A room stands one floor above the highest room that it imports, so every
+arrow points down; an arrow that would close a cycle is red. Imports inside functions count too. The
+table of rooms is printed, and how much code the policy node imports, directly or not.
 """
 
 from __future__ import annotations

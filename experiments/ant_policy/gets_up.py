@@ -49,7 +49,7 @@ class Reflex:
     """A linear feedback from the observation (N,) to the torques (A,).
 
     Attributes:
-        matrix: The weights (A, N + 1); the last column is a constant.
+        matrix: The weights (A, N + 1); the final column is a constant that is added.
     """
 
     matrix: np.ndarray

@@ -22,7 +22,10 @@ from an_control.policy import Model, read_model, write_model
 
 
 def average_models(models: list[Model]) -> Model:
-    """Return the last model with the mean of all models' weights, without its monitor.
+    """Return a model with the mean of the weights of all models, and without a monitor.
+
+    Everything except the weights and the record of the training is taken from the final model in
+    the list.
 
     Raises:
         ValueError: The models differ in kind, sizes, channels or actuators.

@@ -98,7 +98,7 @@ class MistakenWiring:
         return raw
 
     def distort_action(self, action: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that reaches the motors when this action (A,) is sent."""
+        """Return the action (A,) that really reaches the motors when `action` (A,) is sent."""
         action = action.copy()
         for one in self.mistakes:
             if not one.kind.startswith("motor"):
@@ -169,7 +169,7 @@ class Robot:
             seed: The seed of the episodes.
             ticks: The number of steps to record, in as many episodes as are needed; None: one
                 episode.
-            whole: Whether to play the last episode to its end after the recording has ended.
+            whole: Whether to play the final episode to its end after the recording has ended.
             disturbance: A disturbance of readings and robot.
             repaired: A repaired wiring, as the doctor found it: scale and offset (N,) of the
                 readings, gain (A,) and order of the actions. None for the robot's own wiring.

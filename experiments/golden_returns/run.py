@@ -70,7 +70,7 @@ def play_run(python: str, run: str) -> list[float]:
         run: The name of the run, in `RUNS`.
 
     Raises:
-        RuntimeError: The run failed; the message ends with its last lines.
+        RuntimeError: The run failed; the message ends with the final lines of the run's output.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")

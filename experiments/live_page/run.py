@@ -60,7 +60,7 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
 def take_pictures(folder: Path, robots: list[str]) -> None:
     """Take a screenshot of each robot's live page; of the Ant also a dark one and an animation.
 
-    The Ant walks in real time, the others play in lockstep.
+    The Ant runs in real time, all other robots run in lockstep.
 
     Args:
         folder: The folder for the pictures.

@@ -87,7 +87,7 @@ class MemoryNetwork(nn.Module):
     Args:
         task: The task, which has the numbers of inputs and answers.
         memory: The kind of recurrent network.
-        draw: The settings.
+        draw: The settings that were drawn for the training.
     """
 
     def __init__(self, task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> None:
@@ -198,7 +198,7 @@ def _train_steps(
     draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other and yield the loss before each, in nats.
+    """Make one update after the other, and yield the loss before each update, in nats.
 
     Args:
         network: The network.

@@ -66,7 +66,7 @@ class LearnedRobot:
 
     Attributes:
         env: The gymnasium id.
-        folder: The folder of its results.
+        folder: The folder of the results for this environment.
     """
 
     env: str
@@ -158,7 +158,7 @@ class LearnedRobot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _compare_real_time(self, span: float) -> str:
-        """Return the mean difference of the return in real time from offline, in points, as text.
+        """Return the mean return in real time minus the mean return offline, in points, as text.
 
         Args:
             span: The return that counts as 100 points.

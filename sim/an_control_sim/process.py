@@ -32,7 +32,7 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
     """Initialise rclpy for the block and shut it down at its end.
 
     Args:
-        args: ROS arguments; None: those of this process.
+        args: ROS arguments; None takes the arguments of this process.
 
     Raises:
         ValueError: rclpy refuses the arguments.
@@ -77,8 +77,8 @@ def ros_node(name: str, namespace: str) -> Iterator[Node]:
 def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
     """Record SIGINT and SIGTERM within the block instead of ending the process.
 
-    The block gets a function that returns whether a signal has arrived, there or in a block around
-    it. Use it on the main thread only.
+    The block gets a function that returns whether a signal has arrived. Signals that arrived in an
+    outer block of this kind count too. Use it on the main thread only.
 
     Args:
         call: Called in the signal handler.

@@ -91,7 +91,7 @@ class Bridge:
         self._started = self._latched = False
         self._refusal = ""
         self.timeouts = 0
-        """Number of steps since the start in which the safe command was applied."""
+        """Number of steps, since this object was made, in which the safe command was applied."""
         self.latency_s: list[float] = []
         """In lockstep, seconds from the first publishing of each step to its command; the caller
         clears it."""
@@ -219,7 +219,7 @@ class Bridge:
         self._link.wait_for_estop()
 
     def read_diagnostics(self) -> PolicyDiagnostics | None:
-        """Return the policy node's diagnostics after the last episode; None if it publishes none.
+        """Return the policy node's diagnostics after the final episode; None if it publishes none.
 
         During this call the reset service does not restart an episode, and `run.stop` ends only the
         wait for diagnostics.

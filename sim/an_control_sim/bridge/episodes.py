@@ -87,8 +87,8 @@ def run_episodes(
     """Run episodes on a bridge (the server of a simulated robot) and return their results.
 
     Episode e starts from `episode_seed(seed, e)`. The reset service restarts the running episode,
-    and `bridge.run.stop()` ends the run with the results so far. A run without end returns its last
-    `MAX_KEPT_RESULTS` results.
+    and `bridge.run.stop()` ends the run with the results so far. A run without end returns its
+    newest `MAX_KEPT_RESULTS` results.
 
     Args:
         bridge: The bridge; it is not closed.

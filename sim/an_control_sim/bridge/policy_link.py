@@ -277,8 +277,8 @@ def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
 def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
     """Wait until no other simulator publishes /clock.
 
-    Call it before a policy node is started, as readings of the other simulator would reach that
-    node. A killed simulator stays in the ROS graph for up to 20 s.
+    Call it before a policy node is started, because readings of the other simulator would reach
+    that node. A killed simulator stays in the ROS graph for up to 20 s.
 
     Args:
         node: A node that publishes nothing yet.

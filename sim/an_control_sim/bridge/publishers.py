@@ -249,7 +249,9 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
 
 
 def _literal_fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Return whether a constant value has the form of its field: one or several, numbers or text.
+    """Return whether a constant value has the form of its field.
+
+    The form is one value or several, and numbers or text.
 
     Args:
         value: The value in the YAML file.

@@ -138,7 +138,7 @@ class Recorder:
 
 
 def _check_video(path: Path, pictures: int) -> None:
-    """Check that a video file has all pictures, since the encoder does not report write errors.
+    """Check that a video file has all pictures, because the encoder does not report write errors.
 
     Args:
         path: The video file.

@@ -101,7 +101,7 @@ class SimulatedRobot:
         observation, reward, terminated, truncated, self._info = result
         self._observation = self._read(observation)
         self.reward = float(reward)
-        """The reward of the last step."""
+        """The reward of the newest step."""
         self.over = bool(terminated or truncated)
         """Whether the episode has ended."""
 

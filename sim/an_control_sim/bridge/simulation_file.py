@@ -173,7 +173,7 @@ class SimulatedMessageConfig:
     Attributes:
         topic: The name of the topic.
         type: The message type.
-        field: The field that has all commands; None if each actuator has its own.
+        field: The field that has all commands; None if each actuator has its own field.
         actuators: The actuators, in the order of the action.
         constants: Empty; constant fields exist only in the wiring.
     """

@@ -219,7 +219,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the executable and return its exit status.
 
     Args:
-        args: ROS arguments; None: those of this process.
+        args: ROS arguments; None takes the arguments of this process.
 
     Returns:
         0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.

@@ -365,7 +365,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._world.mass, self._world.friction = mass, friction
 
     def sensors(self) -> dict[str, float | np.ndarray]:
-        """Return the physical readings behind the last observation, in SI units.
+        """Return the physical readings from which the newest observation was computed, in SI units.
 
         height (m above the start), goal (2,) the unit direction to the target in the heading frame,
         velocity (3,) in the heading frame, orientation (4,) x y z w, angular_velocity (3,) in the

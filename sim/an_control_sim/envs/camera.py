@@ -1,7 +1,7 @@
 """Observations of a camera task: a stack of gray frames, cut into patches with fixed ids.
 
-Parts of a frame that the policy must not see (a score, an instrument panel) are zero. The newest
-frame is last; at the start of an episode it fills the whole stack.
+Parts of a frame that the policy must not see (a score, an instrument panel) are zero. The stack
+begins with the oldest frame. At the start of an episode all its frames are the first frame.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ picture they are (102, 204, 102) and (102, 230, 102)."""
 class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A car that drives a lap, seen from above as 256 image patches.
 
-    The observation is (256, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest
-    last, in the order of `channels`; the 12 rows of instruments are black. The action is (3,) in
+    The observation is (256, 4, 6, 6) uint8: the newest four gray frames of each 6x6 patch, oldest
+    first, in the order of `channels`; the 12 rows of instruments are black. The action is (3,) in
     [-1, 1]: steering to the right, gas, brake, with gas and brake mapped to [0, 1]. The reward is
     -0.1 per step, 1000 / T for each of the track's T tiles at the first visit, and -100 outside the
     field. An episode ends after the lap or 1000 steps.
@@ -98,7 +98,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     @property
     def frames(self) -> np.ndarray:
-        """The stack of gray frames (4, 96, 96), newest last."""
+        """The newest four gray frames (4, 96, 96), oldest first."""
         return self._stack.frames
 
     def render(self) -> np.ndarray | None:

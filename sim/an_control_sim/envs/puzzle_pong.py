@@ -40,8 +40,8 @@ ACTIONS = (
 class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """Pong to 21 points, played on the right side and seen as 196 image patches.
 
-    The observation is (196, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest
-    last, in the order of `channels`; the 10 rows of the score are black. The action is (6,); the
+    The observation is (196, 4, 6, 6) uint8: the newest four gray frames of each 6x6 patch, oldest
+    first, in the order of `channels`; the 10 rows of the score are black. The action is (6,); the
     index of the largest number is the button. The reward is +1 or -1 for each point. Only the
     number of idle frames at the start is random.
 
@@ -110,7 +110,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     @property
     def frames(self) -> np.ndarray:
-        """The stack of gray frames (4, 84, 84), newest last."""
+        """The newest four gray frames (4, 84, 84), oldest first."""
         return self._stack.frames
 
     def teacher(self) -> PongTeacher:

@@ -160,7 +160,10 @@ class HasFrames(Protocol):
 
     @property
     def frames(self) -> np.ndarray:
-        """The gray pictures (f, H, W) uint8, newest last; (H, W) consists of rows of patches."""
+        """The newest f gray pictures (f, H, W) uint8, oldest first.
+
+        The patches of a picture fill it row by row.
+        """
 
 
 @runtime_checkable
@@ -186,7 +189,7 @@ class HasSensors(Protocol):
     """An environment that has physical readings beside the observation."""
 
     def sensors(self) -> Mapping[str, Any]:
-        """Return numbers and arrays in SI units by name, at the time of the last observation."""
+        """Return numbers and arrays in SI units by name, at the time of the newest observation."""
 
 
 @runtime_checkable

@@ -49,10 +49,10 @@ def _is_foreign(filename: str) -> bool:
 
 
 class FailureCounter:
-    """A counter of the episodes that failed since the last line of training metrics.
+    """A counter of the episodes that failed since the previous line of training metrics.
 
     Attributes:
-        count: The number of failed episodes since the last call of `take_metrics`.
+        count: The number of failed episodes since the previous call of `take_metrics`.
     """
 
     def __init__(self) -> None:

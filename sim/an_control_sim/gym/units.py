@@ -46,7 +46,7 @@ class Units:
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
-        """(scale, offset) of each reading, as in a model's task."""
+        """The pair (scale, offset) of each reading, in the form that a model's task has."""
         return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:

@@ -392,7 +392,7 @@ class Scrambler:
             self._accept(settings)
 
     def _add_channels(self, ids: tuple[str, ...]) -> None:
-        """Add the channels that have appeared since the last tick.
+        """Add the channels that have appeared since the previous tick.
 
         Args:
             ids: The ids of all channels that are present.

@@ -209,7 +209,10 @@ class PongTeacher:
         return _reflect_row(last.y + share * (seen.y - last.y))
 
     def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
-        """Return the value of a player's plan: that of a point, or else of the return after it.
+        """Return the value of a player's plan.
+
+        It is the value of a point if the return scores or loses one, else the value of the next
+        return.
 
         Args:
             player: The player with its plan.
