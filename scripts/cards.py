@@ -22,13 +22,11 @@ def facts(path: Path) -> str:
     model = read_model(path)
     task = model.task
     of_monitor = sum(array.size for name, array in model.arrays.items() if name.startswith(MONITOR))
-    monitor = f"`{model.forward.monitor}`, {of_monitor:,} numbers" if model.forward else "none"
+    monitor = f"monitor `{model.forward.monitor}`" if model.forward else "no monitor"
     return (
-        "| task | channels | actuators | ticks/s | kind | numbers | monitor |\n"
-        "|---|---|---|---|---|---|---|\n"
-        f"| `{task.environment or task.name}` | {len(task.channels)} | {len(task.actuators)} |"
-        f" {1 / task.step_s:.3g} | `{model.kind}` | {model.parameters - of_monitor:,} |"
-        f" {monitor} |\n"
+        f"`{task.environment or task.name}`: {len(task.channels)} channels,"
+        f" {len(task.actuators)} actuators, {1 / task.step_s:.3g} ticks/s."
+        f" `{model.kind}` of {model.parameters - of_monitor:,} numbers, {monitor}.\n"
     )
 
 
