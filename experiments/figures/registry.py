@@ -323,7 +323,6 @@ WITHOUT_FIGURES: dict[tuple[str, str], str] = {
     ("docs/how-to/cameras.md", "Train"): "what the environments are",
     ("docs/how-to/recording.md", "What a recording holds"): "defaults",
     ("docs/how-to/train.md", "Train a policy"): "names",
-    ("docs/how-to/watch.md", "What else it shows"): "limits",
     ("docs/how-to/wire.md", "Commands"): "names",
     ("docs/reference/disturbances.md", "Columns of a table"): "definitions",
     ("docs/reference/environments.md", "Readings and actions"): "definitions",
