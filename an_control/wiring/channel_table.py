@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
 from an_control.wiring.checked_yaml import Description, WiringError
 from an_control.wiring.command import CommandConfig
-from an_control.wiring.compile import Leaf, compile_source, follow_field
+from an_control.wiring.compile import NumberField, compile_source, follow_field
 from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
 from an_control.wiring.messages import Resolver, element_path, message_class
@@ -310,7 +310,7 @@ class ChannelTable:
         self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
         for channel in wiring.channels:
             self._channels[channel.source].append(channel)
-        self._leaves: dict[int, tuple[ChannelConfig, Any, list[Leaf]]] = {}
+        self._leaves: dict[int, tuple[ChannelConfig, Any, list[NumberField]]] = {}
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._open = len(taken) < len(wiring.channels)
         self._feeds = {one.name: self._make_feed(one, taken, like) for one in wiring.sources}

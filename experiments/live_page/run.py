@@ -90,7 +90,7 @@ def _picture_ant(page: Any, folder: Path) -> None:
     page.page.wait_for_timeout(1e3)
     page.page.screenshot(path=folder / "ant_dark.png")
     page.page.emulate_media(color_scheme="light")
-    page.page.click("#straight")
+    page.page.click("#restore")
     _animate(page, folder / "ant.gif")
 
 
@@ -99,7 +99,7 @@ def _animate(page: Any, path: Path) -> None:
     from PIL import Image
 
     page.page.check("input[name=announced][value=yes]")
-    boxes = [page.page.locator(one).bounding_box() for one in ("#robot-card", "#bay-card")]
+    boxes = [page.page.locator(one).bounding_box() for one in ("#robot-card", "#wiring-card")]
     clip = {
         "x": boxes[0]["x"],
         "y": boxes[0]["y"],
@@ -116,7 +116,7 @@ def _animate(page: Any, path: Path) -> None:
             page.page.mouse.down()
         elif held and 3 < phase < 8:
             begin = page._middle(f'.signal[data-signal="{held[0]}"] .dot')
-            end = page._middle(f'.plug[data-plug="{held[1]}"] .dot')
+            end = page._middle(f'.slot[data-slot="{held[1]}"] .dot')
             part = (phase - 3) / 4
             page.page.mouse.move(*(a + part * (b - a) for a, b in zip(begin, end, strict=True)))
         elif held and phase == 8:
@@ -175,16 +175,16 @@ async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, 
     slow = await connected(address)
     async with visiting(address) as visitor:
         await visitor.state("running")
-        await visitor.until(lambda: len(visitor.wires()) == 28, "the patch bay")
+        await visitor.until(lambda: len(visitor.wires()) == 28, "the wiring panel")
         visitor.counts.clear()
         took_ms: list[float] = []
         begin_s, loads, p99 = time.monotonic(), [], []
-        plugs, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
+        slots, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
-                one, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
-                if visitor.wires()[plug][0] != one:
-                    await visitor.done("connect", signal=one, plug=plug, announced=True)
+                one, slot = slots[len(took_ms) % 28], slots[(7 * len(took_ms) + 3) % 28]
+                if visitor.wires()[slot][0] != one:
+                    await visitor.done("connect", signal=one, slot=slot, announced=True)
                 took_ms.append(visitor.replies[-1]["took_ms"])
             if now_s > taken:
                 taken += 1
@@ -243,15 +243,15 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
             if drags and found.policy:
                 await deeds.read_robot(found, new=True)
         if (order := listener.take_newest("order")) is not None:
-            deeds.bay.set_order({pair.key: pair.value for pair in order.values})
-        if deeds.bay.order and done < drags * now_s / seconds:
-            wires = {wire.plug: wire.signal for wire in deeds.bay.wires}
-            plugs = list(wires)
-            one, plug = plugs[done % 28], plugs[(7 * done + 3) % 28]
+            deeds.panel.set_order({pair.key: pair.value for pair in order.values})
+        if deeds.panel.order and done < drags * now_s / seconds:
+            wires = {wire.slot: wire.signal for wire in deeds.panel.wires}
+            slots = list(wires)
+            one, slot = slots[done % 28], slots[(7 * done + 3) % 28]
             done += 1
-            if wires[plug] != one:
+            if wires[slot] != one:
                 reply = await deeds.carry_out(
-                    ConnectCommand(id=done, signal=one, plug=plug, announced=True)
+                    ConnectCommand(id=done, signal=one, slot=slot, announced=True)
                 )
                 assert reply.ok, reply.text
         for message in listener.take_all("diagnostics"):

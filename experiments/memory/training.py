@@ -86,7 +86,7 @@ class MemoryNetwork(nn.Module):
     def forward(self, seen: Tensor) -> Tensor:
         """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
         if self._last:
-            scores: Tensor = self.head(self.memory.last_output(seen))
+            scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
         outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)

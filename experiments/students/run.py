@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import teacher_of_task
+from an_control.learning.teacher.teachers import find_task_teacher
 from experiments.learned_runs import (
     ROOT,
     Results,
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what = COMPARISONS[given.task]
     out = (given.out or Path(f"runs/{what.task}_students")).resolve()
     students = [ComparedStudent(name, what, out) for name in what.students]
-    own = None if given.table else teacher_of_task(what.task)
+    own = None if given.table else find_task_teacher(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
     settings = {one.runs: one.settings(*how) for one in students}
     try:

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from an_control.cli.help import parse
+from an_control.cli.help import parse_arguments
 from an_control.cli.train import TrainCommand
 from experiments.from_nothing import run as nothing
 
@@ -52,7 +52,7 @@ def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is
 def test_train_knows_the_arguments_of_every_run(tmp_path):
     runs = [(task, kind) for task in nothing.TASKS for kind in task.kinds]
     for task, kind in runs:
-        given = parse(TrainCommand, "train", task.arguments(tmp_path, kind, 3))
+        given = parse_arguments(TrainCommand, "train", task.arguments(tmp_path, kind, 3))
         assert (given.task, given.minutes, given.seed) == (task.name, task.minutes, 3)
     ways = {kind for task, kind in runs if task.name == "cartpole"}
     assert ways == {"pgpe", "hints", "diagonal", "mlp"}

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from an_control.cli.help import parse
-from an_control.cli.verbs import verb_class
+from an_control.cli.help import parse_arguments
+from an_control.cli.verbs import load_verb_class
 from experiments.ant_policy import run as ant_policy
 from experiments.camera_tables import run as camera_tables
+from experiments.cartpole_evolution import run as cartpole_evolution
 from experiments.cartpole_softmax import run as cartpole_softmax
 from experiments.page_tables import PageTable
 from experiments.pong_late import run as pong_late
@@ -35,6 +36,7 @@ EXPERIMENTS = {
     "pong_late": [
         pong_late.student_step(Path("models/pong.safetensors"), Path("runs"), smoke=False)
     ],
+    "cartpole_evolution": cartpole_evolution.make_steps([1, 2, 3], 20_000),
     "cartpole_softmax": cartpole_softmax.STEPS,
 }
 
@@ -45,7 +47,7 @@ def test_every_command_can_be_parsed_and_reads_what_ships_or_an_earlier_step_mak
     for step in EXPERIMENTS[name]:
         program, verb, *words = step.words
         if program == "an-control":
-            parse(verb_class(verb), verb, words)
+            parse_arguments(load_verb_class(verb), verb, words)
         else:
             assert (program, verb) == ("python", "-m") and importlib.import_module(words[0])
         for path in step.reads:

@@ -23,7 +23,7 @@ from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
-from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
+from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
@@ -161,12 +161,12 @@ def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one
     """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
     name = "odd:Odd/BlindStart-v0"
     with opened("BlindStart") as env:
-        settings = replace(smoke_settings(settings_for_environment(env, algorithm)), burst=0.0)
+        settings = replace(make_smoke_settings(choose_teacher_settings(env, algorithm)), burst=0.0)
     learner = TeacherLearner(tmp_path, name, name, settings, TeacherLimits(steps=1000), seed=1)
     with closing(learner):
         for _ in range(3):
             line = learner.step()
-        model = learner.model()
+        model = learner.make_model()
         library = learner._newest.library._algorithm
     assert np.isfinite(line["validation"])
     assert all(np.isfinite(array).all() for array in model.arrays.values())
@@ -261,7 +261,7 @@ def test_one_reading_is_enough_for_a_student():
     from an_control.learning.dagger.streams import (
         PerturbedTeacher,
         RolloutSettings,
-        StudentRollout,
+        StudentDriver,
         record_episode,
     )
     from an_control.learning.dagger.student import Student
@@ -272,14 +272,14 @@ def test_one_reading_is_enough_for_a_student():
     teacher = FunctionTeacher(lambda seen: -seen)
     with opened("One") as env:
         policy = make_policy(
-            Student(1, 1, StudentSizes()).model(describe_task(env, "", ""), {}), "off"
+            Student(1, 1, StudentSizes()).make_model(describe_task(env, "", ""), {}), "off"
         )
         words = TrainingDisturbance("missing=0.25,garbage=0.2,copies=1,noise=1")
         everything = RolloutSettings(0.0, 0.1, 0.5, {words: 1.0})
         for seed in range(20):
             rng = np.random.default_rng(seed)
             for driver, how in (
-                (StudentRollout(rng, policy, everything), everything),
+                (StudentDriver(rng, policy, everything), everything),
                 (PerturbedTeacher(rng, teacher, 0.1), RolloutSettings(shuffled=False)),
             ):
                 disturbance = how.draw_disturbance({}, rng)
@@ -420,7 +420,7 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
             self.slots = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
-    assert validation.found_share(Knows(), alike, [trace] * 20, rng) == 1.0
+    assert validation.measure_found_share(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])

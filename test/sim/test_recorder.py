@@ -15,7 +15,7 @@ pytest.importorskip("cv2")
 import cv2
 from sensor_msgs.msg import Image
 
-from an_control.cli.sim import _recorder
+from an_control.cli.sim import _make_video_recorder
 from an_control.system.files import WriteError
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
@@ -133,7 +133,7 @@ def test_a_recording_is_of_the_camera_at_the_rate_at_which_its_pictures_come(
     simulation = load_simulation(share_path(f"config/{task}_sim.yaml"))
     wiring = load_wiring(tmp_path / "robot.yaml")
     with ros_node("recorder", "seen") as node:
-        recorder = _recorder(node, tmp_path / "seen.mp4", simulation, wiring)
+        recorder = _make_video_recorder(node, tmp_path / "seen.mp4", simulation, wiring)
         listened = {one.topic_name for one in node.subscriptions}
     assert topics == {one for one in listened if one.startswith("/seen")}
     assert recorder._rate_hz == pytest.approx(rate_hz)

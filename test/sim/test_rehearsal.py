@@ -356,9 +356,9 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     def stop(self: Any, name: str, wiring: Path, model: Path) -> Any:
         raise Seen(wiring.read_text())
 
-    monkeypatch.setattr(sim.SimCommand, "_policy_node", stop)
+    monkeypatch.setattr(sim.SimCommand, "_start_policy_node", stop)
     monkeypatch.setattr("an_control_sim.bridge.policy_link.wait_until_alone", lambda *_: None)
-    files = sim._Files(
+    files = sim._SimulationFiles(
         share_path("config/mobile_base_sim.yaml"),
         share_path("config/mobile_base.yaml"),
         tmp_path / "model.safetensors",

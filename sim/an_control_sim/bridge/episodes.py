@@ -130,7 +130,7 @@ def _run_episode(
 ) -> EpisodeResult:
     """Run one episode and return its result."""
     drawn.reset(episode)
-    stop = drawn.stop(bridge.robot.simulation.step_s)
+    stop = drawn.draw_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(drawn.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(episode_seed(seed, episode), episode)

@@ -25,8 +25,8 @@ import numpy as np
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 from an_control.wiring.command import (
     CommandMessageList,
-    message_entries,
-    read_own_field,
+    list_message_entries,
+    read_actuator_field,
     read_shared_field,
 )
 from an_control.wiring.messages import MESSAGE_TYPE
@@ -206,7 +206,7 @@ def load_simulation(path: str | Path) -> Simulation:
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
     command = CommandMessageList(
-        tuple(_parse_message(one) for one in message_entries(top["command"]))
+        tuple(_parse_message(one) for one in list_message_entries(top["command"]))
     )
     command.check_unique(str(path))
     publish = tuple(_parse_topic(*item) for item in top["publish"].items("at least one topic"))
@@ -275,7 +275,7 @@ def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedAct
         raise parts["scale"].error("a finite number other than 0")
     offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].number("a finite number")
-    field = read_own_field(entry, parts.get("field"), shared)
+    field = read_actuator_field(entry, parts.get("field"), shared)
     return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.readers import pool
+from an_control.wiring.readers import pool_values
 
 STEP_S = 0.05
 ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)
@@ -146,7 +146,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Return the observation (19,) of the current readings."""
         ranges = self._ranges.astype(np.float64)
         ranges[np.isposinf(ranges)] = RANGE_M
-        nearest = pool(ranges, SECTOR, "min")
+        nearest = pool_values(ranges, SECTOR, "min")
         return np.array(
             [
                 *(nearest * SIDE - RANGE_M * SIDE),
