@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from an_control.cli.help import parse_arguments
-from an_control.cli.verbs import verb_class
+from an_control.cli.verbs import load_verb_class
 from experiments.__main__ import main as run_experiment
 from experiments.figures import run
 from experiments.figures.hashes import SourceTree, hash_inputs
@@ -76,7 +76,7 @@ def test_the_command_of_every_entry_parses(command, monkeypatch):
     if program == "an-control":
         if words[0] == "learn":
             pytest.importorskip("torch", reason="needs the train extra")
-        parse_arguments(verb_class(words[0]), words[0], words[1:])
+        parse_arguments(load_verb_class(words[0]), words[0], words[1:])
     elif program == "make":
         assert words[0] in MAKE.findall(read("Makefile"))
     elif words[:2] == ["-m", "experiments"]:
