@@ -37,9 +37,9 @@ COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n
 def commands() -> list[list[str]]:
     """The words of the `an-control` commands by which experiments write tables."""
     steps = [
-        *(table.step(tables_run.RUNS) for table in tables_run.TABLES),
+        *(table.make_step(tables_run.RUNS) for table in tables_run.TABLES),
         *tables_run.OTHERS,
-        *(table.step(camera_run.RUNS) for table in camera_run.TABLES),
+        *(table.make_step(camera_run.RUNS) for table in camera_run.TABLES),
         *camera_run.OTHERS,
     ]
     return [step.words[1:] for step in steps]

@@ -80,13 +80,7 @@ COMPUTED = {
 
 
 def test_the_node_reaches_only_what_a_robot_has(structure):
-    imports, texts = structure.collect_file_imports(), structure.read_sources()
-    reached, left = set(), ["an_control.ros.node"]
-    while left:
-        module = left.pop()
-        if module not in reached:
-            reached.add(module)
-            left += imports[module]
+    texts, reached = structure.read_sources(), structure.collect_closure(structure.NODE)
     rooms = {module.split(".")[1] for module in reached if "." in module}
     assert rooms == ROBOT
     others = {
@@ -141,6 +135,14 @@ def test_a_class_name_has_one_meaning():
                 if isinstance(node, ast.ClassDef):
                     places[node.name].append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_lines_of_code_are_counted_without_docstrings(structure):
+    text = '"""One\nmodule."""\n\nA = 1\n"""Its meaning."""\nB = "no docstring"\n'
+    assert structure.count_code_lines(text) == 3
+    assert structure.describe_closure("an_control.system.blas").startswith(
+        "an_control.system.blas reaches 1 files, "
+    )
 
 
 def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):

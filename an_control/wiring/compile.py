@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, NoReturn
 
-from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.config import ChannelConfig, MessageNames
+from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
+from an_control.wiring.checked_yaml import Description, WiringError
+from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
+from an_control.wiring.feed import Feed, limit_ns
 from an_control.wiring.messages import (
     ALL,
     DURATION,
@@ -258,6 +260,85 @@ def _make_wildcard_reader(
     if number_field.config.pool is not None:
         get = make_pooling_getter(get, number_field.config)
     return ElementReader(number_field.path, get, names=names, wildcard=wildcard)
+
+
+class Sources:
+    """The sources of a wiring at runtime, compiled from the field paths of their channels.
+
+    Args:
+        wiring: The robot's wiring.
+        resolve: Returns the message class of a type's name.
+        like: The sources of an earlier wiring. Where a source has the same type its state is
+            copied, and where nothing but its topic differs its readers are used again.
+
+    Raises:
+        WiringError: If a message type is not installed, or a field path leads to no number.
+    """
+
+    def __init__(self, wiring: Wiring, resolve: Resolver, like: Sources | None) -> None:
+        self.resolve, self._file = resolve, wiring.file
+        self.message_classes: dict[str, Any] = {}
+        """The message class of each source."""
+        self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
+        for channel in wiring.channels:
+            self._channels[channel.source].append(channel)
+        self._number_fields: dict[int, tuple[ChannelConfig, Any, list[NumberField]]] = {}
+        """Entry, message class and number fields of each channel, by the identity of the entry."""
+        self._taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
+        self._open = len(self._taken) < len(wiring.channels)
+        """Whether messages decide which channels there are."""
+        self.feeds = {one.name: self._make_feed(one, wiring, like) for one in wiring.sources}
+
+    def _make_feed(self, source: SourceConfig, wiring: Wiring, like: Sources | None) -> Feed:
+        """Return the feed of a source, with the state that it has in `like`.
+
+        With wildcards, feeds depend on each other, and every feed is made again.
+        """
+        try:
+            cls = self.resolve(source.type)
+        except LookupError as error:
+            key = f"sources.{source.name}.type"
+            allowed = f"an installed type ({error})"
+            raise WiringError(self._file, key, source.type, allowed) from None
+        self.message_classes[source.name] = cls
+        channels = self._channels[source.name]
+        old = None if like is None else like.feeds.get(source.name)
+        if like is not None and old is not None and not (self._open or like._open):
+            before = like._channels[source.name]
+            same = len(before) == len(channels) and all(map(is_, before, channels))
+            if same and source == replace(old.config, topic=source.topic):
+                self._number_fields |= {id(one): like._number_fields[id(one)] for one in channels}
+                return old.with_config(source)
+        if wiring.images:
+            feed = Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
+        else:
+            found = [one for channel in channels for one in self._follow(channel, cls, like)]
+            feed = Feed(source, *compile_source(found, self._taken))
+        if old is not None and old.config.type == source.type:
+            feed.copy_state(old)
+        return feed
+
+    def _follow(self, channel: ChannelConfig, cls: Any, like: Sources | None) -> list[NumberField]:
+        """Return the number fields of a channel, from `like` if it has the same entry and class."""
+        known = None if like is None else like._number_fields.get(id(channel))
+        if known is None or known[1] is not cls:
+            known = channel, cls, follow_field(channel, cls, self.resolve, self._file)
+        self._number_fields[id(channel)] = known
+        return known[2]
+
+    def _make_camera_reader(
+        self, channel: ChannelConfig, cls: Any, source: SourceConfig
+    ) -> CameraReader:
+        """Return the reader of a camera channel; raise WiringError if it cannot be read."""
+        key = f"channels.{channel.id}.image"
+        fields = cls.get_fields_and_field_types()
+        if not is_image(fields):
+            allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
+            raise WiringError(self._file, key, source.type, allowed)
+        if is_opencv_missing():
+            allowed = "an installed OpenCV (pip install 'an_control[camera]')"
+            raise WiringError(self._file, key, Description("an image"), allowed)
+        return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
 
 
 class _FieldFollower:

@@ -461,5 +461,5 @@ def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp
     robot.step(np.array(commands))
     robot.fill(0)
     assert tuple(seen[0].tolist()) == pytest.approx(action)
-    assert len(robot.outlets[0].message.position) == len(drafted.channels)
+    assert len(robot.sensor_topics[0].message.position) == len(drafted.channels)
     robot.close()
