@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, run_steps, step_parser
+from experiments.steps import ExperimentStep, run_steps, make_step_parser
 
 RUNS = Path("runs/any_environment")
 ENVIRONMENTS = ("Pendulum-v1", "InvertedDoublePendulum-v5", "LunarLanderContinuous-v3")
@@ -24,4 +24,4 @@ STEPS = tuple(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trainings that are not done and return the exit status."""
-    return run_steps(RUNS, STEPS, step_parser(__doc__).parse_args(arguments))
+    return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))
