@@ -141,7 +141,7 @@ class CheckCommand:
             _list_sources(heard, found)
         if recorder is not None and model is not None:
             if recorder.commands:
-                self._examine(wiring, model, recorder.recorder.recording(), found)
+                self._examine(wiring, model, recorder.recorder.make_recording(), found)
             else:
                 found.notes.append("doctor: nobody commanded the robot, so nothing was examined")
         elif self.sim is not None and model is not None and not found.problems:
@@ -246,11 +246,11 @@ class CheckCommand:
         text = read_regular(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
-            repair.write(diagnosis.wires)
-        found.doctor = report.rows(diagnosis)
+            repair.write(diagnosis.corrected)
+        found.doctor = report.make_rows(diagnosis)
         found.diff = repair.diff
-        found.problems += report.problems(diagnosis)
-        found.notes += report.notes(diagnosis, repair)
+        found.problems += report.list_problems(diagnosis)
+        found.notes += report.list_notes(diagnosis, repair)
         if self.fix is not None and repair.diff:
             write_file(self.fix, repair.text)
             found.notes.append(f"doctor: the corrected wiring is {self.fix}")

@@ -1,4 +1,4 @@
-"""Mistakes in a wiring, and a robot that is played through them."""
+"""Make wiring mistakes on purpose, and play a simulated robot through them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a wiring, or on the robot; see `Robot.play`.
+    """One mistake in a wiring or on the robot.
 
     Args:
         kind: sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor reversed,
             motor gain, motor dead or motors swapped.
-        members: names of channels or motors.
-        value: factor, added offset in readings, ticks, or the seed of the noise.
-        others: what feeds the members, where they are swapped or permuted.
+        members: Ids of channels or names of motors.
+        value: Factor, added offset in the unit of the readings, delay in ticks, or size of the
+            noise.
+        others: Whose signals the members get, if they are swapped or permuted.
     """
 
     kind: str
@@ -42,7 +43,7 @@ class Mistake:
 
 @dataclass
 class Wired:
-    """What the readings and the commands become by some mistakes."""
+    """Readings and commands of a robot as some mistakes change them."""
 
     ids: Sequence[str]
     actuators: Sequence[str]
@@ -53,7 +54,7 @@ class Wired:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def readings(self, true: np.ndarray, first: bool) -> np.ndarray:
-        """Return the raw readings (N,) that a recording holds for these true readings (N,)."""
+        """Return the raw numbers (N,) that the fields carry for these true readings (N,)."""
         raw = (true - self.offset) / self.scale
         if first:
             self.past = []
@@ -98,8 +99,8 @@ class Robot:
     """A simulated robot with a policy, read through a wiring.
 
     Args:
-        model: file of the policy and its monitor.
-        wiring: file that says scale, offset and clip of the channels; without one they are plain.
+        model: File of the policy and its monitor.
+        wiring: File with scale, offset and clip of the channels; None for plain readings.
     """
 
     def __init__(self, model: Path, wiring: Path | None = None) -> None:
@@ -143,16 +144,17 @@ class Robot:
         disturbance: DisturbanceSettings | None = None,
         read_as: Any = None,
     ) -> tuple[Recording, float]:
-        """Return a recording of these many ticks, in as many episodes, and the mean return.
+        """Play the robot and return a recording of it and the mean return of its episodes.
 
         Args:
-            mistakes: in the wiring.
-            seed: of the episodes.
-            ticks: recorded at most; None: one episode.
-            whole: play the last episode to its end, though the recording has ended.
-            disturbance: of readings and robot.
-            read_as: the scale and offset (N,) with which the policy reads, and the gain (A,) and
-                slots of its actions: a wiring that was repaired; None for the robot's own.
+            mistakes: Mistakes in the wiring.
+            seed: Seed of the episodes.
+            ticks: Maximum number of recorded ticks, in as many episodes as it takes; None for one
+                episode.
+            whole: Play the last episode to its end, although the recording has ended.
+            disturbance: Disturbances of readings and robot.
+            read_as: The candidate wiring with which the policy reads and commands instead of the
+                robot's own; None for the robot's own.
         """
         raws: list[np.ndarray] = []
         actions: list[np.ndarray] = []
@@ -202,7 +204,7 @@ class Robot:
         return recording, float(np.mean(returns))
 
     def _seen(self, raw: np.ndarray, read_as: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the readings (N,) that the policy gets, and which are there."""
+        """Return the readings (N,) that the policy gets, and which of them are present (N,)."""
         if read_as is None:
             values = raw * self.scale + self.offset
         else:
@@ -212,7 +214,7 @@ class Robot:
         return values, ~np.isnan(values)
 
     def _sent(self, action: np.ndarray, read_as: Any) -> np.ndarray:
-        """Return what is sent for the policy's action (A,), in the units of the first wiring."""
+        """Return the command for the policy's action (A,), in the units of the original wiring."""
         if read_as is None:
             return np.asarray(action)
         sent = np.empty_like(action)

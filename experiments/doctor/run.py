@@ -1,10 +1,10 @@
-"""Measure what the wiring doctor finds of mistakes that are made on purpose.
+"""Measure which deliberate wiring mistakes the doctor finds.
 
     python -m experiments doctor table|random|robots [--seeds N] [--trials N] [--json FILE]
 
-A trial plays a robot through mistaken wires for 10 s of simulated time, and lets the doctor look at
-what was recorded. Finished trials are kept in the results file, so a run that was stopped
-continues; the README says what came out.
+A trial plays a robot through a mistaken wiring for 10 s of simulated time and gives the recording
+to the doctor. Finished trials are kept in the results file, so that an interrupted run continues.
+The results are in the README.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.commissioning.doctor import Diagnosis, Recording, Wires, diagnose
+from an_control.commissioning.doctor import CandidateWiring, Diagnosis, Recording, diagnose
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.system.files import write_file
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
@@ -28,14 +28,15 @@ from experiments.doctor.mistakes import MODELS, Mistake, Robot
 HERE = Path(__file__).resolve().parent
 CONFIG = MODELS.parent / "config"
 SECONDS = (2.5, 5.0, 10.0)
-"""Of a recording; the first in which a mistake is found counts as the time."""
+"""Lengths of recordings in simulated seconds; the shortest in which a mistake is found is its time.
+"""
 ROBOTS = {
     "ant": (MODELS / "ant.safetensors", CONFIG / "ant.yaml"),
     "base": (MODELS / "mobile_base.safetensors", CONFIG / "mobile_base.yaml"),
     "cheetah": (Path("cheetah_full.safetensors"), None),
     "hopper": (Path("hopper_full.safetensors"), None),
 }
-"""Model and wiring; those that do not ship are sought in `--models`."""
+"""Model and wiring file by robot; models that are not shipped are looked up in `--models`."""
 LEGS = range(1, 5)
 POSITIONS = tuple(f"{joint}_{leg}.position" for leg in LEGS for joint in ("hip", "ankle"))
 VELOCITIES = tuple(f"{joint}_{leg}.velocity" for leg in LEGS for joint in ("hip", "ankle"))
@@ -66,13 +67,13 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
     "a leg gone, sensors and motors": DEAD_LEG + STUCK_LEG,
 }
 OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
-"""Robots whose wiring is right."""
+"""Disturbances of robots whose wiring is right."""
 SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
 KINDS = (
     *("sign", "sign", "scale", "scale", "offset", "delay", "stuck", "noise only", "swapped"),
     *("swapped", "motor reversed", "motor gain", "motor dead", "motors swapped"),
 )
-"""Of random mistakes; one that comes twice is drawn twice as often."""
+"""Kinds of random mistakes; one that is listed twice is drawn twice as often."""
 
 
 def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
@@ -101,36 +102,36 @@ def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
     return Mistake(kind, names[:1], value)
 
 
-def expected(recording: Recording, mistakes: Sequence[Mistake]) -> Wires:
-    """Return the wires that undo the mistakes."""
-    wires = Wires.from_recording(recording)
+def expected(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
+    """Return the candidate wiring that corrects the mistakes."""
+    candidate = CandidateWiring.from_recording(recording)
     for one in mistakes:
         of = recording.actuators if one.kind.startswith("motor") else recording.ids
         members = [of.index(name) for name in one.members]
         others = [of.index(name) for name in one.others]
         if one.kind == "motors swapped":
-            wires = wires.crossed(members, others)
+            candidate = candidate.with_permuted_motors(members, others)
         elif one.kind.startswith("motor"):
-            wires = wires.driven(members, one.value)
+            candidate = candidate.with_motor_gain(members, one.value)
         elif one.kind == "sign":
-            wires = wires.scaled(members, -1.0)
+            candidate = candidate.with_scale_factor(members, -1.0)
         elif one.kind == "scale":
-            wires = wires.scaled(members, 1.0 / one.value)
+            candidate = candidate.with_scale_factor(members, 1.0 / one.value)
         elif one.kind == "offset":
-            wires = wires.shifted(members[0], wires.offset[members[0]] - one.value)
+            candidate = candidate.with_offset(members[0], candidate.offset[members[0]] - one.value)
         elif one.kind == "delay":
-            wires = wires.delayed(members[0], int(one.value))
+            candidate = candidate.with_delay(members[0], int(one.value))
         elif one.kind in ("stuck", "noise only"):
-            wires = wires.without(members[0])
+            candidate = candidate.with_unusable(members[0])
         else:
-            slots = wires.slots.copy()
+            slots = candidate.slots.copy()
             slots[others] = members
-            wires = replace(wires, slots=slots)
-    return wires
+            candidate = replace(candidate, slots=slots)
+    return candidate
 
 
-def agrees(found: Wires, right: Wires, recording: Recording) -> bool:
-    """Return whether wires that were found say what is right, to the accuracy that matters."""
+def agrees(found: CandidateWiring, right: CandidateWiring, recording: Recording) -> bool:
+    """Return whether a candidate equals the right one to the accuracy that matters."""
     for name in ("slots", "delay", "unusable", "motors"):
         if (getattr(found, name) != getattr(right, name)).any():
             return False
@@ -149,9 +150,9 @@ def agrees(found: Wires, right: Wires, recording: Recording) -> bool:
 
 
 def outcome(diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]) -> str:
-    """Return found, ambiguous, wrong, unseen, or missed: nothing was said of it."""
+    """Return "found", "ambiguous", "wrong", "unseen", "said" (only a note) or "missed"."""
     right = expected(recording, mistakes)
-    if agrees(diagnosis.wires, right, recording):
+    if agrees(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
@@ -173,7 +174,15 @@ def first_ticks(recording: Recording, ticks: int) -> Recording:
 
 
 def trial(robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool) -> dict[str, Any]:
-    """Return what the doctor finds of these mistakes, and when."""
+    """Return the doctor's result for one recording with these mistakes.
+
+    Args:
+        robot: The robot.
+        mistakes: The mistakes in its wiring.
+        seed: Seed of the episodes.
+        returns: Also measure after which time the mistakes are found, and the returns with the
+            mistake, with the doctor's correction and with the right wiring.
+    """
     whole = SECONDS[-1]
     recording, total = robot.play(mistakes, seed=seed, ticks=round(whole / robot.step_s))
     row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
@@ -189,7 +198,7 @@ def trial(robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
     row["findings"] = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
     if returns:
         del total
-        fixed = diagnosis.wires
+        fixed = diagnosis.corrected
         row["return"] = robot.play(mistakes, seed=seed)[1]
         row["return_fixed"] = robot.play(mistakes, seed=seed, read_as=fixed)[1]
         row["return_right"] = robot.play((), seed=seed)[1]
@@ -197,7 +206,7 @@ def trial(robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 
 
 def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield each trial's name and a function that makes its row."""
+    """Yield the name of each trial and a function that runs it."""
     robots: dict[str, Robot] = {}
 
     def robot(name: str) -> Robot:
@@ -237,7 +246,7 @@ def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 
 
 def healthy(robot: Robot, word: str, seed: int) -> dict[str, Any]:
-    """Return what the doctor finds of a robot whose wiring is right."""
+    """Return the doctor's result for a robot whose wiring is right."""
     settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
     ticks = round(SECONDS[-1] / robot.step_s)
     recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
@@ -247,7 +256,7 @@ def healthy(robot: Robot, word: str, seed: int) -> dict[str, Any]:
 
 
 def random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
-    """Return what the doctor finds of so many random mistakes."""
+    """Return the doctor's result for `count` random mistakes."""
     rng = np.random.default_rng([number, count])
     clean = getattr(robot, "clean", None)
     if clean is None:
@@ -264,7 +273,7 @@ def random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the trials, print the counts and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
     parser.add_argument("--seeds", type=int, default=10, help="of each row of the table")

@@ -1,4 +1,4 @@
-"""Records a running robot for the doctor: what it reads, and what somebody commands it."""
+"""Record a running robot for the doctor: its readings, and the commands that it gets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from an_control.wiring import Wiring, command_messages
 
 
 class LiveRecorder:
-    """Keeps a tick for each command that goes out: the readings before it, and the action it means.
+    """Recorder of a tick for each command message: the readings before it, and its action.
 
     Args:
-        wiring: of the robot.
-        model_path: the model's file.
-        model: whose channels are recorded.
+        wiring: The robot's wiring.
+        model_path: Path of the model file, for error messages.
+        model: The model whose channels and actuators are recorded.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
@@ -33,10 +33,10 @@ class LiveRecorder:
         self._parts: list[np.ndarray | None] = [None] * len(self._messages)
         self._last_ns = 0
         self.commands = 0
-        """Command messages of the first topic."""
+        """Number of command messages on the first command topic."""
 
     def open(self, node: Node) -> None:
-        """Subscribe to the robot's sources, and to the commands that somebody sends it."""
+        """Subscribe to the robot's sources and to its command topics."""
         self._inputs = Inputs(
             node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, informed=True
         )
@@ -47,10 +47,11 @@ class LiveRecorder:
             node.create_subscription(type(message.message), config.topic, hear, 10)
 
     def close(self) -> None:
-        """Let go of the node."""
+        """Release the sources' subscriptions."""
         self._inputs.close()
 
     def _hear(self, number: int, message: Any) -> None:
+        """Record a tick, once every command topic has had a message."""
         try:
             self._parts[number] = self._messages[number].read(message)
         except ValueError:

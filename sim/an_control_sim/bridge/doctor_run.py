@@ -1,6 +1,6 @@
-"""Drives a simulated robot by a wiring and a model in this process, and records it for the doctor.
+"""Drive a simulated robot with a wiring and a model in one process, and record it for the doctor.
 
-The robot's messages pass the wiring as they would in the node: no topics, no clock.
+The robot's messages pass the wiring as in the policy node, without topics and without a clock.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from an_control_sim.bridge.simulation_file import load_simulation
 def record_simulation(
     controller: Controller, simulation: str | Path, seconds: float, seed: int = 0
 ) -> tuple[Recording, list[float]]:
-    """Return a recording of so many simulated seconds, and the returns of its whole episodes.
+    """Drive a simulated robot and return a recording of it.
 
     Args:
-        controller: of the wiring and the model that are checked.
-        simulation: the YAML of the robot that is driven.
-        seconds: in as many episodes as it takes.
-        seed: of the episodes.
+        controller: Controller of the wiring and model that are checked.
+        simulation: Path of the robot's simulation YAML.
+        seconds: Simulated time, in as many episodes as it takes.
+        seed: Seed of the episodes.
+
+    Returns:
+        The recording, and the returns of the complete episodes.
 
     Raises:
-        WiringError: the YAML does not fit its environment, or the wiring not its messages.
+        WiringError: If the YAML does not fit its environment, or the wiring not its messages.
     """
     robot = SimulatedRobot(load_simulation(simulation))
     recorder = ReadingsRecorder(controller.wiring, controller.acting.policy.model)
@@ -66,13 +69,13 @@ def record_simulation(
             episode += 1
     finally:
         robot.close()
-    return recorder.recording(), returns
+    return recorder.make_recording(), returns
 
 
 def _command(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
-    """Hand a command (A,) over as the messages that would carry it."""
+    """Hand a command (A,) over as the messages that carry it."""
     command = controller.wiring.command
     topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
     robot.commands.clear()
