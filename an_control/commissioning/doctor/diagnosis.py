@@ -43,7 +43,10 @@ class DoctorSettings:
     min_ticks: int = 60
     """Minimum number of ticks for a diagnosis."""
     screened: int = 96
-    """Number of ticks on which all hypotheses are compared."""
+    """Number of ticks on which the lag of all readings is estimated."""
+    screenings: tuple[tuple[int, int], ...] = ((32, 400), (96, 100))
+    """Rounds in which hypotheses are discarded: the number of compared ticks, and of the hypotheses
+    that stay. The first round compares all of them."""
     refined: int = 600
     """Number of ticks on which the best hypotheses are compared and their numbers are fitted."""
     finalists: int = 8
@@ -58,6 +61,10 @@ class DoctorSettings:
     """Share of the present excess that a mistake must explain. On a robot whose physics differ from
     the model's, many mistakes explain a little.
     """
+    min_certain_share: float = 0.06
+    """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
+    certain_sigma: float = 5.0
+    """Standard errors above 0 from which on a mean gain is certain."""
     min_moving: float = 0.3
     """Share of the ticks in which a channel must change before a number of it is fitted."""
     min_fitted_gain: float = 0.75
@@ -81,8 +88,8 @@ class DoctorSettings:
     idle_effect: float = 0.2
     """Relative effect below which a motor is taken for dead or reversed, whatever the likelihood.
     """
-    sign_effect: float = 0.3
-    """Minimum relative effect for its sign to be certain."""
+    reversed_effect: float = 0.3
+    """Opposite effect, away from a joint's end stop, from which on a motor is reversed."""
     usual_effect: float = 0.5
     """Minimum effect of the other motors for a diagnosis by effects alone."""
     crossed_effect: float = 0.5
@@ -106,6 +113,10 @@ class DoctorSettings:
     """Minimum share of the fitted scale's gain that the unit or round number must reach to replace
     it.
     """
+    poor_unit_share: float = 0.75
+    """The same where the fitted scale leaves an excess above `poor_fit`, so that it is biased."""
+    poor_fit: float = 1.0
+    """Excess in nats a tick and channel above which the model explains the robot poorly."""
     dead_share: float = 0.85
     """Minimum share of a fitted motor gain's gain in nats that a gain of 0 must reach to replace
     it.
@@ -239,6 +250,8 @@ class _Search:
         """(N,) share of the ticks in which each recorded channel changes."""
         self._binary = forward.binary
         self._found = False
+        self._judged: set[int] = set()
+        """Motors that `_judge_idle_motor` has judged; their effects say nothing more."""
 
     def run(self) -> Diagnosis:
         """Run the search and return the diagnosis."""
@@ -393,7 +406,7 @@ class _Search:
             *(((m,), "") for m in motors),
             *((members, name) for name, members in self._motor_groups.items()),
         ]:
-            if any(candidate.gain[m] == 0.0 for m in members):
+            if any(candidate.gain[m] == 0.0 or m in self._judged for m in members):
                 continue
             for factor in MOTOR_FACTORS:
                 kind = kinds.get(factor, "motor gain")
@@ -406,6 +419,8 @@ class _Search:
         usual = float(np.clip(np.median(effects), 0.3, 1.0))
         for m in motors:
             factor = float(effects[m]) / usual
+            if m in self._judged:
+                continue
             if abs(factor - 1.0) > self._settings.min_effect and abs(factor) > 0.1:
                 driven = candidate.with_motor_gain([m], factor)
                 found.append(Hypothesis("motor gain", (m,), driven, "by its effect"))
@@ -434,26 +449,30 @@ class _Search:
             The hypothesis, None if none is significant, and the hypotheses that are equally likely.
         """
         settings, likelihood = self._settings, self._likelihood
-        few = likelihood.select_ticks(settings.screened)
         hypotheses = self._list_hypotheses(candidate)
-        gains = likelihood.compute_total_costs([candidate], few)[
-            0
-        ] - likelihood.compute_total_costs([one.candidate for one in hypotheses], few)
-        gains = gains * (len(ticks) / len(few)) - [one.penalty for one in hypotheses]
+        for screened, kept in settings.screenings:
+            few = likelihood.select_ticks(screened)
+            costs = likelihood.compute_total_costs(
+                [candidate, *(one.candidate for one in hypotheses)], few
+            )
+            gains = (costs[0] - costs[1:]) * (len(ticks) / len(few))
+            gains -= [one.penalty for one in hypotheses]
+            best = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
+            hypotheses, gains = [hypotheses[number] for number in best], gains[best]
         finalists = self._select_finalists(hypotheses, gains)
         refined = [self._refine(one, candidate, ticks) for one in finalists]
         now = likelihood.compute_costs([candidate], ticks)[0].sum(1)
-        costs = [likelihood.compute_costs([one.candidate], ticks)[0].sum(1) for one in refined]
+        costs_of = [likelihood.compute_costs([one.candidate], ticks)[0].sum(1) for one in refined]
         scores = [
             float((now - cost).sum()) - one.penalty
-            for one, cost in zip(refined, costs, strict=True)
+            for one, cost in zip(refined, costs_of, strict=True)
         ]
         order = np.argsort(scores)[::-1]
         excess = max(0.0, float(likelihood.compute_excess(candidate, ticks).sum()))
         accepted = [
             number
             for number in map(int, order)
-            if self._is_significant(now - costs[number], refined[number], excess)
+            if self._is_significant(now - costs_of[number], refined[number], excess)
         ]
         for number in list(accepted):
             if refined[number].is_motor and not self._agrees_with_effects(
@@ -470,11 +489,12 @@ class _Search:
             crossed = self._find_swapped_motor(first.members[0], candidate, ticks)
             if crossed is not None:
                 return crossed, []
+            return self._judge_idle_motor(first.members[0], candidate)
         rivals = []
         for other in map(int, order[1:]):
             if self._is_overlapping(refined[other], refined[best]):
                 continue
-            difference = costs[other] - costs[best]
+            difference = costs_of[other] - costs_of[best]
             if scores[other] > settings.near_gain * scores[best] and not self._is_clear(difference):
                 rivals.append(refined[other])
         return refined[best], rivals
@@ -515,6 +535,8 @@ class _Search:
         if one.kind in FITTED:
             share = settings.min_later_share if self._found else settings.min_fitted_share
             return mean >= share * excess and self._is_clear(gain, settings.fitted_sigma)
+        if not one.is_motor and self._is_clear(gain, settings.certain_sigma):
+            share = settings.min_certain_share
         return mean >= share * excess and self._is_clear(gain)
 
     def _agrees_with_effects(
@@ -552,6 +574,9 @@ class _Search:
             return None, []
         effects = self._likelihood.estimate_motor_effects(candidate, ticks)
         alive = candidate.gain != 0.0
+        alive[list(self._judged)] = False
+        if not alive.any():
+            return None, []
         usual = float(np.median(effects[alive]))
         idle = np.flatnonzero(alive & (effects < settings.idle_effect * max(usual, 0.0)))
         for motor in map(int, idle[:-1]):
@@ -564,15 +589,23 @@ class _Search:
         apart = np.abs(others / usual - 1.0)
         if effects[motor] > settings.idle_effect * usual or np.median(apart) > settings.min_effect:
             return None, []
-        found = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
-        if effects[motor] > -settings.sign_effect * usual:
-            turned = Hypothesis(
-                "motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0)
-            )
-            return found, [turned] if effects[motor] < settings.sign_effect * usual / 2 else []
-        return Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0)), [
-            found
-        ]
+        return self._judge_idle_motor(motor, candidate)
+
+    def _judge_idle_motor(
+        self, motor: int, candidate: CandidateWiring
+    ) -> tuple[Hypothesis, list[Hypothesis]]:
+        """Return whether a motor without effect is dead or reversed, and the other if unclear.
+
+        A reversed motor can hold its joint at an end stop, where it has no effect. So only the
+        ticks away from the position at which the joint stays most of the time decide.
+        """
+        dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
+        turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
+        self._judged.add(motor)
+        effect = self._likelihood.estimate_free_effect(candidate, motor)
+        if effect is None:
+            return dead, [turned]
+        return (turned if effect < -self._settings.reversed_effect else dead), []
 
     def _find_swapped_motor(
         self, motor: int, candidate: CandidateWiring, ticks: np.ndarray
@@ -580,7 +613,7 @@ class _Search:
         """Return the exchange that gives `motor` and another one the expected effect, or None."""
         cost = float(self._likelihood.compute_total_costs([candidate], ticks)[0])
         for other in range(len(candidate.motors)):
-            if other == motor or candidate.gain[other] == 0.0:
+            if other == motor or other in self._judged or candidate.gain[other] == 0.0:
                 continue
             crossed = candidate.with_permuted_motors([motor, other], [other, motor])
             effects = self._likelihood.estimate_motor_effects(crossed, ticks)
@@ -676,7 +709,10 @@ class _Search:
             now, as_named, as_fitted = self._likelihood.compute_total_costs(
                 [candidate, named, fitted], ticks
             )
-            if now - as_named > self._settings.unit_share * (now - as_fitted):
+            excess = float(self._likelihood.compute_excess(fitted, ticks).mean())
+            poor = excess > self._settings.poor_fit
+            share = self._settings.poor_unit_share if poor else self._settings.unit_share
+            if now - as_named > share * (now - as_fitted):
                 fitted = named
         return one._replace(candidate=fitted)
 
@@ -721,12 +757,17 @@ class _Search:
         """Return the candidate without changes that explain nothing beside the others."""
         cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
         for one in found:
-            for members in (one.members, *([(m,) for m in one.members] if one.parts else ())):
-                without = self._revert(candidate, one, members)
-                if one.what == "gain":
-                    continue  # judged by its effect
+            if one.what == "gain":
+                continue  # judged by its effect
+            members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
+            for some in members:
+                without = self._revert(candidate, one, some)
                 gain = self._likelihood.compute_costs([without], ticks)[0].sum(1) - cost
-                if float(gain.sum()) < self._settings.min_gain or not self._is_clear(gain):
+                if some == one.members:
+                    needed = float(gain.sum()) >= self._settings.min_gain and self._is_clear(gain)
+                else:  # a part is wrong like the whole, unless the readings contradict that
+                    needed = float(gain.sum()) >= 0.0
+                if not needed:
                     candidate = without
                     cost = self._likelihood.compute_costs([candidate], ticks)[0].sum(1)
         return candidate

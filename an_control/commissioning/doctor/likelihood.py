@@ -26,9 +26,13 @@ OWN_CHANNELS = 2
 """Number of channels by which a motor's effect is measured, such as its joint's angle and speed."""
 LEAST_OWN = 0.003
 """Minimum expected effect of a motor on its first channel, in scales of the prediction error."""
+HELD = 0.033
+"""Distance from its most frequent position, as a share of its range, at which a joint is held."""
+LEAST_FREE = 40
+"""Minimum number of ticks in which a joint is not held, for its motor's effect in them."""
 PRIOR = 0.02
 """Weight of the assumption that a motor acts as expected, in root mean squares."""
-ROWS = 4096
+ROWS = 1024
 """Maximum number of predictions that are computed at once."""
 MAX_SQUARE = 1e12
 """Limit of a squared error, in squared scales, that keeps the arithmetic finite."""
@@ -64,6 +68,7 @@ class Likelihood:
         self.imputed: np.ndarray | None = None
         """(T, N) estimates of each channel from the others, see `impute`."""
         self._low, self._high = recording.clip.T.astype(F32)
+        self._clips = bool(np.isfinite(recording.clip).any())
         self._as_configured = np.log(np.abs(recording.scale))
         self._noise_costs = self._compute_noise_costs()
 
@@ -73,28 +78,57 @@ class Likelihood:
             return self.ticks
         return self.ticks[np.linspace(0, len(self.ticks) - 1, most).astype(int)]
 
-    def compute_signals(self, candidate: CandidateWiring) -> np.ndarray:
-        """Return the readings (T, N) float32 under this candidate, NaN where missing."""
+    def compute_signals(
+        self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the readings in these ticks under each of H candidate wirings.
+
+        Args:
+            candidates: The H candidates.
+            ticks: (K,) indices of the ticks; None for all T.
+
+        Returns:
+            (H, K, N) float32 readings, scaled and clipped; NaN where missing.
+        """
         recording = self.recording
-        raw = recording.raw[:, candidate.slots]
-        for channel in np.flatnonzero(candidate.delay):
-            late = int(candidate.delay[channel])
-            raw[:-late, channel] = raw[late:, channel]
-            same = self._episode[late:] == self._episode[:-late]
-            raw[:-late, channel][~same] = np.nan
-            raw[-late:, channel] = np.nan
-        signals = raw * candidate.scale + candidate.offset
-        signals = np.clip(signals, *recording.clip.T)
-        signals[:, candidate.unusable] = np.nan
-        found: np.ndarray = signals.astype(F32)
+        rows = np.arange(len(recording.raw)) if ticks is None else ticks
+        slots = np.stack([one.slots for one in candidates])
+        raw = recording.raw[rows[None, :, None], slots[:, None]]
+        for number, one in enumerate(candidates):
+            for channel in np.flatnonzero(one.delay):
+                late = rows + int(one.delay[channel])
+                known = late < len(recording.raw)
+                late = np.where(known, late, 0)
+                known &= self._episode[late] == self._episode[rows]
+                values = recording.raw[late, one.slots[channel]]
+                raw[number, :, channel] = np.where(known, values, np.nan)
+        raw *= np.stack([one.scale for one in candidates])[:, None]
+        raw += np.stack([one.offset for one in candidates])[:, None]
+        if self._clips:
+            np.clip(raw, *recording.clip.T, out=raw)
+        unusable = np.stack([one.unusable for one in candidates])
+        if unusable.any():
+            raw[np.broadcast_to(unusable[:, None], raw.shape)] = np.nan
+        found: np.ndarray = raw.astype(F32)
         return found
 
-    def compute_actions(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
-        """Return the actions (K, A) float32 that moved the robot after these ticks (K,)."""
+    def compute_actions(
+        self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
+    ) -> np.ndarray:
+        """Return the actions that moved the robot after these ticks, under each candidate.
+
+        Args:
+            candidates: The H candidates.
+            ticks: (K,) indices of the ticks.
+
+        Returns:
+            (H, K, A) float32 actions in [-1, 1].
+        """
         sent = self.recording.actions[ticks - self.lag]
-        found: np.ndarray = np.clip(sent[:, candidate.motors] * candidate.gain, -1.0, 1.0).astype(
-            F32
-        )
+        motors = np.stack([one.motors for one in candidates])
+        gain = np.stack([one.gain for one in candidates])
+        moved = sent[np.arange(len(ticks))[None, :, None], motors[:, None]] * gain[:, None]
+        found: np.ndarray = np.clip(moved, -1.0, 1.0).astype(F32)
         return found
 
     def compute_total_costs(
@@ -118,10 +152,9 @@ class Likelihood:
             (H, K, N) costs in nats; 0 for a missing reading.
         """
         forward, next_ = self.forward, ticks + 1
-        signals = [self.compute_signals(candidate) for candidate in candidates]
-        before = np.stack([one[ticks] for one in signals])
-        after = np.stack([one[next_] for one in signals])
-        actions = np.stack([self.compute_actions(candidate, ticks) for candidate in candidates])
+        before = self.compute_signals(candidates, ticks)
+        after = self.compute_signals(candidates, next_)
+        actions = self.compute_actions(candidates, ticks)
         missing = np.isnan(before)
         given = before
         if missing.any():
@@ -197,7 +230,7 @@ class Likelihood:
     def impute(self, candidate: CandidateWiring) -> None:
         """Estimate each channel from all others under this candidate; store it in `imputed`."""
         forward = self.forward
-        signals = self.compute_signals(candidate)
+        (signals,) = self.compute_signals([candidate])
         if not forward.imputes:
             held = np.zeros(signals.shape[1], F32)
             self.imputed = np.empty_like(signals)
@@ -207,7 +240,9 @@ class Likelihood:
             return
         count = signals.shape[1]
         alone = np.eye(count, dtype=bool)
-        actions = self.compute_actions(candidate, np.maximum(np.arange(len(signals)), self.lag))
+        (actions,) = self.compute_actions(
+            [candidate], np.maximum(np.arange(len(signals)), self.lag)
+        )
         before = np.tile(forward.typical, (count, 1)).astype(F32)
         imputed = np.empty_like(signals)
         for tick, now in enumerate(signals):
@@ -235,13 +270,13 @@ class Likelihood:
             (A,) 1 as expected, 0 no effect, -1 the opposite effect; also 1 if no channel shows it.
         """
         forward, motors = self.forward, range(len(candidate.motors))
-        signals = self.compute_signals(candidate)
+        (signals,) = self.compute_signals([candidate])
         given = signals[ticks]
         missing = np.isnan(given)
         if missing.any():
             stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
             given = np.where(missing, stand_in, given)
-        actions = self.compute_actions(candidate, ticks)
+        (actions,) = self.compute_actions([candidate], ticks)
         full = forward.predict(given, actions)
         effects = []
         for motor in motors:
@@ -265,6 +300,49 @@ class Likelihood:
             self._estimate_effect(motor, error, effect, scale, size[:, motor] * share[:, motor])
             for motor in motors
         ])  # fmt: skip
+
+    @one_blas_thread
+    def estimate_free_effect(self, candidate: CandidateWiring, motor: int) -> float | None:
+        """Return a motor's effect in the ticks in which its joint is free to move.
+
+        The joint's position is the smoother one of the two channels that the motor moves most. The
+        ticks near the position that it takes most often, as at an end stop, are left out.
+
+        Args:
+            candidate: The wiring under which the readings are explained.
+            motor: Index of the motor.
+
+        Returns:
+            1 as expected, 0 no effect, -1 the opposite effect; None if too few ticks are left or
+            the motor is hardly used in them.
+        """
+        forward, ticks = self.forward, self.ticks
+        (now,) = self.compute_signals([candidate], ticks)
+        (after,) = self.compute_signals([candidate], ticks + 1)
+        if self.imputed is not None:
+            now = np.where(np.isnan(now), self.imputed[ticks], now)
+        (actions,) = self.compute_actions([candidate], ticks)
+        without = actions.copy()
+        without[:, motor] = 0.0
+        passive = forward.predict(now, without)
+        effect = forward.predict(now, actions).change - passive.change
+        scale = np.sqrt(passive.scale**2 + self._floor)
+        use = ~self._binary & ~forward.constant & ~candidate.unusable & ~np.isnan(after).any(0)
+        size = np.where(use, np.median(np.abs(effect) / scale, 0), 0.0)
+        own = np.argsort(-size)[:OWN_CHANNELS]
+        steps = [np.abs(np.diff(now[:, k])).mean() / max(now[:, k].std(), 1e-9) for k in own]
+        position, rate = own[int(np.argmin(steps))], own[int(np.argmax(steps))]
+        values = now[:, position]
+        width = HELD * float(np.ptp(values))
+        ordered = np.sort(values)
+        near = np.searchsorted(ordered, ordered + 2 * width) - np.arange(len(ordered))
+        held = ordered[int(near.argmax())] + width
+        free = np.abs(values - held) > width
+        expected = effect[free, rate]
+        if np.count_nonzero(free) < LEAST_FREE or not (np.median(np.abs(expected)) > 0.0):
+            return None
+        error = (after - now - passive.change)[free, rate]
+        return float((expected * error).sum() / (expected**2).sum())
 
     @staticmethod
     def _estimate_effect(
