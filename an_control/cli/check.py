@@ -70,6 +70,10 @@ class Findings:
     """The change from the wiring to the corrected one."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    looked_at: list[str] = field(default_factory=list)
+    """What was checked, in words."""
+    not_looked_at: list[str] = field(default_factory=list)
+    """What was not checked, in words, each with a reason or an option."""
 
 
 @dataclass(frozen=True)
@@ -139,17 +143,48 @@ class CheckCommand:
         _list_actuators(wiring, str(self.model), model, found)
         if heard is not None:
             _list_sources(heard, found)
+        examined = False
         if recorder is not None and model is not None:
             if recorder.commands:
-                self._examine(wiring, model, recorder.recorder.make_recording(), found)
+                examined = self._examine(wiring, model, recorder.recorder.make_recording(), found)
             else:
                 found.notes.append("doctor: nobody commanded the robot, so nothing was examined")
         elif self.sim is not None and model is not None and not found.problems:
-            self._examine(wiring, model, self._simulate(), found)
+            examined = self._examine(wiring, model, self._simulate(), found)
+        self._list_checked(model, heard, examined, found)
         _show(found)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
         write_json(self.json, {**asked, **vars(found)})
         return 1 if found.problems else 0
+
+    def _list_checked(
+        self, model: Model | None, heard: ListenResult | None, examined: bool, found: Findings
+    ) -> None:
+        """Add what was looked at and what was not, and which channels did not change."""
+        ranged = model is not None and bool(trained_ranges(model))
+        parts = [
+            ("names and rate of the model", model is not None, "--model"),
+            ("types, rates and ages of the messages", heard is not None, "--live or --bag"),
+            ("units", heard is not None and ranged,
+             "they need --live or --bag, and a model with the ranges of its training"),
+            ("signs, offsets and swapped wires", examined,
+             "they need a model with a monitor, and a robot that is driven: --live or --sim"),
+        ]  # fmt: skip
+        found.looked_at = [what for what, done, _ in parts if done]
+        found.not_looked_at = [f"{what} ({need})" for what, done, need in parts if not done]
+        if heard is not None and model is not None and not ranged:
+            found.notes.append(
+                f"units are not checked: {self.model} holds no ranges of its training"
+                " (an-control train-monitor adds them)"
+            )
+        still = [] if heard is None else [
+            id_ for id_, one in heard.ranges.items() if one.count > 1 and one.low == one.high
+        ]  # fmt: skip
+        if still:
+            found.notes.append(
+                f"did not change, and so could not be checked: {join_names(still)}:"
+                " move the robot meanwhile"
+            )
 
     def _command_problems(self, wiring: Wiring) -> list[str]:
         """Return why the node would refuse the command's messages, whatever the model."""
@@ -232,9 +267,9 @@ class CheckCommand:
         recording, _ = record_simulation(controller, self.sim, self.seconds or DOCTOR_S)
         return recording
 
-    def _examine(self, wiring: Wiring, model: Model, recording: Recording, found: Findings) -> None:
-        """Let the doctor say what of the wiring does not fit the recording."""
-        from an_control.commissioning.doctor import diagnose, report
+    def _examine(self, wiring: Wiring, model: Model, recording: Recording, found: Findings) -> bool:
+        """Add the doctor's findings in a recording; return whether it was long enough."""
+        from an_control.commissioning.doctor import DOCTOR, diagnose, report
         from an_control.commissioning.doctor.repair import Repair
         from an_control.monitor.forward_model import ForwardModel
 
@@ -254,6 +289,7 @@ class CheckCommand:
         if self.fix is not None and repair.diff:
             write_file(self.fix, repair.text)
             found.notes.append(f"doctor: the corrected wiring is {self.fix}")
+        return diagnosis.ticks >= DOCTOR.min_ticks
 
 
 def _list_channels(
@@ -389,7 +425,10 @@ def _show(found: Findings) -> None:
     for problem in found.problems:
         print(f"problem: {problem}")
     if not found.problems:
-        print("nothing is wrong")
+        looked = ", ".join(found.looked_at) or "the file alone"
+        print(f"nothing is wrong; looked at: {looked}")
+        if found.not_looked_at:
+            print(f"not looked at: {'; '.join(found.not_looked_at)}")
 
 
 def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
