@@ -96,10 +96,10 @@ def test_the_models_ids_are_filled_in_and_its_rate(tmp_path):
 
 
 def test_what_is_doubtful_or_was_not_heard_says_set_this(tmp_path):
-    known = model(("camera.pan", "lidar.front"))
+    known = model(("mast.yaw", "lidar.front"))
     text = draft_robot("bot", base(), "/bot", known).text()
-    (line,) = [one for one in text.splitlines() if one.startswith("  camera.pan:")]
-    assert "position[mast_pan]" in line and "SET THIS: is it camera.pan?" in line
+    (line,) = [one for one in text.splitlines() if one.startswith("  mast.yaw:")]
+    assert "position[mast_pan]" in line and "SET THIS: is it mast.yaw?" in line
     assert "# SET THIS: lidar.front: nothing like it was heard" in text
 
 
