@@ -426,7 +426,8 @@ def _show(found: Findings) -> None:
         print(f"problem: {problem}")
     if not found.problems:
         looked = ", ".join(found.looked_at) or "the file alone"
-        print(f"nothing is wrong; looked at: {looked}")
+        print("nothing is wrong")
+        print(f"looked at: {looked}")
         if found.not_looked_at:
             print(f"not looked at: {'; '.join(found.not_looked_at)}")
 
