@@ -38,6 +38,7 @@ from an_control.wiring.draft import find_undecided
 
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
+    from an_control.commissioning.doctor.driven import DrivenRecorder
     from an_control.commissioning.doctor.live import LiveRecorder
     from an_control.commissioning.listen import ListenResult
 
@@ -112,8 +113,8 @@ class CheckCommand:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         if self.sim is not None and (self.live or self.bag or self.model is None):
             raise InputError("--sim: with --model, and not with --live or --bag")
-        if self.fix is not None and not (self.live or self.sim):
-            raise InputError("--fix: only with --live or --sim")
+        if self.fix is not None and not (self.live or self.sim or self.bag):
+            raise InputError("--fix: only with --live, --bag or --sim")
         if self.namespace and not (self.live or self.bag):
             raise InputError("--namespace: only with --live or --bag")
         if self.live and self.bag:
@@ -134,11 +135,13 @@ class CheckCommand:
             found.problems += self._command_problems(wiring)
         else:
             self._check_model(wiring, table, model, found)
-        recorder = self._recorder(wiring, model, found) if self.live else None
-        heard = self._listen(wiring, recorder) if self.live else None
+        live = self._recorder(wiring, model, found) if self.live else None
+        heard = self._listen(wiring, live) if self.live else None
+        recorder: DrivenRecorder | None = live
         if self.bag is not None:
             heard, said = self._read_bag(wiring, self.bag)
             found.notes += said
+            recorder = self._record_bag(wiring, model, found)
         _list_channels(wiring, table, model, heard, found)
         _list_actuators(wiring, str(self.model), model, found)
         if heard is not None:
@@ -148,7 +151,10 @@ class CheckCommand:
             if recorder.commands:
                 examined = self._examine(wiring, model, recorder.recorder.make_recording(), found)
             else:
-                found.notes.append("doctor: nobody commanded the robot, so nothing was examined")
+                where = "in the bag" if self.bag else "while it listened"
+                found.notes.append(
+                    f"doctor: nobody commanded the robot {where}, so nothing was examined"
+                )
         elif self.sim is not None and model is not None and not found.problems:
             examined = self._examine(wiring, model, self._simulate(), found)
         self._list_checked(model, heard, examined, found)
@@ -168,7 +174,7 @@ class CheckCommand:
             ("units", heard is not None and ranged,
              "they need --live or --bag, and a model with the ranges of its training"),
             ("signs, offsets and swapped wires", examined,
-             "they need a model with a monitor, and a robot that is driven: --live or --sim"),
+             "they need a model with a monitor, and a driven robot: --live, --bag or --sim"),
         ]  # fmt: skip
         found.looked_at = [what for what, done, _ in parts if done]
         found.not_looked_at = [f"{what} ({need})" for what, done, need in parts if not done]
@@ -241,14 +247,8 @@ class CheckCommand:
     def _recorder(
         self, wiring: Wiring, model: Model | None, found: Findings
     ) -> LiveRecorder | None:
-        """Return what records the robot for the doctor, None where no model can examine it."""
-        if model is None or wiring.images:
-            return None
-        if model.forward is None:
-            found.notes.append(
-                f"doctor: {self.model} has no monitor (an-control train-monitor makes one), so"
-                " signs, scales and swapped wires are not checked"
-            )
+        """Return what records the robot for the doctor, None if no model can examine it."""
+        if model is None or not self._can_examine(wiring, model, found):
             return None
         from an_control.commissioning.doctor.live import LiveRecorder
 
@@ -256,6 +256,38 @@ class CheckCommand:
             return LiveRecorder(wiring, str(self.model), model)
         except WiringError:  # is a problem already
             return None
+
+    def _record_bag(
+        self, wiring: Wiring, model: Model | None, found: Findings
+    ) -> DrivenRecorder | None:
+        """Return what the bag holds for the doctor, None if no model can examine it."""
+        if model is None or not self._can_examine(wiring, model, found):
+            return None
+        from rclpy.serialization import deserialize_message
+
+        from an_control.commissioning.doctor.bag import record_bag
+        from an_control.record.layout import BagError
+        from an_control.record.reader import Bag
+
+        assert self.bag is not None
+        path, bag = str(self.model), Bag(self.bag)
+        try:
+            return record_bag(wiring, path, model, bag, self.namespace, deserialize_message)
+        except WiringError:  # is a problem already
+            return None
+        except BagError as error:
+            raise InputError(f"--bag {error}") from error
+
+    def _can_examine(self, wiring: Wiring, model: Model, found: Findings) -> bool:
+        """Return whether the doctor can use the model; add a note if it has no monitor."""
+        if wiring.images:
+            return False
+        if model.forward is None:
+            found.notes.append(
+                f"doctor: {self.model} has no monitor (an-control train-monitor makes one), so"
+                " signs, scales and swapped wires are not checked"
+            )
+        return model.forward is not None
 
     def _simulate(self) -> Recording:
         """Return a recording of the simulated robot, driven by the wiring and the model."""

@@ -144,7 +144,7 @@ def listen_to_bag(
     for entry in messages.entries():
         if entry.topic not in readers:
             readers[entry.topic] = [
-                one.name for one in wiring.sources if _is_meant(one.topic, entry.topic, namespace)
+                one.name for one in wiring.sources if is_meant(one.topic, entry.topic, namespace)
             ]
         begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
         next_ns = next_ns or begin_ns + step_ns
@@ -178,7 +178,7 @@ def listen_to_bag(
     commands = tuple(
         f"{message.topic}: commands are in the bag"
         for message in wiring.command.messages
-        if any(_is_meant(message.topic, topic, namespace) for topic in counts)
+        if any(is_meant(message.topic, topic, namespace) for topic in counts)
     )
     listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
@@ -208,7 +208,7 @@ def _note(one: BagHeard, log_ns: int, stamp_ns: int | None) -> None:
         one.delays_s.append((log_ns - stamp_ns) / 1e9)
 
 
-def _is_meant(wired: str, recorded: str, namespace: str) -> bool:
+def is_meant(wired: str, recorded: str, namespace: str) -> bool:
     """Return whether a recorded topic is the one that a wiring names."""
     if wired.startswith("/"):
         return wired == recorded
