@@ -1,4 +1,7 @@
-"""A draft of a robot's wiring, from the topics that `survey_topics` has heard."""
+"""Drafts a robot's wiring file from the topics that `survey_topics` has found.
+
+The wiring is the YAML file that connects a robot's topics to the channels of a policy.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +28,20 @@ JOINT_COMMANDS = {
 }
 """Message types that command joints, with the field that holds the values."""
 BASE_COMMANDS = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
-"""Message types that drive a base, with the path before the velocities."""
+"""Message types that drive a mobile base, with the path of the field before the velocities."""
 BASE_VELOCITIES = ("linear.x", "angular.z")
 LASER_SCAN, BEAMS = "sensor_msgs/msg/LaserScan", "ranges[*]"
 LIMITS = (-1.0, 1.0)
-GAPS, LEAST_AGE_S = 3.0, 0.05
-"""Drafted max_age_s: this multiple of the longest gap between messages, and at least this."""
-VAGUE = ("data", "raw", "out", "output", "state", "states", "value")
-"""Last names of topics that are too vague without the name before them."""
+GAPS, MIN_AGE_S = 3.0, 0.05
+"""The drafted max_age_s is GAPS times the longest gap between messages, and at least MIN_AGE_S."""
+VAGUE_NAMES = ("data", "raw", "out", "output", "state", "states", "value")
+"""Last parts of topic names that say too little without the part before them."""
 UNUSED = "Heard, but like no channel of the model:"
 SHOWN = 4
 """Maximum number of names in an error."""
 UNCHANGED = "Did not change while it was heard, and so is no channel here:"
 RATE_HZ = 10.0
-"""Drafted control rate if no rate was heard."""
+"""The drafted control rate if no message rate could be measured."""
 Entry = tuple[ChannelConfig, str]
 CommandDraft = tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]
 """Key, value and comment of each line on where commands go, and the actuators."""
@@ -47,22 +50,22 @@ _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
 
 def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None = None) -> Draft:
-    """Return the draft of a wiring.
+    """Draft the wiring file of a robot.
 
     Args:
-        robot: Name of the robot.
-        found: The topics that were heard.
+        robot: The name of the robot.
+        found: The topics of the robot.
         namespace: The robot's namespace, which is left out of topic names.
         model: A model whose channel ids and rate the draft gets; None for the robot's own names.
 
     Raises:
-        ValueError: If no topic with numbers was heard.
+        ValueError: No topic with numbers was found.
     """
     topics = [one for one in found.topics if one.ranges]
     if not topics:
         heard = ", ".join(one.name for one in found.topics) or "none"
         raise ValueError(f"no topic with numbers was heard (topics: {heard})")
-    names = _source_names(topics)
+    names = _name_sources(topics)
     channels: list[Entry] = []
     constant: list[str] = []
     heard: list[HeardField] = []
@@ -77,7 +80,7 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
                 constant.append(f"{names[topic.name]}: {config.field}  (always {low:.6g})")
     if not channels:
         channels, constant = [(one.config, one.comment) for one in heard], []
-    (command, actuators), *more = _draft_commands(topics, found.taken, namespace)
+    (command, actuators), *more = _draft_commands(topics, found.subscribed, namespace)
     rate_hz, aside = _choose_rate(topics), _describe_unused(found, constant)
     about: tuple[str, ...] = (
         f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
@@ -109,7 +112,7 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
         rate_hz=rate_hz,
         rate="ticks per second; must be within 10% of what the model was trained at",
         sources=[_draft_source(names[one.name], one, namespace) for one in topics],
-        channels=_with_unique_ids(channels),
+        channels=_make_ids_unique(channels),
         command=command,
         actuators=actuators,
         aside=aside,
@@ -118,18 +121,18 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
 
 
 def _choose_rate(topics: Sequence[SurveyedTopic]) -> float:
-    """Return the rate of the joints' topics, or else of the fastest topic."""
+    """Choose the control rate in Hz: that of the joint topics, else of the fastest topic."""
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
     return float(f"{max(every, default=RATE_HZ):.3g}")
 
 
-def _source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
-    """Return a short name for each topic."""
+def _name_sources(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
+    """Choose a short and distinct name for each topic."""
     names: dict[str, str] = {}
     for topic in topics:
         parts = [re.sub(r"\W", "_", part) for part in topic.name.strip("/").split("/")]
-        first = 2 if parts[-1] in VAGUE else 1
+        first = 2 if parts[-1] in VAGUE_NAMES else 1
         short = next(
             name for n in range(min(first, len(parts)), len(parts) + 1)
             if (name := "_".join(parts[-n:])) not in names.values() or n == len(parts)
@@ -139,36 +142,47 @@ def _source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
 
 
 def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[SourceConfig, str]:
-    """Return a topic's source with a comment."""
-    age_s = float(f"{max(LEAST_AGE_S, GAPS * topic.gap_s):.2g}")
+    """Return the wiring's entry for a topic, with a comment on its message rate.
+
+    Args:
+        name: The name of the entry.
+        topic: The topic.
+        namespace: The robot's namespace, which is left out of the topic's name.
+    """
+    age_s = float(f"{max(MIN_AGE_S, GAPS * topic.gap_s):.2g}")
     if topic.messages == 1:
         age_s = 0.0  # as a goal that is sent once: never too old
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message, so never too old"
     by = ", ".join(topic.publishers)
     stamp = "" if topic.stamped else "; not stamped: not alone in lockstep"
-    config = SourceConfig(name, _relative_name(topic.name, namespace), topic.type, age_s)
+    config = SourceConfig(name, _remove_namespace(topic.name, namespace), topic.type, age_s)
     return config, f"{heard}, gaps up to {topic.gap_s:.2g} s, by {by}{stamp}"
 
 
-def _relative_name(topic: str, namespace: str) -> str:
-    """Return a topic's name without the namespace, so that the wiring fits every such robot."""
+def _remove_namespace(topic: str, namespace: str) -> str:
+    """Return a topic's name without the namespace, so that the wiring fits all such robots."""
     prefix = f"/{namespace.strip('/')}/"
     return topic.removeprefix(prefix) if namespace.strip("/") else topic
 
 
 def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
-    """Yield a channel with a comment for each number of a topic."""
+    """Yield the wiring's entry for each number in a topic's messages, with a comment.
+
+    Args:
+        source: The name of the topic in the wiring.
+        topic: The topic.
+    """
     for path, (low, high) in topic.ranges.items():
-        channel = ChannelConfig(_channel_id(source, path, topic), source, path)
+        channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
             channel = _draft_beams(channel, topic)
         turning = topic.turning.get(path)
-        hint = turning.hint(path) if turning is not None else ""
+        hint = turning.describe_hint(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
 def _draft_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
-    """Return the channel of a laser's beams, with a value for beams without a hit."""
+    """Return the entry for a laser scanner's beams, with a value for beams that hit nothing."""
     ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
     nearest, farthest = ends
     if not nearest < farthest:
@@ -176,8 +190,14 @@ def _draft_beams(channel: ChannelConfig, topic: SurveyedTopic) -> ChannelConfig:
     return replace(channel, inf=farthest, valid=(nearest, farthest))
 
 
-def _channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
-    """Return a channel's id: hip.position for position[hip], imu.roll for roll(orientation), ..."""
+def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
+    """Make a channel's id from its field, such as hip.position for position[hip].
+
+    Args:
+        source: The name of the topic in the wiring.
+        path: The path of the field in the message.
+        topic: The topic.
+    """
     field, _, key = path.partition("[")
     if topic.joints and key:
         return f"{key.rstrip(']')}.{field}"
@@ -186,8 +206,8 @@ def _channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
     return f"{source}.{_PATH_PARTS.sub('.', path).strip('.')}"
 
 
-def _with_unique_ids(channels: Sequence[Entry]) -> list[Entry]:
-    """Return the channels, each with an id of its own."""
+def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
+    """Return the channels, with the source's name added to ids that occur more than once."""
     count: dict[str, int] = {}
     for config, _ in channels:
         count[config.id] = count.get(config.id, 0) + 1
@@ -200,7 +220,13 @@ def _with_unique_ids(channels: Sequence[Entry]) -> list[Entry]:
 def _draft_commands(
     topics: Sequence[SurveyedTopic], taken: Sequence[SubscribedTopic], namespace: str
 ) -> list[CommandDraft]:
-    """Return the drafted command messages: one for joints, one for a base, or a placeholder."""
+    """Draft the command messages: one for joints, one for a base, or a placeholder.
+
+    Args:
+        topics: The sensor topics, which name the joints.
+        taken: The topics that other nodes subscribe to.
+        namespace: The robot's namespace, which is left out of topic names.
+    """
     found: list[CommandDraft] = []
     base_first = not any(one.joints for one in topics)
     kinds = [JOINT_COMMANDS, BASE_COMMANDS]
@@ -209,7 +235,7 @@ def _draft_commands(
         if one is None:
             continue
         heard = f"heard by {', '.join(one.subscribers)}"
-        lines = ("topic", _relative_name(one.name, namespace), heard), ("type", one.type, "")
+        lines = ("topic", _remove_namespace(one.name, namespace), heard), ("type", one.type, "")
         if one.type in BASE_COMMANDS:
             before = BASE_COMMANDS[one.type]
             found.append(
@@ -258,19 +284,24 @@ def _command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
 
 def _draft_actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
-    """Return an actuator whose numbers the user must set."""
+    """Draft an actuator whose scale, limits and safe value the user must set."""
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"
 
 
 def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
-    """Return comments on topics that became no channels."""
+    """Return comments on topics and numbers that the drafted wiring does not use.
+
+    Args:
+        found: The topics of the robot.
+        constant: Descriptions of numbers that did not change.
+    """
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
         for one in found.topics
         if one.type in IMAGES
     ]
-    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.taken]
+    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
     if constant:
         aside += [UNCHANGED]
         aside += [f"  {one}" for one in constant]
@@ -280,7 +311,7 @@ def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
 def _describe_match(match: Match, model: Model, found: Survey) -> list[str]:
     """Return comments on channels and fields without a partner."""
     aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
-    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.taken]
+    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
     aside += [f"The model's actuators: {', '.join(model.task.actuators)}"]
     if match.unused:
         aside += [UNUSED]

@@ -57,12 +57,12 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
             now_ns += 10**9
         now_ns += robot.simulation.step_ns
         robot.fill(now_ns)
-        for outlet in robot.outlets:
+        for sensor_topic in robot.sensor_topics:
             for bag in bags:
-                bag.write([entry(f"/bot/{outlet.topic}", outlet.message, now_ns)])
+                bag.write([entry(f"/bot/{sensor_topic.topic}", sensor_topic.message, now_ns)])
             for source in controller.wiring.sources:
-                if source.topic == outlet.topic:
-                    controller.table.store(source.name, outlet.message, now_ns, now_ns)
+                if source.topic == sensor_topic.topic:
+                    controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
         controller.tick(now_ns, now_ns, None)
         values = controller.command(None)
         message.fill(values, now_ns)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.commissioning.bag import is_meant
+from an_control.commissioning.bag import is_same_topic
 from an_control.commissioning.doctor.driven import DrivenRecorder
 from an_control.policy import Model
 from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, read_joint_state
@@ -53,12 +53,12 @@ def record_bag(
             readers[entry.topic] = [
                 one.name
                 for one in wiring.sources
-                if one.type == entry.type and is_meant(one.topic, entry.topic, namespace)
+                if one.type == entry.type and is_same_topic(one.topic, entry.topic, namespace)
             ]
             commanders[entry.topic] = [
                 number
                 for number, one in enumerate(wiring.command.messages)
-                if one.type == entry.type and is_meant(one.topic, entry.topic, namespace)
+                if one.type == entry.type and is_same_topic(one.topic, entry.topic, namespace)
             ]
         try:
             for name in readers[entry.topic]:
