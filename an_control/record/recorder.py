@@ -63,8 +63,8 @@ FLUSH_S, TICK_S = 0.25, 0.001
 for each fits into a period, so that a flush does not take one."""
 MAX_BOX_BYTES = 64 * 2**20
 """The black box keeps no more, however long that is."""
-OVERHEAD_BYTES = 200
-"""What a message in memory takes beside its content."""
+OVERHEAD_BYTES = 300
+"""What a note in memory takes beside its content."""
 AFTER_S = 1.0
 """For so long the black box goes on after the robot stopped."""
 PAUSE_S, BATCH = 0.002, 100
@@ -80,9 +80,11 @@ MAX_MODELS = 3
 CLOSE_S = 3.0
 
 
-Row = tuple[str, str, int, int, int, bytes, dict[str, Any] | None]
-"""An `BagEntry`'s fields, and the change of state that it is: a plain tuple, which the garbage
-collector need not visit again and again."""
+Note = tuple[Any, ...]
+"""What is to be recorded: its kind, then what `NodeRecorder._entry` makes a message of.
+
+The black box keeps notes. They hold only what the garbage collector need not visit again and again:
+of a message its bytes, and the names of numbers instead of the objects that write them."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class NodeRecorder:
         self._options, self._node, self._controller = options, node, controller
         self._serialize, self._offset_ns, self._log = serialize, offset_ns, log
         self._topics = {name: f"{node}/{name}" for name in TYPES}
-        self._notes: deque[tuple[Any, ...]] = deque()
+        self._notes: deque[Note] = deque()
         self._flushing = threading.Lock()
         step_s = controller.step_s
         self._flush_ticks = max(1, int(min(FLUSH_S / step_s, step_s / TICK_S)))
@@ -151,7 +153,7 @@ class NodeRecorder:
         self._last_message: Any = None
         self._count = 0
         self._numbers: dict[str, int] = {}
-        self._ticks = 0
+        self._ticks = self._tick_ns = 0
         self._gate_counts = controller.gate.counts.__dict__.copy()
         self._policy = controller.acting.policy
         self._moved: dict[str, str] = {}
@@ -159,7 +161,7 @@ class NodeRecorder:
         self._models: dict[str, _ModelFile] = {}
         self._state: dict[str, dict[str, Any]] = {}
         """What the events amount to that the box has forgotten, or all of them, by kind."""
-        self._box: deque[Row] = deque()
+        self._box: deque[Note] = deque()
         self._box_bytes = 0
         self._newest_box: tuple[str, float] | None = None
         """Folder of the newest black box, and when it was asked for."""
@@ -262,11 +264,11 @@ class NodeRecorder:
         """Note the same of the source at this place."""
         if place:
             back = self._count - self._numbers[topic]
-            self._notes.append((_NUMBERS, STORE, STORED_NUMBERS, (place, back), now_ns))
+            self._notes.append((_NUMBERS, STORE, (place, back), now_ns))
 
     def tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
         """Note that the policy has stepped, before its command goes out."""
-        controller, self._ticks = self._controller, self._ticks + 1
+        controller, self._ticks, self._tick_ns = self._controller, self._ticks + 1, now_ns
         newest = controller.acting.newest
         if newest.policy is not self._policy:
             self._policy = newest.policy
@@ -283,7 +285,7 @@ class NodeRecorder:
             int(controller.stepped),
             controller.repeats,
         )
-        self._notes.append((_NUMBERS, TICK_TOPIC, TICK_NUMBERS, numbers, now_ns))
+        self._notes.append((_NUMBERS, TICK_TOPIC, numbers, now_ns))
 
     def command(
         self,
@@ -311,7 +313,7 @@ class NodeRecorder:
             *changed,
             round(gate.authority * 1e6),
         )
-        self._notes.append((_NUMBERS, GATE_TOPIC, GATE_NUMBERS, numbers, sent_ns))
+        self._notes.append((_NUMBERS, GATE_TOPIC, numbers, sent_ns))
         self._notes.append((_STATE, COMMAND, self._actuators, values, sent_ns))
 
     def readings(self, readings: Readings, now_ns: int) -> None:
@@ -321,10 +323,13 @@ class NodeRecorder:
             self._notes.append((_STATE, CHANNELS, readings.ids, readings.values, now_ns))
         if acting.wanted is not None:
             self._notes.append((_STATE, ACTION, self._actuators, acting.wanted, now_ns))
-        report = acting.policy.monitor_report
+
+    def _note_moves(self) -> None:
+        """Note which signals the monitor has moved, if that has changed since the last flush."""
+        report = self._controller.acting.policy.monitor_report
         if report is not None and not report.lost and report.moved != self._moved:
             self._moved = report.moved
-            self.event("monitor", now_ns=now_ns, moved=report.moved, misfit=report.misfit)
+            self.event("monitor", now_ns=self._tick_ns, moved=report.moved, misfit=report.misfit)
 
     def event(self, kind: str, now_ns: int | None = None, **values: Any) -> None:
         """Note a change of state."""
@@ -335,7 +340,7 @@ class NodeRecorder:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
     def flush(self, *, now: bool = False) -> None:
-        """Make messages of what was noted, once there is enough, or now.
+        """Write what was noted, or keep it in the black box, once there is enough, or now.
 
         It does not wait for another thread that does so.
         """
@@ -345,41 +350,56 @@ class NodeRecorder:
             return
         self._flushed_tick = self._ticks
         try:
+            self._note_moves()
             self._flush()
         finally:
             self._flushing.release()
 
     def _flush(self) -> None:
-        rows: list[Row] = []
+        """Hand all notes to the writer, or to the black box."""
+        if self._writer is None:
+            self._keep()
+            return
+        entries = []
         size = 0
         notes = self._notes
         while notes:
-            row = self._row(notes.popleft())
-            size += len(row[5]) + OVERHEAD_BYTES
-            rows.append(row)
-        if self._writer is not None:
-            for row in rows:
-                if row[6] is not None:
-                    self._remember(row[6])
-            self._writer.put([BagEntry._make(row[:6]) for row in rows], size)
-        else:
-            self._box.extend(rows)
-            self._box_bytes += size
-            self._forget()
+            note = notes.popleft()
+            entry = self._entry(note)
+            if note[0] == _EVENT:
+                self._remember(note)
+            size += len(entry.data) + OVERHEAD_BYTES
+            entries.append(entry)
+        self._writer.put(entries, size)
 
-    def _forget(self) -> None:
-        """Let go of what the black box need not keep."""
-        box = self._box
-        until_ns = box[-1][2] - int(self._options.black_box_s * 1e9) if box else 0
-        while box and (box[0][2] < until_ns or self._box_bytes > MAX_BOX_BYTES):
-            row = box.popleft()
-            self._box_bytes -= len(row[5]) + OVERHEAD_BYTES
-            if row[6] is not None:
-                self._remember(row[6])
+    def _keep(self) -> None:
+        """Move all notes into the black box, messages as bytes, and drop what it need not keep."""
+        notes, box, size = self._notes, self._box, self._box_bytes
+        while notes:
+            note = notes.popleft()
+            if note[0] == _MESSAGE:
+                note = (_BYTES, *note[1:3], self._serialize(note[3]), *note[4:])
+            elif note[-1] is None:
+                note = (*note[:-1], self._next_ns())
+            box.append(note)
+            size += _size_of(note)
+        until_ns = box[-1][-1] - int(self._options.black_box_s * 1e9) if box else 0
+        while box and (box[0][-1] < until_ns or size > MAX_BOX_BYTES):
+            note = box.popleft()
+            size -= _size_of(note)
+            if note[0] == _EVENT:
+                self._remember(note)
+        self._box_bytes = size
 
-    def _remember(self, event: dict[str, Any]) -> None:
+    def _next_ns(self) -> int:
+        """Return the time of the next note that has one, else that of the last tick, or now."""
+        following = (note[-1] for note in list(self._notes) if note[-1] is not None)
+        return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
+
+    def _remember(self, note: Note) -> None:
         """Keep what an event changed, for the beginning of a file that does not hold it."""
-        kind = event["event"]
+        _, kind, values, _ = note
+        event = {"event": kind, **values}
         state = self._state
         if kind == "wiring":
             state.pop("rewire", None)
@@ -416,32 +436,25 @@ class NodeRecorder:
         }
         return FileHead(entries, models)
 
-    def _row(self, note: tuple[Any, ...]) -> Row:
-        """Return the message that says this, and the change of state that it is."""
-        kind = note[0]
-        offset_ns = self._offset_ns
-        if kind == _MESSAGE:
+    def _entry(self, note: Note) -> BagEntry:
+        """Return the message or attachment that says what was noted."""
+        kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
+        if kind in (_MESSAGE, _BYTES):
             _, topic, type_, message, place, arrival_ns, now_ns = note
-            data = self._serialize(message)
-            return topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data, None
+            data = self._serialize(message) if kind == _MESSAGE else message
+            return BagEntry(topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data)
+        log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
         if kind == _ATTACHMENT:
-            _, name, data, now_ns = note
-            log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
-            return name, ATTACHMENT, log_ns, log_ns, 0, data, None
+            return BagEntry(note[1], ATTACHMENT, log_ns, log_ns, 0, note[2])
         if kind == _NUMBERS:
-            _, name, numbers, values, now_ns = note
-            data = numbers.write(*values)
+            name = note[1]
+            data = _NUMBERS_OF[name].write(*note[2])
         elif kind == _STATE:
-            _, name, names, values, now_ns = note
-            data = write_joint_state(now_ns + offset_ns, names, values.astype(np.float64))
+            _, name, names, values, _ = note
+            data = write_joint_state(log_ns, names, values)
         else:
-            _, what, about, now_ns = note
-            name, data = EVENTS, write_event(what, about)
-            log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
-            event = {"event": what, **about}
-            return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, event
-        log_ns = now_ns + offset_ns
-        return self._topics[name], TYPES[name], log_ns, log_ns, 0, data, None
+            name, data = EVENTS, write_event(note[1], note[2])
+        return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
     def save(self, reason: str) -> str:
         """Have the black box written, as the robot stopped for this reason; from any thread.
@@ -474,14 +487,14 @@ class NodeRecorder:
         self._save_now.wait(AFTER_S)
         with self._flushing:
             self._flush()
-            entries = [BagEntry._make(row[:6]) for row in self._box]
+            notes = list(self._box)
             head = self._head()
         try:
             _delete_oldest(Path(path).parent)
             bag = BagFolder(Path(path), lambda: head)
             try:
-                for start in range(0, len(entries), BATCH):
-                    bag.write(entries[start : start + BATCH])
+                for start in range(0, len(notes), BATCH):
+                    bag.write([self._entry(note) for note in notes[start : start + BATCH]])
                     time.sleep(PAUSE_S)
             finally:
                 bag.close()
@@ -524,7 +537,19 @@ class NodeRecorder:
             self._box_thread.join(CLOSE_S)
 
 
-_MESSAGE, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(5)
+_MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
+_NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
+
+
+def _size_of(note: Note) -> int:
+    """Return about how many bytes of memory a note of the black box takes."""
+    kind = note[0]
+    if kind == _NUMBERS:
+        return OVERHEAD_BYTES
+    if kind in (_BYTES, _STATE):
+        content = note[3]
+        return OVERHEAD_BYTES + (len(content) if kind == _BYTES else content.nbytes)
+    return OVERHEAD_BYTES + len(note[2] if kind == _ATTACHMENT else str(note[2]))
 
 
 def _versions() -> dict[str, str]:
