@@ -514,7 +514,7 @@ class NodeRecorder:
             values["messages"] = str(len(self._box))
             if self._newest_box is not None:
                 values["last black box"] = self._newest_box[0]
-            return f"black box of {self._options.black_box_s:g} s", True, values
+            return f"black box on: the last {self._options.black_box_s:g} s", True, values
         values = {
             "folder": self.path,
             "messages": str(writer.messages),
