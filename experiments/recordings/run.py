@@ -26,7 +26,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     troubled.add_argument("--ticks", type=int, default=100_000, help="of a piece")
     troubled.add_argument("--seed", type=int, default=0, help="of the first piece")
     troubled.add_argument("--json", type=Path, default=Path("runs/recordings/troubled.json"))
+    costs = parts.add_parser("costs", help="CPU time of a recording and of the black box")
+    costs.add_argument("--blocks", type=int, default=60, help="seconds that each node has its turn")
+    costs.add_argument("--json", type=Path)
+    memory = parts.add_parser("memory", help="memory of the black box after 30 s of the Ant")
+    memory.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
+    if options.part != "troubled":
+        from experiments.recordings.costs import run
+
+        blocks = options.blocks if options.part == "costs" else 0
+        return run(blocks, options.json, memory=options.part == "memory")
     from experiments.recordings.troubled import run_pieces
 
     options.json.parent.mkdir(parents=True, exist_ok=True)
