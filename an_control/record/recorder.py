@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -154,7 +155,7 @@ class NodeRecorder:
         self._count = 0
         self._numbers: dict[str, int] = {}
         self._ticks = self._tick_ns = 0
-        self._gate_counts = controller.gate.counts.__dict__.copy()
+        self._gate_counts = tuple(controller.gate.counts.__dict__.values())
         self._policy = controller.acting.policy
         self._moved: dict[str, str] = {}
         self._actuators = tuple(controller.wiring.command.names)
@@ -301,9 +302,11 @@ class NodeRecorder:
         number: as the newest command, see `LastCommand`; None where it does not count.
         """
         gate = self._controller.gate
-        counts = gate.counts.__dict__
-        changed = [int(counts[name] != self._gate_counts[name]) for name in counts]
-        self._gate_counts = counts.copy()
+        counts = tuple(gate.counts.__dict__.values())
+        changed = _UNCHANGED
+        if counts != self._gate_counts:
+            changed = tuple(map(int, map(ne, counts, self._gate_counts)))
+            self._gate_counts = counts
         numbers = (
             int(kind),
             NONE if decided_ns is None else decided_ns,
@@ -538,6 +541,8 @@ class NodeRecorder:
 
 
 _MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
+_UNCHANGED = (0, 0, 0, 0)
+"""Which counts of the gate a command has changed, if none."""
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
 
 

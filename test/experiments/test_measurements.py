@@ -61,3 +61,25 @@ def test_what_the_doctor_finds_of_a_mistake_is_counted(tmp_path):
     run("doctor", *words, "--json", str(results))
     rows = json.loads(results.read_text())
     assert rows["random/base/1/0"]["mistakes"] and "outcome" in rows["robots/base/none/0"]
+
+
+def test_a_replay_repeats_every_command_of_a_robot_in_trouble(tmp_path):
+    for package in "rclpy", "pybullet", "mcap":
+        pytest.importorskip(package)
+    results = tmp_path / "t.json"
+    words = str(tmp_path / "bags"), "--pieces", "1", "--ticks", "400", "--json", str(results)
+    run("recordings", "troubled", *words)
+    (row,) = json.loads(results.read_text())
+    assert row["ticks"] > 300 and row["different"] == 0
+    run("recordings", "troubled", *words)  # nothing is left to do
+    assert json.loads(results.read_text()) == [row]
+
+
+def test_what_recording_costs_is_measured(tmp_path):
+    for package in "rclpy", "pybullet", "mcap":
+        pytest.importorskip(package)
+    results = tmp_path / "c.json"
+    run("recordings", "costs", "--blocks", "1", "--json", str(results))
+    kinds = json.loads(results.read_text())["kinds"]
+    assert [one["kind"] for one in kinds] == ["nothing", "black box", "recording"]
+    assert all(0 < one["p50_us"] <= one["p99_us"] for one in kinds)
