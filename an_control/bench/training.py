@@ -113,7 +113,7 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
     env.close()
     channels, actions = described.channels, len(described.actuators)
     form, rng = Authors(actions, 16), np.random.default_rng(0)
-    people = [form.model(rng.normal(0.0, 0.3, form.size), described, {}) for _ in range(16)]
+    people = [form.make_model(rng.normal(0.0, 0.3, form.size), described, {}) for _ in range(16)]
     starts, rows, numbers = draw_training_starts(rng, 4), [], []
     for name in ("processes", "dask"):
         if name == "dask" and importlib.util.find_spec("distributed") is None:
@@ -138,10 +138,10 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
 def _make_population() -> list[Model]:
     """Return the shipped policy and random variations of it."""
     form, rng = Authors(), np.random.default_rng(0)
-    centre = form.vector(read_model(share_path(SHIPPED)))
+    centre = form.to_vector(read_model(share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
     vectors = [centre, *(centre + noise)]
-    return [form.model(vector, CARTPOLE_TASK, {}) for vector in vectors]
+    return [form.make_model(vector, CARTPOLE_TASK, {}) for vector in vectors]
 
 
 def _measure_rate(

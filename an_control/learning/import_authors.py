@@ -50,7 +50,7 @@ class _AttentionLayout:
     def sizes(self) -> AttentionSizes:
         return paper_sizes(self.actions, self.queries, self.hidden_layers, self.neuron, self.key)
 
-    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         gates, d, key = 4 * self.neuron, self.neuron, self.key
         inputs = take(gates, 1 + self.actions)
         arrays = {
@@ -84,7 +84,7 @@ class _MlpLayout:
     def sizes(self) -> MlpSizes:
         return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
-    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         return _read_head_arrays(take, [self.channels, *self.hidden], self.actions)
 
 
@@ -128,7 +128,7 @@ class _TopPatchesLayout:
     def sizes(self) -> TopPatchesSizes:
         return CAR_RACING_SIZES
 
-    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
         arrays = _read_vision_arrays(take, sizes, frames_last=True)
@@ -158,7 +158,7 @@ class _ConvolutionLayout:
     def sizes(self) -> ConvolutionSizes:
         return PONG_SIZES
 
-    def arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+    def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
         arrays = _read_vision_arrays(take, self.sizes, frames_last=False)
         return arrays | {name: take(*shape) for name, shape in self.sizes.head_shapes().items()}
 
@@ -218,7 +218,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
         take = _ParameterReader(flat)
         arrays = {
             name: np.ascontiguousarray(value, np.float32)
-            for name, value in form.arrays(take).items()
+            for name, value in form.to_arrays(take).items()
         }
         take.close()
         sizes: Sizes = form.sizes

@@ -41,8 +41,8 @@ class Names(NamedTuple):
 
     Attributes:
         channels, actuators: ids and names, in order.
-        step_s: the period of its ticks.
-        task: the name of its task.
+        step_s: The period of its ticks.
+        task: The name of its task.
     """
 
     channels: tuple[str, ...] = ()
@@ -76,12 +76,12 @@ def import_policy(path: Path, names: Names, normalise: Path | None = None) -> by
     """Return a policy of Stable-Baselines3 or TorchScript as the content of an ONNX file.
 
     Args:
-        path: the zip of Stable-Baselines3, or the TorchScript file.
-        names: of its inputs and actions.
-        normalise: the file of the VecNormalize that a Stable-Baselines3 policy learned behind.
+        path: The zip of Stable-Baselines3, or the TorchScript file.
+        names: Of its inputs and actions.
+        normalise: The file of the VecNormalize that a Stable-Baselines3 policy learned behind.
 
     Raises:
-        ModelError: the file holds no such policy, or one that this cannot convert.
+        ModelError: The file holds no such policy, or one that this cannot convert.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(_content(path))) as archive:
@@ -265,7 +265,7 @@ def read_normalisation(path: Path) -> VecNormalisation:
     It is a pickle, and no code of it runs: all but its arrays is read as something inert.
 
     Raises:
-        ModelError: the file holds no VecNormalize of plain observations.
+        ModelError: The file holds no VecNormalize of plain observations.
     """
     try:
         content = read_regular(path, MAX_BYTES)

@@ -31,12 +31,12 @@ def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> li
     by the channel's newest one.
 
     Args:
-        paths: recordings of policy nodes.
-        model_path: the model's file, for errors.
-        model: the model.
+        paths: Recordings of policy nodes.
+        model_path: The model's file, for errors.
+        model: The model.
 
     Raises:
-        ValueError: a recording cannot be read, or lacks channels or actuators of the model.
+        ValueError: A recording cannot be read, or lacks channels or actuators of the model.
     """
     traces = [
         trace
@@ -64,11 +64,11 @@ def recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[Episode
     task's. A missing reading is replaced by the channel's newest one.
 
     Args:
-        paths: recordings of policy nodes, in shadow or not.
-        name: the task's name.
+        paths: Recordings of policy nodes, in shadow or not.
+        name: The task's name.
 
     Raises:
-        ValueError: a recording cannot be read, or lacks channels or actuators of the first one.
+        ValueError: A recording cannot be read, or lacks channels or actuators of the first one.
     """
     task: Task | None = None
     traces: list[EpisodeTrace] = []

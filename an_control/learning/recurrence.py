@@ -92,7 +92,7 @@ class RecurrenceModule(nn.Module):
             return self.core.last_output(x)
         return self(x, self.initial_state(x.shape[1]))[0][-1]
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as float32 arrays of a model file."""
         core = self.core
         parts: dict[str, Tensor] = dict(core.named_parameters())
@@ -366,7 +366,7 @@ class SetEncoder(nn.Module):
         spread: Tensor = self.spread(x, self.gather(points, x, present))
         return spread
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as arrays of a model file."""
         return _export_arrays(self, {"block.": "encoder.", "": "encoder."})
 
@@ -399,7 +399,7 @@ class SetPooling(nn.Module):
         pooled: Tensor = self.block(seeds, torch.relu(self.input(z)), present)
         return pooled
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as arrays of a model file."""
         return _export_arrays(self, {"block.": "pooling.", "": "pooling."})
 

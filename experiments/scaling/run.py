@@ -84,7 +84,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
     form = Authors(len(described.actuators), 16)
-    people = [form.model(np.zeros(form.size), described, {})] * POPULATION
+    people = [form.make_model(np.zeros(form.size), described, {})] * POPULATION
     starts = draw_training_starts(np.random.default_rng(0), ROLLOUTS)
     tasks = split_tasks(environment, described.channels, people, starts, workers=1)
     costs = GenerationCosts(

@@ -73,7 +73,12 @@ def test_a_start_model_of_image_patches_is_known_by_its_numbers(tmp_path):
         task = describe_task(env, "pong", find_environment_id("pong"))
         one, same, other = (
             PatchDagger(
-                tmp_path, env, task, settings, 5, start=make_student(settings, seed).model(task, {})
+                tmp_path,
+                env,
+                task,
+                settings,
+                5,
+                start=make_student(settings, seed).make_model(task, {}),
             ).config
             for seed in (3, 3, 4)
         )

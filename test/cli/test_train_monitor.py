@@ -104,7 +104,7 @@ def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):
         loop = RunLoop(RunFolder(tmp_path / name, learner.config), learner)
         loop.run(stop_after=stop_after)
         learner.close()
-        return loop.model().arrays
+        return loop.make_model().arrays
 
     whole = run("whole")
     parts = [run("parts", stop) for stop in range(1, 6)][-1]

@@ -82,7 +82,7 @@ def test_with_fewer_minutes_the_network_at_hand_ends_as_it_is(run, tmp_path, sto
     assert ended.finished and "loss" not in ended.metrics[stop_after]
     assert ended.metrics[stop_after]["update"] == 10
     assert [line["learns"] for line in ended.metrics][-1] == "impute"
-    last = ended.learner.model()
+    last = ended.learner.make_model()
     kept = read_model(tmp_path / "run/model.safetensors")
     assert all(a.tobytes() == kept.arrays[name].tobytes() for name, a in last.arrays.items())
     assert last.trained["forward"]["minutes"] == LITTLE
@@ -92,9 +92,11 @@ def test_with_fewer_minutes_the_network_at_hand_ends_as_it_is(run, tmp_path, sto
 def test_with_more_minutes_a_run_that_was_cut_short_is_learned_as_if_it_had_had_them(
     run, stop_after
 ):
-    whole = run("whole", minutes=0.0).learner.model()
-    assert run("run", LITTLE, stop_after).learner.model().trained["forward"]["updates"] == 1
-    parts = [run("run", minutes=0.0, stop_after=stop).learner.model() for stop in (5, 9, None)][-1]
+    whole = run("whole", minutes=0.0).learner.make_model()
+    assert run("run", LITTLE, stop_after).learner.make_model().trained["forward"]["updates"] == 1
+    parts = [
+        run("run", minutes=0.0, stop_after=stop).learner.make_model() for stop in (5, 9, None)
+    ][-1]
     assert parts.trained == whole.trained and whole.trained["forward"]["updates"] == 15
     assert all(a.tobytes() == parts.arrays[name].tobytes() for name, a in whole.arrays.items())
 
@@ -111,7 +113,10 @@ def test_a_run_that_needed_no_more_minutes_keeps_those_that_it_had(run):
     first = run("run", minutes=5.0)
     for minutes in (20.0, LITTLE, 0.0):
         again = run("run", minutes)
-        assert again.done == first.done and again.learner.model().trained["forward"]["minutes"] == 5
+        assert (
+            again.done == first.done
+            and again.learner.make_model().trained["forward"]["minutes"] == 5
+        )
 
 
 def test_the_same_command_after_the_end_leaves_the_file_as_it_was_written(cart, tmp_path, capsys):

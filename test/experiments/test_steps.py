@@ -13,6 +13,7 @@ from an_control.cli.help import parse
 from an_control.cli.verbs import verb_class
 from experiments.ant_policy import run as ant_policy
 from experiments.camera_tables import run as camera_tables
+from experiments.cartpole_evolution import run as cartpole_evolution
 from experiments.cartpole_softmax import run as cartpole_softmax
 from experiments.page_tables import PageTable
 from experiments.pong_late import run as pong_late
@@ -35,6 +36,7 @@ EXPERIMENTS = {
     "pong_late": [
         pong_late.student_step(Path("models/pong.safetensors"), Path("runs"), smoke=False)
     ],
+    "cartpole_evolution": cartpole_evolution.make_steps([1, 2, 3], 20_000),
     "cartpole_softmax": cartpole_softmax.STEPS,
 }
 

@@ -24,7 +24,7 @@ from an_control.learning.dagger.streams import (
     RolloutSettings,
     StreamBatch,
     StreamSettings,
-    StudentRollout,
+    StudentDriver,
     record_episode,
 )
 from an_control.learning.dagger.student import Student
@@ -95,7 +95,7 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
         students = []
         for _ in range(learner.steps):
             learner.step()
-            students.append(learner.model())
+            students.append(learner.make_model())
         queries = [student.arrays["attention.queries"] for student in students]
         means[averaged] = queries[-1] if averaged else np.mean(queries, axis=0)
     np.testing.assert_allclose(means[True], means[False], atol=1e-6)
@@ -113,7 +113,7 @@ def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clo
     run = dagger(tmp_path, settings)
     run.run()
     assert run.learner.progress == 1.0 and run.done == run.learner.steps > 3
-    assert 1800.0 <= run.learner.state()["cpu_s"][0] < 3000.0
+    assert 1800.0 <= run.learner.make_checkpoint()["cpu_s"][0] < 3000.0
 
 
 def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_teacher(
@@ -183,13 +183,13 @@ def test_training_never_sees_an_evaluation_seed():
 
 
 def test_an_episode_follows_from_its_generator_alone(env):
-    policy = make_policy(Student(28, 8, StudentSizes()).model(Task(), {}))
+    policy = make_policy(Student(28, 8, StudentSizes()).make_model(Task(), {}))
     own = RolloutSettings(
         0.5, 0.1, 0.1, {TrainingDisturbance("missing=0.05..0.25,noise=1..6"): 1.0}
     )
     makers = [
         (lambda rng: PerturbedTeacher(rng, TEACHER, 0.1), RolloutSettings(shuffled=False)),
-        (lambda rng: StudentRollout(rng, policy, own), own),
+        (lambda rng: StudentDriver(rng, policy, own), own),
     ]
     for make, how in makers:
         one, two = (
@@ -288,10 +288,10 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
 def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, products=True, stack=stack)
-    first = Student(28, 8, sizes).model(Task(), {})
+    first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, replace(sizes, memory=6))
     again.load_neurons(first)
-    arrays = again.model(Task(), {}).arrays
+    arrays = again.make_model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)
@@ -302,10 +302,10 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
 def test_a_student_keeps_a_models_head_where_that_is_asked_for():
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
-    first = Student(28, 8, sizes).model(Task(), {})
+    first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, sizes)
     again.load_neurons(first, head=True)
-    for name, array in again.model(Task(), {}).arrays.items():
+    for name, array in again.make_model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     for other in ((7,), (7, 6, 5), (7, 5)):
         with pytest.raises(ValueError, match="start"):
@@ -318,8 +318,8 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
     remembering = replace(sizes, memory=4)
     first = Student(28, 8, sizes)
     again, back = Student(28, 8, remembering), Student(28, 8, sizes)
-    again.load_neurons(first.model(Task(), {}), head=True)
-    back.load_neurons(again.model(Task(), {}), head=True)
+    again.load_neurons(first.make_model(Task(), {}), head=True)
+    back.load_neurons(again.make_model(Task(), {}), head=True)
     readings = torch.randn(3, 28)
     with torch.no_grad():
         action = first.head_output(torch.cat([readings, torch.zeros(3, 28)], -1))
@@ -331,7 +331,7 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
         )
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(remembering, head=(5, 6))).load_neurons(
-            first.model(Task(), {}), head=True
+            first.make_model(Task(), {}), head=True
         )
 
 
@@ -340,10 +340,10 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     sizes = StudentSizes(
         neuron=8, key=5, head=(7,), memory=6, outlier_weighting=True, prediction_attention=True
     )
-    first = Student(28, 8, sizes).model(Task(), {})
+    first = Student(28, 8, sizes).make_model(Task(), {})
     again = Student(28, 8, replace(sizes, reset_on_jump=True))
     again.load_neurons(first, head=True)
-    for name, array in again.model(Task(), {}).arrays.items():
+    for name, array in again.make_model(Task(), {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(sizes, memory=5)).load_neurons(first)
@@ -353,12 +353,12 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
     """The Ant's neurons that know its channels walk at once with the head of a new teacher."""
     torch.manual_seed(1)
     sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6)
-    first = Student(28, 8, sizes).model(Task(), {})
+    first = Student(28, 8, sizes).make_model(Task(), {})
     layers = [(np.full(shape, 0.5), np.full(shape[0], 0.1)) for shape in ((7, 28), (8, 7))]
     again = Student(28, 8, sizes)
     again.load_teacher_head(layers)
     again.load_neurons(first)
-    arrays = again.model(Task(), {}).arrays
+    arrays = again.make_model(Task(), {}).arrays
     for name, array in first.arrays.items():
         if not name.startswith("head."):
             np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)

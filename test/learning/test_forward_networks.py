@@ -37,7 +37,7 @@ def traces():
 def test_a_channel_that_never_varies_moves_no_prediction(traces):
     training = PredictionTraining(traces, SETTINGS)
     training.advance(3)
-    weight = training.arrays()["forward.0.weight"]
+    weight = training.to_arrays()["forward.0.weight"]
     assert not weight[:, CONSTANT].any() and np.abs(weight[:, [0, CONTACT]]).min() > 0.0
     assert training.binary.tolist() == [False, False, True, False], "a constant 0 is no contact"
 
@@ -45,7 +45,7 @@ def test_a_channel_that_never_varies_moves_no_prediction(traces):
 def test_nor_what_is_imputed(traces):
     training = ImputationTraining(traces, SETTINGS, np.random.default_rng(1))
     training.advance(2)
-    weight = training.arrays()["imputation.0.weight"]
+    weight = training.to_arrays()["imputation.0.weight"]
     seen = [*CONSTANT, *(CHANNELS + place for place in CONSTANT)]
     assert not weight[:, seen].any() and np.abs(np.delete(weight, seen, 1)).min() > 0.0
 
@@ -53,10 +53,10 @@ def test_nor_what_is_imputed(traces):
 def test_imputation_continues_from_arrays_as_if_they_had_been_its_own(traces):
     first = ImputationTraining(traces[:2], SETTINGS, np.random.default_rng(1))
     first.advance(2)
-    other = ImputationTraining(traces[1:], SETTINGS, np.random.default_rng(2), first.arrays())
-    for name, expected in first.arrays().items():
+    other = ImputationTraining(traces[1:], SETTINGS, np.random.default_rng(2), first.to_arrays())
+    for name, expected in first.to_arrays().items():
         if "max_roughness" not in name and "typical" not in name:
-            np.testing.assert_allclose(other.arrays()[name], expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(other.to_arrays()[name], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
@@ -77,7 +77,7 @@ def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
         settings = replace(SETTINGS, reading_noise=noise, identity=16, identity_updates=300)
         training = IdentityTraining(traces, settings, np.random.default_rng(1))
         training.advance(300)
-        units = training.arrays()["identity.units"]
+        units = training.to_arrays()["identity.units"]
         features = identity_features(noisy[:, 1:], np.diff(noisy, axis=1), actions, units)
         with torch.no_grad():
             found = training.network(*map(torch.tensor, features)).argmax(-1).numpy()

@@ -78,7 +78,7 @@ def test_a_run_with_a_time_limit_ends_by_it_and_keeps_its_best_student(tmp_path)
 
 def test_the_head_begins_as_a_teacher_that_is_squashed_by_tanh(tmp_path):
     learner = dagger(tmp_path, small())
-    model = learner.model()
+    model = learner.make_model()
     assert model.sizes.output == "tanh"
     np.testing.assert_allclose(model.arrays["head.0.weight"][:, :2], PUSH)
     learner.close()
@@ -221,22 +221,34 @@ def test_an_environment_in_double_precision_is_distilled(tmp_path):
 def test_a_late_round_that_unlearns_is_undone_and_its_episodes_are_kept(tmp_path, monkeypatch):
     """On an inverted double pendulum the validation rose to 8553 and fell to 2146 again."""
     found = iter([0.0, 10.0, 100.0, 99.0, 50.0, 101.0])
-    monkeypatch.setattr(Dagger, "_validate", lambda self: next(found))
+    monkeypatch.setattr(Dagger, "_validate", lambda self: np.full(10, next(found)))
     learner, students, lines = dagger(tmp_path, small(rounds=5, collection=SHORT)), [], []
     for _ in range(6):
         lines.append(learner.step())
-        students.append(learner.model().arrays["attention.queries"])
+        students.append(learner.make_model().arrays["attention.queries"])
     assert [line.get("undone") for line in lines] == [None, None, None, None, 50.0, None]
     assert np.array_equal(students[4], students[2]), "not the last one, but the best one"
     assert not np.array_equal(students[3], students[2])
     assert lines[4]["validation"] == np.mean([100.0, 99.0, 100.0])
-    assert lines[5]["episodes"] > 0 and learner.state()["best"]["validation"] == 101.0
+    assert lines[5]["episodes"] > 0 and learner.make_checkpoint()["best"]["validation"] == 101.0
+    learner.close()
+
+
+def test_a_late_round_in_which_a_few_episodes_fail_by_chance_is_not_undone(tmp_path, monkeypatch):
+    """One fall among ten episodes undid nearly all late rounds of an inverted double pendulum."""
+    found = iter([[0.0] * 10, [100.0] * 10, [100.0] * 9 + [10.0], [100.0] * 4 + [10.0] * 6])
+    monkeypatch.setattr(Dagger, "_validate", lambda self: np.array(next(found)))
+    learner = dagger(tmp_path, small(rounds=3, collection=SHORT))
+    lines = [learner.step() for _ in range(4)]
+    assert [line.get("undone") for line in lines] == [None, None, None, 46.0]
     learner.close()
 
 
 def test_a_run_that_undid_a_round_continues_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        Dagger, "_validate", lambda self: [0.0, 9.0, 8.0, 1.0, 2.0, 3.0][self._round]
+        Dagger,
+        "_validate",
+        lambda self: np.full(10, [0.0, 9.0, 8.0, 1.0, 2.0, 3.0][self._round]),
     )
     arrays = []
     for stops in ((None,), (4, None)):
@@ -246,6 +258,6 @@ def test_a_run_that_undid_a_round_continues_to_the_same_bits(tmp_path, monkeypat
             run.run(stop_after=stop)
             learner.close()
         assert [line.get("undone") for line in run.metrics][3:] == [1.0, 2.0, 3.0]
-        arrays.append(learner.model().arrays)
+        arrays.append(learner.make_model().arrays)
     whole, parts = arrays
     assert all(array.tobytes() == parts[name].tobytes() for name, array in whole.items())

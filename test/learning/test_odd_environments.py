@@ -166,7 +166,7 @@ def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one
     with closing(learner):
         for _ in range(3):
             line = learner.step()
-        model = learner.model()
+        model = learner.make_model()
         library = learner._newest.library._algorithm
     assert np.isfinite(line["validation"])
     assert all(np.isfinite(array).all() for array in model.arrays.values())
@@ -261,7 +261,7 @@ def test_one_reading_is_enough_for_a_student():
     from an_control.learning.dagger.streams import (
         PerturbedTeacher,
         RolloutSettings,
-        StudentRollout,
+        StudentDriver,
         record_episode,
     )
     from an_control.learning.dagger.student import Student
@@ -272,14 +272,14 @@ def test_one_reading_is_enough_for_a_student():
     teacher = FunctionTeacher(lambda seen: -seen)
     with opened("One") as env:
         policy = make_policy(
-            Student(1, 1, StudentSizes()).model(describe_task(env, "", ""), {}), "off"
+            Student(1, 1, StudentSizes()).make_model(describe_task(env, "", ""), {}), "off"
         )
         words = TrainingDisturbance("missing=0.25,garbage=0.2,copies=1,noise=1")
         everything = RolloutSettings(0.0, 0.1, 0.5, {words: 1.0})
         for seed in range(20):
             rng = np.random.default_rng(seed)
             for driver, how in (
-                (StudentRollout(rng, policy, everything), everything),
+                (StudentDriver(rng, policy, everything), everything),
                 (PerturbedTeacher(rng, teacher, 0.1), RolloutSettings(shuffled=False)),
             ):
                 disturbance = how.draw_disturbance({}, rng)

@@ -62,11 +62,11 @@ def test_a_resumed_optimiser_continues_to_the_same_bits(name, size, population, 
     optimiser = make_optimiser(name, np.zeros(size), 0.1, population)
     climb(optimiser, range(before))
     where, ahead = (name, size, population), range(before, before + 30)
-    copy = restored(optimiser.state(), *where)
+    copy = restored(optimiser.make_checkpoint(), *where)
     assert climb(copy, ahead) == climb(optimiser, ahead)
-    assert pack_checkpoint(restored(copy.state(), *where).state()) == pack_checkpoint(
-        optimiser.state()
-    )
+    assert pack_checkpoint(
+        restored(copy.make_checkpoint(), *where).make_checkpoint()
+    ) == pack_checkpoint(optimiser.make_checkpoint())
 
 
 @pytest.mark.parametrize("name", CMA_NAMES)
@@ -76,7 +76,7 @@ def test_a_resumed_cma_restarts_where_the_uninterrupted_one_does(name):
     copy = optimiser
     for begin in range(0, 400, 50):
         ahead = range(begin, begin + 50)
-        copy = restored(copy.state(), name, 2)
+        copy = restored(copy.make_checkpoint(), name, 2)
         bits, jump = climb(copy, ahead)
         assert (bits, jump) == climb(optimiser, ahead)
         if begin and jump > 100.0:
@@ -91,7 +91,7 @@ def test_a_cma_whose_sigma_has_grown_a_billion_times_is_resumed(name):
     climb(optimiser, range(3))
     optimiser._strategy.sigma = 1e10
     climb(optimiser, range(3, 4))
-    copy = restored(optimiser.state(), name, 3)
+    copy = restored(optimiser.make_checkpoint(), name, 3)
     assert climb(copy, range(4, 9)) == climb(optimiser, range(4, 9))
 
 
@@ -158,7 +158,7 @@ def test_a_run_whose_checkpoint_holds_a_pickle_ends_in_one_line(tmp_path, capsys
 def test_a_value_that_does_not_fit_the_strategy_is_named(path, value, said):
     optimiser = Cma(np.zeros(3), 0.1, POPULATION)
     climb(optimiser, range(5))
-    state = unpack_checkpoint(pack_checkpoint(optimiser.state()))
+    state = unpack_checkpoint(pack_checkpoint(optimiser.make_checkpoint()))
     state["strategy"][path] = value
     if value is ...:
         del state["strategy"][path]

@@ -62,9 +62,9 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
 @pytest.mark.parametrize("stack", [0, 4])
 def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
     raw, reduced = AuthorsRaw(stack=stack), Authors(stack=stack)
-    model = raw.model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), Task(), {})
+    model = raw.make_model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), Task(), {})
     for form in (raw, reduced):
-        again = form.model(form.vector(model), Task(), {})
+        again = form.make_model(form.to_vector(model), Task(), {})
         one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
         for _ in range(10):
             values = np.random.default_rng(1).normal(size=5)
@@ -79,10 +79,10 @@ def test_the_authors_form_maps_back_exactly(form):
     """Also where neurons are wider than keys, which once failed."""
     rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.size)
-    model = form.model(vector, Task(), {})
+    model = form.make_model(vector, Task(), {})
     assert form_for_model(model) == form
-    np.testing.assert_allclose(form.vector(model), vector, atol=1e-4)
-    again = form.model(form.vector(model), Task(), {})
+    np.testing.assert_allclose(form.to_vector(model), vector, atol=1e-4)
+    again = form.make_model(form.to_vector(model), Task(), {})
     one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
     ids = tuple("abcde")
     for _ in range(10):
@@ -104,7 +104,7 @@ def test_the_whole_form_takes_every_number(sizes):
     model = random_model(sizes, seed=1)
     form = form_for_model(model)
     assert form == Whole(sizes) and form.size == model.parameters
-    again = form.model(form.vector(model), Task(), {})
+    again = form.make_model(form.to_vector(model), Task(), {})
     assert all(
         again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()
     )
@@ -112,4 +112,4 @@ def test_the_whole_form_takes_every_number(sizes):
 
 def test_a_start_of_another_size_is_refused():
     with pytest.raises(ValueError, match="sizes"):
-        Authors().vector(random_model(MlpSizes(5, 1, [16])))
+        Authors().to_vector(random_model(MlpSizes(5, 1, [16])))

@@ -78,7 +78,7 @@ FORMS = {
 def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     torch.manual_seed(1)
     student = PaperStudent(5, 1, StudentSizes(neuron=8, paper=True, **form))
-    policy = make_policy(student.model(CARTPOLE_TASK, {}))
+    policy = make_policy(student.make_model(CARTPOLE_TASK, {}))
     rng = np.random.default_rng(0)
     episode = record_episode(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)
     batch = DaggerStreams([episode], 1, 50, streams, 1, rng).next_batch()
@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
         loop = RunLoop(RunFolder(tmp_path / name, learner.config), learner)
         loop.run(stop_after=stop_after)
         learner.close()
-        return learner.model().arrays
+        return learner.make_model().arrays
 
     whole = run("whole")
     run("part", 1)
@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
 def test_a_student_starts_as_a_model_of_its_form(people):
     student = PaperStudent(5, 1, StudentSizes(neuron=8))
     student.load_neurons(people[0])
-    arrays = student.model(CARTPOLE_TASK, {}).arrays
+    arrays = student.make_model(CARTPOLE_TASK, {}).arrays
     product = "attention.queries", "attention.key"
     for name, array in people[0].arrays.items():
         if name not in product:

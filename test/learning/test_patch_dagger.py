@@ -123,7 +123,9 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
 def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
     settings = PATCH_RECIPES[task]
     student = make_student(settings, 2)
-    policy = make_policy(student.model(describe_task(env, task, find_environment_id(task)), {}))
+    policy = make_policy(
+        student.make_model(describe_task(env, task, find_environment_id(task)), {})
+    )
     patches, _ = env.reset(seed=4)
     units = torch.zeros(1, settings.student.memory)
     for _ in range(10):
@@ -143,7 +145,7 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
     patches, _ = env.reset(seed=4)
     student = make_student(PATCH_RECIPES[task], 2)
     with torch.no_grad():
-        student.array("key.action").normal_()
+        student.find_parameter("key.action").normal_()
         messages = [
             student.message(torch.from_numpy(patches), torch.full((env.action_space.shape), value))
             for value in (-1.0, 0.0, 1.0)
@@ -267,7 +269,7 @@ def test_rows_of_a_student_without_memory_are_somewhere_else_each_time():
 def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
     """Where the teacher leads, the student looks on, and remembers the teacher's action."""
     settings = dataclasses.replace(PATCH_RECIPES[task], led=1.0)
-    policy = make_policy(make_student(settings, 2).model(Task(), {}))
+    policy = make_policy(make_student(settings, 2).make_model(Task(), {}))
     rng = np.random.default_rng(1)
     episode = record_episode(env, env.unwrapped.teacher(), policy, settings, 0.0, rng, 30)
     led = round(episode.helped * 30)
@@ -284,7 +286,7 @@ def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_
     learner = PatchDagger(tmp_path, env, describe_task(env, "pong", environment), settings, seed=5)
     learner.step()
     learner.step()
-    assert bool(learner.model().task.repeats) == ("repeat" in fault)
+    assert bool(learner.make_model().task.repeats) == ("repeat" in fault)
     batches = PatchBatches(learner._episodes, settings, np.random.default_rng(0))
     batches.next_batch()
     row = batches._rows[0]
@@ -334,8 +336,8 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
     whole = run(tmp_path / "whole", 3)
     run(tmp_path / "parts", 1)
     parts = run(tmp_path / "parts", 3)
-    ours = parts.learner.model().arrays
-    for name, array in whole.learner.model().arrays.items():
+    ours = parts.learner.make_model().arrays
+    for name, array in whole.learner.make_model().arrays.items():
         np.testing.assert_array_equal(array, ours[name])
     timeless = [
         [{k: v for k, v in line.items() if k not in ("wall_s", "cpu_s")} for line in run.metrics]
@@ -347,7 +349,9 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
 
 def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(task, env):
     settings = PATCH_RECIPES[task]
-    model = make_student(settings, 3).model(describe_task(env, task, find_environment_id(task)), {})
+    model = make_student(settings, 3).make_model(
+        describe_task(env, task, find_environment_id(task)), {}
+    )
     env = make_environment(find_environment_id(task), max_episode_steps=60)
     channels = env.unwrapped.channels
     totals = [
@@ -383,7 +387,7 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     ],
 )
 def test_what_patches_cannot_suffer_is_refused(env, task, text, message):
-    model = make_student(PATCH_RECIPES[task], 3).model(Task(), {})
+    model = make_student(PATCH_RECIPES[task], 3).make_model(Task(), {})
     with pytest.raises(ValueError, match=message):
         play_episodes(
             make_policy(model), env, env.unwrapped.channels, 1, 1, EvaluationProtocol.parse(text)

@@ -77,7 +77,7 @@ def test_the_student_gives_the_policys_messages_and_actions(model):
 def test_what_the_student_exports_is_what_it_loaded(model):
     student = VisionStudent(model.sizes, seed=1)
     student.load(model)
-    again = student.model(Task(), {})
+    again = student.make_model(Task(), {})
     again.check()
     assert again.kind == model.kind
     for name, array in model.arrays.items():

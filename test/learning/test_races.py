@@ -193,6 +193,6 @@ def test_a_random_start_is_as_large_as_is_usual_for_each_layer():
     form = Authors()
     scales = form.scales
     assert scales.shape == (form.size,)
-    model = form.model(scales, Task(), {})
+    model = form.make_model(scales, Task(), {})
     assert np.allclose(model.arrays["neuron.hidden"], 8**-0.5)
     assert np.allclose(model.arrays["neuron.bias"], 0.1)

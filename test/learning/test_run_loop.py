@@ -42,13 +42,13 @@ class Walk:
         value = {"validation": self.values[self.number - 1]} if self.values else {}
         return {"place": self.place, **value}
 
-    def state(self):
+    def make_checkpoint(self):
         return {"place": np.array(self.place), "number": self.number}
 
     def restore(self, state):
         self.place, self.number = float(state["place"]), state["number"]
 
-    def model(self, run):
+    def make_model(self, run):
         model = random_model(MlpSizes(2, 1, [3]), seed=self.number)
         model.trained.update(run)
         return model

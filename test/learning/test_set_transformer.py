@@ -25,7 +25,7 @@ def some_present(rng):
 
 def in_numpy(module):
     """The policy's part with the module's weights, in float64 and nothing rounded."""
-    arrays = {name: array.astype(np.float64) for name, array in module.arrays().items()}
+    arrays = {name: array.astype(np.float64) for name, array in module.to_arrays().items()}
     if isinstance(module, SetPooling):
         part = Pooling(arrays, HEADS)
         return lambda rows: part(rows)[0]
@@ -65,8 +65,8 @@ def test_the_gradients_are_right(name):
 @pytest.mark.parametrize("name", parts())
 def test_a_module_takes_over_a_models_arrays(name):
     module = parts()[name]
-    arrays = {key: array + 0.5 for key, array in module.arrays().items()}
+    arrays = {key: array + 0.5 for key, array in module.to_arrays().items()}
     module.load_arrays(arrays)
-    again = module.arrays()
+    again = module.to_arrays()
     assert arrays.keys() == again.keys()
     assert all((array == again[key]).all() for key, array in arrays.items())

@@ -78,7 +78,7 @@ def assert_acts_alike(episode, tmp_path, sizes, engine):
     if sizes.head == StudentSizes().head:
         student.load_teacher_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
-    write_model(path, student.model(ANT_TASK, {}))
+    write_model(path, student.make_model(ANT_TASK, {}))
     policy = load_policy(path, engine=engine)
     acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
     state = student.initial_state(1, 28)

@@ -149,7 +149,7 @@ def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algo
 
     def learned(name, stop_after=None):
         loop = run(tmp_path / name, "Pendulum-v1", "ppo", stop_after, start=start)
-        model = loop.learner.model()
+        model = loop.learner.make_model()
         assert model.sizes.output == output
         return [array for layer in head_layers(model.arrays, 3) for array in layer]
 
@@ -186,7 +186,7 @@ def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm)
     """Observation normalisation included, up to the clip of its inputs."""
     with closing(learner_in(tmp_path, environment, algorithm)) as learner:
         learner.step()
-        policy = make_policy(learner.model())
+        policy = make_policy(learner.make_model())
         library, norm = learner._newest.library._algorithm, learner._newest.library.normalisation()
         for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
             observation = (norm.mean + norm.sd * scaled).astype(np.float32)
@@ -206,7 +206,7 @@ def test_logits_that_are_far_apart_still_choose_the_largest(tmp_path):
             learner._newest.library._algorithm.policy.action_net.bias.copy_(
                 torch.tensor([50.0, 51.0])
             )
-        policy = make_policy(learner.model())
+        policy = make_policy(learner.make_model())
         action = policy.step_array(np.zeros(4, np.float32), policy.nominal_ids)
         assert action[1] > action[0]
 
@@ -237,7 +237,7 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
 def test_a_channel_that_never_varied_does_not_count(tmp_path):
     with closing(learner_in(tmp_path, "Follow-v0", "ppo", iteration=512)) as learner:
         learner.step()
-        policy = make_policy(learner.model())
+        policy = make_policy(learner.make_model())
     ids = policy.nominal_ids
     exact, noisy = (policy.step_array(np.array([5050.0, x], np.float32), ids) for x in (7.0, 7.5))
     np.testing.assert_array_equal(exact, noisy)
@@ -254,7 +254,7 @@ def test_what_is_explored_stays_for_four_steps(tmp_path):
 def test_a_run_that_an_older_version_began_continues(tmp_path):
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(steps=200))) as learner:
         learner.step()
-        state = learner.state()
+        state = learner.make_checkpoint()
         del state["marked"]
         learner.restore(state)
         assert not learner.end_reason
@@ -304,7 +304,7 @@ def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_
             learner._validate = lambda: 1.0
             for _ in range(6):
                 learner.step()
-            state = learner.state()
+            state = learner.make_checkpoint()
         limits = TeacherLimits(steps=30 * 64)
         with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
             learner._validate = lambda: 1.0

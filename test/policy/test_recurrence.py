@@ -202,7 +202,7 @@ def test_a_gate_with_bias_2_passes_its_input_nearly_unchanged_at_first(torch, le
     def change(bias):
         torch.manual_seed(0)
         sizes = RecurrenceSizes("gtrxl", 32, 1, 4, 8)
-        policy = Recurrence(sizes, learned(INPUTS, sizes, bias).arrays())
+        policy = Recurrence(sizes, learned(INPUTS, sizes, bias).to_arrays())
         pairs = np.random.default_rng(3).normal(size=(500, 2, 32))
         added = [policy.add_residual("recurrence.layers.0.attention", x, y) for x, y in pairs]
         x = pairs[:, 0]
@@ -215,9 +215,9 @@ def test_a_gate_with_bias_2_passes_its_input_nearly_unchanged_at_first(torch, le
 def test_a_files_arrays_come_back_bit_for_bit(learned, sizes):
     arrays = arrays_of(sizes)
     module = learned(INPUTS, sizes)
-    assert {n: a.shape for n, a in module.arrays().items()} == sizes.shapes(INPUTS)
+    assert {n: a.shape for n, a in module.to_arrays().items()} == sizes.shapes(INPUTS)
     module.load_arrays(arrays | {"head.0.bias": np.zeros(2, np.float32)})
-    back = module.arrays()
+    back = module.to_arrays()
     assert back.keys() == arrays.keys()
     for name, array in arrays.items():
         assert back[name].dtype == np.float32 and back[name].tobytes() == array.tobytes(), name

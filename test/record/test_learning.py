@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.dagger.recorded import RecordedTeaching, episodes_of
+from an_control.learning.dagger.recorded import RecordedTeaching, read_imitation_episodes
 from an_control.learning.dagger.settings import read_recipe, smoke_settings
 from an_control.learning.recordings import recorded_robot, recorded_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
@@ -68,7 +68,7 @@ def test_a_monitor_is_learned_from_a_recording(
 
 
 def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
-    task, episodes = episodes_of([walked], "tiny")
+    task, episodes = read_imitation_episodes([walked], "tiny")
     settings = smoke_settings(read_recipe("quick"))
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
     learner = RecordedTeaching(task, episodes, settings, seed=1)
@@ -77,11 +77,11 @@ def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     assert lines[1]["action_loss"] < lines[0]["action_loss"]
     again = RecordedTeaching(task, episodes, settings, seed=1)
     again.step()
-    again.restore(unpack_checkpoint(pack_checkpoint(again.state())))
+    again.restore(unpack_checkpoint(pack_checkpoint(again.make_checkpoint())))
     again.step()
     assert all(
-        array.tobytes() == again.model().arrays[name].tobytes()
-        for name, array in learner.model().arrays.items()
+        array.tobytes() == again.make_model().arrays[name].tobytes()
+        for name, array in learner.make_model().arrays.items()
     )
 
 

@@ -43,7 +43,7 @@ class EvaluateOptions:
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes in each row.
         seed: Seed of the start states and disturbances; training never uses these seeds.
-        monitor: off, reset or match; None takes the setting in the model file.
+        monitor: Off, reset or match; None takes the setting in the model file.
         recovery: Mean change of a reading per tick below which a robot counts as standing still and
             is pushed; 0 for never, None for the value in the model file.
         normalise: Divide the attention's sums by the number of channels that are present.

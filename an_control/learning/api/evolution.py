@@ -343,7 +343,7 @@ def _make_parametrisation(
                 f"--start-model {options.start_model}: {model.sizes.actions} actions, but"
                 f" {options.task} has {actions} actuators"
             )
-        return form, form.vector(model)
+        return form, form.to_vector(model)
     if options.form == "mlp":
         return Whole(MlpSizes(channels, actions, list(options.hidden or (16,)))), None
     if any(width != options.queries for width in options.hidden):

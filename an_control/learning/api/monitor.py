@@ -205,7 +205,7 @@ def _from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
             loop.run_with_progress(progress)
         except RunError as error:
             raise ValueError(str(error)) from error
-        model = learner.model()
+        model = learner.make_model()
     write_model(path, model)
     updates = model.trained.get("forward", {}).get("updates", 0)
     return MonitorResult(path, None, "", loop.metrics, updates)
@@ -237,7 +237,7 @@ def _train_and_validate(
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(RunProgress("note", note=text))
             loop.run_with_progress(progress)
-            model, metrics = learner.model(), loop.metrics
+            model, metrics = learner.make_model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
         return validate(env, model, faults, options.seed, ticks), metrics
 

@@ -1,1 +1,1 @@
-"""Imitation of a teacher by DAgger (Ross et al. 2011)."""
+"""Imitation of a teacher policy by DAgger (dataset aggregation, Ross et al. 2011)."""

@@ -1,7 +1,8 @@
 """DAgger for scalar channels: rounds of recording and learning, driven by the run loop.
 
-One round records episodes, trains on all kept episodes and validates. The state of a round follows
-from the seed and the state before it, so a run that is interrupted continues to the same result.
+One round records episodes, trains on all kept episodes and validates. All random numbers of a round
+follow from the run's seed and the round's number, so that a run that is interrupted and resumed
+ends with the same result.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from an_control.learning.dagger.streams import (
     NoisyTeacher,
     PerturbedTeacher,
     RolloutSettings,
-    StudentRollout,
+    StudentDriver,
     record_episode,
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
+from an_control.learning.runs.card import standard_error
 from an_control.learning.runs.run_folder import EpisodeRecordings, find_units, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
@@ -53,33 +55,36 @@ VALIDATION = 2**20 + 7
 JUDGED = 3
 """Number of newest rounds whose returns are averaged in the figure "validation". Students of
 neighbouring rounds are much alike, and the episodes of one round are few."""
-UNDONE_FROM, UNDONE_LOSS = 0.5, 0.05
-"""Progress (0..1) of the run from which a bad round may be undone, and the loss of return that
-undoes it, as a share of the improvement from the worst to the best validation."""
+UNDONE_FROM, UNDONE_LOSS, UNDONE_ERRORS = 0.5, 0.05, 2.0
+"""Progress (0..1) of the run from which a bad round may be undone, and the drop of the validation
+return that undoes it: more than a share of the improvement from the worst to the best validation,
+and more than that many standard errors. One fall in few episodes is no reason."""
 AS_GOOD = 5
-"""Number of rounds in a row whose mean return must reach the teacher's for the run to end early."""
+"""Number of rounds in a row over which the student's mean return must reach the teacher's for the
+run to end early."""
 
 
 class Dagger:
-    """Learner that trains a student by imitating a teacher, for scalar channels.
+    """Trainer of a student that imitates a teacher by DAgger, for scalar channels.
 
     The first round learns from episodes that the teacher drives. Each later round also records
-    episodes that the student drives; the teacher labels every step.
+    episodes that the student drives; the teacher labels every step. The run loop calls `step` once
+    for each round.
 
     Args:
-        folder: the run's folder, in which the recorded episodes are stored.
-        name: the task's name in the model file.
-        environment: the name from which `make_environment` makes the environment.
-        teacher: the policy to imitate.
-        settings: the recipe.
-        seed: decides all random numbers of the run.
-        device: the torch device on which the student learns.
-        teacher_name: the user's name for the teacher, stored in the run's settings; None for the
+        folder: The run's folder, in which the recorded episodes are stored.
+        name: The task's name in the model file.
+        environment: Name from which `make_environment` makes the environment.
+        teacher: The policy to imitate.
+        settings: The recipe.
+        seed: Seed of all random numbers of the run.
+        device: Torch device on which the student learns.
+        teacher_name: The user's name for the teacher, stored in the run's settings; None for the
             teacher that belongs to the task.
-        start: a model from whose weights the student starts; None for random weights.
+        start: Model from whose weights the student starts; None for random weights.
 
     Raises:
-        ValueError: the sizes of teacher, `start` and settings do not fit together.
+        ValueError: The sizes of teacher, `start` and settings do not fit together.
     """
 
     unit = "round"
@@ -137,7 +142,7 @@ class Dagger:
 
     @property
     def steps(self) -> int:
-        """Return the number of rounds of the run; an estimate while a time limit decides it."""
+        """Return the number of rounds of the run; an estimate if the run has a time limit."""
         if not self.settings.minutes:
             return 1 + self.settings.rounds
         progress = self.progress
@@ -159,7 +164,7 @@ class Dagger:
 
     @property
     def minutes_left(self) -> float:
-        """Return the processor time left in minutes; infinity where no time limit is set."""
+        """Return the processor time left in minutes; infinity if the run has no time limit."""
         left = self.settings.minutes - self.minutes
         return max(0.0, left) if self.settings.minutes else math.inf
 
@@ -170,7 +175,7 @@ class Dagger:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for `config.json`."""
+        """Return the settings that identify the run, for its `config.json`."""
         return {
             "task": self._task.to_header(),
             "seed": self.seed,
@@ -185,7 +190,11 @@ class Dagger:
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Record episodes, learn from all kept ones, validate, and return the round's figures."""
+        """Run one round: record episodes, learn from all kept ones, and validate.
+
+        Returns:
+            The round's figures by name, such as "action_loss", "return" and "validation".
+        """
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
         recorded = self._record_round(rng)
@@ -203,7 +212,8 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                self._returns = [self._mean_return(lambda rng: NoisyTeacher(rng, 0.0), calm)]
+                teacher = self._play_validation(lambda rng: NoisyTeacher(rng, 0.0), calm)
+                self._returns = [float(np.mean(teacher))]
             line |= self._keep_or_undo(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.take_metrics()
@@ -213,43 +223,48 @@ class Dagger:
         self._round += 1
         return line
 
-    def _keep_or_undo(self, validation: float) -> dict[str, float]:
-        """Remember the best student so far, or undo a round that made the student clearly worse.
+    def _keep_or_undo(self, returns: np.ndarray) -> dict[str, float]:
+        """Keep a copy of the best student so far, or undo a round that made it clearly worse.
 
-        Late rounds may unlearn. Undoing restores the weights and the optimiser of the best student;
-        the episodes of the round are kept. Only recipes that count `episode_steps` and do not
-        average students undo rounds.
+        Undoing restores the weights and the optimiser of the best student; the round's episodes are
+        kept. Only recipes that count `episode_steps` and do not average students undo rounds, since
+        their late rounds may unlearn.
 
         Args:
-            validation: mean validation return after this round.
+            returns: Returns of the student's validation episodes after this round.
 
         Returns:
             {"undone": validation} if the round was undone, else {}.
         """
+        validation, error = float(np.mean(returns)), standard_error(returns)
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
+        # Of equally good students the newest one is kept, which has learned from more episodes.
         if validation >= best:
             self._best = {
                 "validation": validation,
+                "error": error,
                 "student": deepcopy(self._student.state_dict()),
                 "optimiser": deepcopy(self._optimiser.state_dict()),
             }
-        generic = self.settings.collection.episode_steps and self._average is None
+        assert self._best is not None
+        undoes = self.settings.collection.episode_steps and self._average is None
+        loss = self._best["validation"] - validation
+        by_chance = UNDONE_ERRORS * math.hypot(error, self._best["error"])
         if (
-            not generic
+            not undoes
             or self.progress < UNDONE_FROM
-            or validation >= best - UNDONE_LOSS * (best - worst)
+            or loss <= max(UNDONE_LOSS * (best - worst), by_chance)
         ):
             self._returns.append(validation)
             return {}
-        assert self._best is not None
         self._student.load_state_dict(self._best["student"])
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
         self._returns.append(best)
         return {"undone": validation}
 
-    def state(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+    def make_checkpoint(self) -> dict[str, Any]:
+        """Return the run's checkpoint, from which `restore` continues."""
         return {
             "round": self._round,
             "best": self._best,
@@ -261,7 +276,7 @@ class Dagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        """Continue from a checkpoint of `make_checkpoint` and the episodes in the run's folder."""
         tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
@@ -274,15 +289,23 @@ class Dagger:
         recorded = (self._recordings.read(number) for number in range(self._round))
         self._episodes = self._newest_episodes([episode for part in recorded for episode in part])
 
-    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the student as a model; with `averaged`, the average of all rounds' students."""
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """Return the student as a model; with the recipe's `averaged`, the mean over all rounds.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
         student = self._student
         if self._average is not None:
             assert isinstance(self._average.module, Student | PaperStudent)
             student = self._average.module
-        return student.model(self._task, {"how": "DAgger", "seed": self.seed, **run})
+        return student.make_model(self._task, {"how": "DAgger", "seed": self.seed, **run})
 
     def _make_student(self) -> Student | PaperStudent:
+        """Return the student with its initial weights.
+
+        They are random, but for the head, which is the teacher's, and for all that `start` gives.
+        """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)
         sizes = self.settings.student
@@ -305,7 +328,10 @@ class Dagger:
     def _later_progress(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
-        It is measured by time where the run has a time limit, else by `rounds`.
+        It is measured by processor time if the run has a time limit, else by rounds.
+
+        Args:
+            rounds: Number of rounds after the first one that count as the whole.
         """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, rounds)
@@ -313,7 +339,11 @@ class Dagger:
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record_round(self, rng: np.random.Generator) -> list[DaggerEpisode]:
-        """Record the episodes of one round: the teacher's in the first one, then the student's."""
+        """Record the episodes of one round, which the student drives after the first round.
+
+        Args:
+            rng: Source of all random numbers of the round.
+        """
         plan = self.settings.collection
         makers: list[tuple[int, Callable[[], Driver], RolloutSettings]]
         calm = RolloutSettings(shuffled=False)
@@ -326,9 +356,9 @@ class Dagger:
                 (plan.perturbed, perturbed, faulty),
             ]
         else:
-            policy = make_policy(self._student.model(self._task, {}))
+            policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
-                (count, partial(StudentRollout, rng, policy, how), how)
+                (count, partial(StudentDriver, rng, policy, how), how)
                 for count, how in plan.plan_round(self._later_progress(self.settings.rounds - 1))
             ]
         return [one for maker in makers for one in self._record_episodes(*maker, rng)]
@@ -340,9 +370,14 @@ class Dagger:
         rollout: RolloutSettings,
         rng: np.random.Generator,
     ) -> Iterator[DaggerEpisode]:
-        """Yield `count` episodes, or as many as make `count * episode_steps` steps together.
+        """Yield newly recorded episodes, without those that failed.
 
-        Episodes that fail are counted, not yielded.
+        Args:
+            count: Number of episodes; if the recipe counts steps, `count * episode_steps` steps in
+                all.
+            make_driver: Makes the driver that chooses the actions of one episode.
+            rollout: Disturbances of the episodes.
+            rng: Source of all random numbers.
         """
         unit, left = self.settings.collection.episode_steps, count
         if unit:
@@ -358,34 +393,40 @@ class Dagger:
             left -= len(episode.labels) if unit else 1
             yield episode
 
-    def _validate(self) -> float:
-        """Return the student's mean return in the validation episodes, with shuffled channels."""
-        policy, how = make_policy(self.model(), "off"), RolloutSettings()
-        return self._mean_return(lambda rng: StudentRollout(rng, policy, how), how)
+    def _validate(self) -> np.ndarray:
+        """Return the student's returns in the validation episodes, with shuffled channels."""
+        policy, how = make_policy(self.make_model(), "off"), RolloutSettings()
+        return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how)
 
-    def _mean_return(
+    def _play_validation(
         self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
-    ) -> float:
-        """Return the mean return in the validation episodes of the drivers that `driver` makes."""
+    ) -> np.ndarray:
+        """Return the returns of the validation episodes.
+
+        Args:
+            driver: Makes the driver of an episode from a random generator.
+            rollout: Disturbances of the episodes.
+        """
         rng = np.random.default_rng([self.seed, VALIDATION])
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(driver, rng), rollout, rng
         )
-        return float(np.mean([episode.total for episode in episodes]))
+        return np.array([episode.total for episode in episodes])
 
     def _is_as_good_as_teacher(self) -> bool:
-        """Return whether the newest students' mean return reached the teacher's."""
+        """Return whether the student's mean return over the newest rounds reached the teacher's."""
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
     def _newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
+        """Return the newest of the episodes, as many as the recipe's `kept` allows."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_failed(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the recorded episodes without those of the student that failed.
+        """Return the recorded episodes without the student's whose return is below `min_return`.
 
-        A robot at rest shows no difference between channels. If all failed, the best one is
-        returned.
+        A robot at rest shows no difference between channels. If all episodes are below, the best
+        one is returned.
         """
         min_return = self.settings.min_return
         if not self._round or min_return is None:

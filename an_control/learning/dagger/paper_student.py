@@ -1,8 +1,9 @@
-"""A student in the paper's form: fixed queries, tanh attention, and a head of one layer.
+"""A student built as in the paper: fixed queries, tanh attention, and a head of one layer.
 
-It has the free numbers of the form `Authors`. Optional parts are learned queries, pooling by
-attention (PMA), an encoder between the channels and a recurrence behind the message. In training it
-also learns which channel each slot carries, by a layer that the exported policy does not have.
+It has the trainable numbers of the parametrisation `Authors`. Optional parts are learned queries,
+pooling by attention (PMA), an encoder between the sensory neurons and the attention, and a
+recurrence between attention and head. In training it also learns which channel each input slot
+carries, by a layer that the exported policy does not have.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ from an_control.policy import Model
 from an_control.policy.task import Task
 
 FIRST_WEIGHTS = 0.35
-"""Bound of the neurons' uniform initial weights."""
+"""Bound of the sensory neurons' uniform initial weights."""
 CHANNEL_UNTIL = 0.6
 """Progress (0..1) of the run at which the weight of the channel loss has faded to 0."""
 
 
 class PaperStudent(nn.Module):
-    """Torch module of the paper's policy: T steps, B episodes, N slots, A actions, n channels.
+    """Torch module of a student built as the policy in the paper (Tang & Ha 2021).
+
+    Shapes in this class: T steps, B episodes, N input slots, A actions, n channels.
 
     Args:
-        channels: number n of channels.
-        actions: number A of actions.
-        sizes: sizes and optional parts of the network.
+        channels: Number n of channels.
+        actions: Number A of actions.
+        sizes: Sizes and optional parts of the network.
     """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
@@ -72,17 +75,17 @@ class PaperStudent(nn.Module):
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
     def load_neurons(self, model: Model) -> None:
-        """Copy the weights of a model of this form.
+        """Copy all weights of a model that is built like this student.
 
         Raises:
-            ValueError: this student has parts that the authors' form lacks, or the model has
-                another form.
+            ValueError: This student has parts beyond the paper's, or the model is built
+                differently.
         """
         if not self._is_authors_form:
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
-        rows = split_vectors(self.form.vector(model)[None], self.form.shapes)
+        rows = split_vectors(self.form.to_vector(model)[None], self.form.shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -93,7 +96,12 @@ class PaperStudent(nn.Module):
             self.out.bias.copy_(torch.from_numpy(arrays["head.0.bias"]))
 
     def initial_state(self, rows: int, slots: int) -> StudentState:
-        """Return the initial state of `rows` episodes with `slots` slots each."""
+        """Return the zero state at the start of `rows` episodes.
+
+        Args:
+            rows: Number B of episodes.
+            slots: Number N of input slots of each episode.
+        """
         none = self.scores.new_zeros(rows, slots, 0)
         neurons = self.neuron.initial_state(rows, slots)
         return StudentState(*neurons, none[:, 0], none[:, 0], none, self.parts.initial_state(rows))
@@ -101,22 +109,35 @@ class PaperStudent(nn.Module):
     def forward(
         self, batch: StreamBatch, state: StudentState
     ) -> tuple[Tensor, Tensor, StudentState]:
-        """Run the policy over a batch of T steps.
+        """Run the student over a batch of T steps.
+
+        Args:
+            batch: Inputs of the steps.
+            state: State before the first step.
 
         Returns:
-            Actions (T, B, A) before their tanh, channel scores (T, B, N, n + 1), and the new state.
+            Actions (T, B, A) before their tanh, a score of each channel for each slot (T, B, N, n +
+            1), of which the last is "no channel", and the state after the last step.
         """
         outputs, (first, second) = self.neuron.advance(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
         message = self._message(batch, self.parts.encode(outputs, batch.present))
-        message, recurrence = self.parts.run_memory(message, state.recurrence)
+        message, recurrence = self.parts.run_recurrence(message, state.recurrence)
         action: Tensor = self.out(message)
         state = state._replace(first=first, second=second, recurrence=recurrence)
         return action, self.channel(outputs), state
 
     def _message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
-        """Return the message (T, B, M) for encoded neuron outputs (T, B, N, d)."""
+        """Compute the attention message that enters the head or the recurrence.
+
+        Args:
+            batch: T steps of B episodes.
+            encoded: Outputs (T, B, N, d) of the sensory neurons after the encoder.
+
+        Returns:
+            The messages (T, B, M).
+        """
         if self.parts.pooling is not None:
             pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
             return pooled
@@ -129,16 +150,20 @@ class PaperStudent(nn.Module):
     def loss(
         self, batch: StreamBatch, state: StudentState, channel_loss: float, progress: float
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
-        """Return the loss of a batch, the state after it, and figures for the metrics.
+        """Compute the loss of the student on a batch.
 
         The action loss is the cross-entropy of a choice between -1 and 1 for each action. The
-        channel loss fades out with the run.
+        channel loss, for identifying channels, fades out during the run.
 
         Args:
             batch: T steps of B episodes.
-            state: the state before the batch.
-            channel_loss: initial weight of the channel loss.
-            progress: finished share (0..1) of the run.
+            state: State before the batch.
+            channel_loss: Initial weight of the channel loss.
+            progress: Finished share (0..1) of the run.
+
+        Returns:
+            The loss, the state after the batch without gradients, and figures for the metrics by
+            name.
         """
         action, scores, state = self(batch, state)
         chance, steps = (1.0 + batch.labels) / 2.0, batch.counts.sum()
@@ -153,16 +178,21 @@ class PaperStudent(nn.Module):
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 
-    def model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return the student's weights as a model file's contents."""
+    def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return a model file's contents with the student's weights.
+
+        Args:
+            task: Channels, actuators and other properties of the robot.
+            trained: How the model was trained, for the file's header.
+        """
         arrays = {
-            **self.neuron.arrays(),
+            **self.neuron.to_arrays(),
             "head.0.weight": to_array(self.out.weight),
             "head.0.bias": to_array(self.out.bias),
         }
         if self._is_authors_form:
             arrays["scores"] = to_array(self.scores)
-            return self.form.model(join_arrays(arrays, self.form.shapes), task, trained)
+            return self.form.make_model(join_arrays(arrays, self.form.shapes), task, trained)
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {
@@ -177,11 +207,11 @@ class PaperStudent(nn.Module):
             attention="pma" if self.sizes.pma else "tanh",
             **self.sizes.parts,
         )
-        return Model("attention_neuron", sizes, arrays | self.parts.arrays(), task, trained)
+        return Model("attention_neuron", sizes, arrays | self.parts.to_arrays(), task, trained)
 
     @property
     def _is_authors_form(self) -> bool:
-        """Return whether the student has fixed queries and no parts beyond the authors' form."""
+        """Return whether the student has fixed queries and no parts beyond the paper's."""
         sizes = self.sizes
         return (
             not (sizes.pma or sizes.learned_queries or sizes.recurrence) and sizes.encoder == "none"

@@ -1,8 +1,8 @@
-"""Imitation of recorded commands: the student of DAgger, without a simulator and without a teacher.
+"""Imitation of recorded commands: trains DAgger's student without simulator and teacher.
 
-The first round teaches the neurons to identify their channels, the later ones the action, as in
-`learner`; but every round learns from the same recorded episodes. What the student does itself is
-never seen, so it knows no way back from where its own errors lead.
+The first round teaches the sensory neurons to identify their channels, the later ones the action,
+as in `learner`; but every round learns from the same recorded episodes. The student itself never
+drives, so it does not learn to recover from its own errors.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from an_control.policy.task import Task
 
 
 class RecordedTeaching:
-    """Learner that trains a student on recorded episodes.
+    """Trainer of a student that imitates the commands in recorded episodes.
+
+    The run loop calls `step` once for each round.
 
     Args:
-        task: channels, actuators and step of the recorded robot.
-        episodes: what was recorded; the labels are the commands.
-        settings: the recipe, without disturbances that only a simulator can make.
-        seed: decides all random numbers of the run.
-        device: the torch device on which the student learns.
+        task: Channels, actuators and time step of the recorded robot.
+        episodes: The recorded episodes; their labels are the commands.
+        settings: The recipe, without disturbances that only a simulator can make.
+        seed: Seed of all random numbers of the run.
+        device: Torch device on which the student learns.
     """
 
     unit = "round"
@@ -70,7 +72,7 @@ class RecordedTeaching:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for `config.json`."""
+        """Return the settings that identify the run, for its `config.json`."""
         sums = [float(np.nansum(one.observations) + one.labels.sum()) for one in self._episodes]
         ticks = sum(len(one.labels) for one in self._episodes)
         return {
@@ -84,7 +86,7 @@ class RecordedTeaching:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Learn one round and return its figures."""
+        """Train the student for one round and return the round's figures by name."""
         started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
         progress = max(0, self._round - 1) / max(1, self.settings.rounds)
@@ -94,8 +96,8 @@ class RecordedTeaching:
         self._round += 1
         return line
 
-    def state(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+    def make_checkpoint(self) -> dict[str, Any]:
+        """Return the run's checkpoint, from which `restore` continues."""
         return {
             "round": self._round,
             "cpu_s": self._cpu_s,
@@ -104,27 +106,34 @@ class RecordedTeaching:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
         self._round, self._cpu_s = state["round"], state["cpu_s"]
 
-    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the student as a model."""
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """Return the student as a model.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
         how = {"how": "imitation of recordings", "seed": self.seed, **run}
-        return self._student.model(self._task, how)
+        return self._student.make_model(self._task, how)
 
 
-def episodes_of(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
-    """Return what recordings of a robot hold to imitate, and the task that it is.
+def read_imitation_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
+    """Read recordings of a robot as episodes to imitate.
 
     Args:
-        paths: the recordings.
-        name: the task's name.
+        paths: Files of the recordings.
+        name: Name for the robot's task.
+
+    Returns:
+        The robot's task (channels and actuators), and one episode for each uninterrupted recording.
 
     Raises:
-        ValueError: a recording cannot be read, or is of a robot other than the first one's.
+        ValueError: A recording cannot be read, or its robot is not that of the first recording.
     """
     from an_control.learning.recordings import recorded_robot
 

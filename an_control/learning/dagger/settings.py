@@ -35,37 +35,40 @@ from an_control.wiring.checked_yaml import read_yaml
 class StudentSizes:
     """Sizes and optional parts of a student's network.
 
-    A student in the `paper` form has fixed queries, tanh attention and one linear layer. Of the
-    other settings it uses `neuron`, `stack`, `normalise` and those that follow `output`.
+    With `paper` the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one
+    linear layer. It then uses only `neuron`, `stack`, `normalise` and the settings that follow
+    `output`.
     """
 
     neuron: Positive = 32
-    """Units of each channel's neuron: an LSTM, or a layer on stacked readings (see `stack`)."""
+    """Units of the sensory neurons, the small networks (LSTM, or a layer on stacked readings, see
+    `stack`) that each read one channel."""
     key: Positive = 32
     """Length of an attention key."""
     head: tuple[int, ...] = (128, 64)
     """Units of each hidden layer of the head."""
     products: bool = False
-    """Feed the neurons the products of readings and previous actions too."""
+    """Whether products of readings and previous actions are inputs of the sensory neurons too."""
     memory: int = 0
     """GRU units with which the head predicts the channels that are missing; 0: no memory."""
     stack: int = 0
-    """Number of newest readings that enter a neuron, which then is a plain layer; 0: an LSTM."""
+    """Number of newest readings that a sensory neuron reads; it then is a plain layer. 0: an LSTM.
+    """
     outlier_weighting: bool = False
     """Weigh a reading less, the farther it lies from the memory's prediction."""
     reset_on_jump: bool = False
-    """Reset all neurons where most readings jump in one step."""
+    """Reset all sensory neurons when most readings jump in one step."""
     prediction_attention: bool = False
     """Let the attention also compare each slot's readings with each query's prediction."""
     normalise: bool = False
     """Divide the sums over channels by their total attention where it exceeds 1."""
     paper: bool = False
-    """Use the paper's form."""
+    """Build the network as in the paper."""
     output: Literal["clip", "tanh"] = "clip"
     """Function behind the head's last layer; `distill` sets it to the teacher's."""
     encoder: Encoder = "none"
-    """Self-attention between the neurons' outputs (Lee et al. 2019): each to each (sab), or by way
-    of `inducing` points (isab)."""
+    """Self-attention between the sensory neurons' outputs (Lee et al. 2019): each to each (sab), or
+    by way of `inducing` points (isab)."""
     inducing: Positive = 16
     """Number of inducing points of an isab encoder."""
     heads: Positive = 1
@@ -73,10 +76,10 @@ class StudentSizes:
     learned_queries: int = 0
     """Number of learned queries that replace the paper's fixed ones; 0: fixed queries."""
     pma: int = 0
-    """Number of seeds that pool the neurons' outputs by multihead attention (PMA), in place of the
-    attention that multiplies the readings; 0: no pooling."""
+    """Number of seeds that pool the sensory neurons' outputs by multihead attention (PMA), in place
+    of the attention that multiplies the readings; 0: no pooling."""
     recurrence: RecurrenceSizes | None = None
-    """Recurrent layer behind the message; not together with `memory`."""
+    """Recurrent layer between the attention message and the head; not together with `memory`."""
 
     def __post_init__(self) -> None:
         if self.neuron % self.heads:
@@ -96,7 +99,7 @@ class StudentSizes:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """Return the encoder, pooling and recurrence sizes as arguments of `AttentionSizes`."""
+        """Return the sizes of encoder, pooling and recurrence as arguments of `AttentionSizes`."""
         points = self.inducing if self.encoder == "isab" else 0
         heads = self.heads if self.encoder != "none" or self.pma else 1
         return {
@@ -127,13 +130,13 @@ class Collection:
     noisy: int = 25
     """Episodes of the teacher with noise of up to `noisy_noise`."""
     perturbed: int = 70
-    """Episodes of the teacher with stretches of random or wrongly wired actions."""
+    """Episodes of the teacher with periods of random or misguided actions."""
     on_policy: int = 6
     """Episodes that the student drives, undisturbed but for shuffled channels."""
     rewired: int = 6
     """Episodes that the student drives, disturbed and reshuffled while they run."""
     mixed: int = 6
-    """Like `rewired`, with the teacher driving for a share of the stretches."""
+    """Like `rewired`, with the teacher driving for a share of the time."""
     perturbed_noise: float = 0.15
     """Maximum standard deviation of the action noise in perturbed and mixed episodes."""
     noisy_noise: float = 0.4
@@ -146,16 +149,20 @@ class Collection:
     )
     """Share of the rewired and mixed episodes that have each of these disturbances."""
     reshuffle: Share = 0.01
-    """Probability per step that all signals move, in rewired and mixed episodes."""
+    """Probability per step that all signals are permuted among the input slots, in rewired and
+    mixed episodes."""
     teacher_share: Share = 0.5
-    """Share of the stretches that the teacher drives in the first mixed round; falls to a tenth of
-    it."""
+    """Share of the time that the teacher drives in the first mixed round; falls to a tenth of it.
+    """
 
     def plan_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
-        """Return how many episodes of each kind a DAgger round records, and how.
+        """Return how many episodes of each kind a round after the first one records.
 
         Args:
-            progress: finished share (0..1) of the rounds after the first one.
+            progress: Finished share (0..1) of the rounds after the first one.
+
+        Returns:
+            (number of episodes, their disturbances) for mixed, rewired and on-policy episodes.
         """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)
@@ -170,7 +177,8 @@ class Collection:
 class DaggerSettings:
     """Settings of a DAgger run on scalar channels.
 
-    Round 0 learns to identify channels from the teacher's episodes; `rounds` of DAgger follow.
+    In the first round (round 0) the student learns to identify channels from the teacher's
+    episodes; `rounds` rounds of DAgger follow.
     """
 
     student: StudentSizes = field(default_factory=StudentSizes)
@@ -178,10 +186,10 @@ class DaggerSettings:
     collection: Collection = field(default_factory=Collection)
     """Episodes to record in each round."""
     streams: StreamSettings = field(default_factory=StreamSettings)
-    """Disturbances of the batches' rows."""
+    """Disturbances of the rows of training batches."""
     faults: dict[Fault, Share] = field(default_factory=dict)
-    """Probability of each disturbance, of which an episode or a row has one or none. They are drawn
-    for the rows of batches and for noisy, perturbed, rewired and mixed episodes. The teacher
+    """Probability of each disturbance, of which an episode or a batch row has at most one. They are
+    drawn for the rows of batches and for noisy, perturbed, rewired and mixed episodes. The teacher
     always sees undisturbed readings."""
     keep_head: bool = False
     """If the student starts from a model, keep that model's head; otherwise the head starts as the
@@ -190,7 +198,8 @@ class DaggerSettings:
     """Mean change of the readings per tick below which the robot counts as standing still and is
     pushed, in training and wherever the model acts (see `RecoveringPolicy`); 0: no pushes."""
     memory_updates: int = 0
-    """Updates of the head's memory before the first round, with the true message as its input."""
+    """Updates of the head's memory before the first round, with perfectly identified channels as
+    input."""
     identify_updates: Positive = 2000
     """Updates of the first round."""
     rounds: int = 20
@@ -246,8 +255,8 @@ class DaggerSettings:
         """Return the learning rates at the start and the end of a round.
 
         Args:
-            round_number: the round; 0 is the first one.
-            progress: finished share (0..1) of the later rounds when this round starts.
+            round_number: The round; 0 is the first one.
+            progress: Finished share (0..1) of the later rounds when this round starts.
         """
         if round_number == 0:
             return self.identify_rate, 0.1 * self.identify_rate
@@ -255,7 +264,11 @@ class DaggerSettings:
         return begin, 0.5 * begin
 
     def time_limit_s(self, round_number: int) -> float:
-        """Return the processor time in seconds for a round's updates; infinity without a limit."""
+        """Return the processor time in seconds for a round's updates; infinity without a limit.
+
+        Args:
+            round_number: The round; 0 is the first one, which gets a larger share.
+        """
         if not self.minutes:
             return math.inf
         share = IDENTIFY_SHARE if round_number == 0 else (1.0 - IDENTIFY_SHARE) / self.rounds
@@ -274,13 +287,13 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def recipe_path(recipe: str) -> Path:
-    """Return the file of a recipe.
+    """Return the path of a recipe's YAML file.
 
     Args:
-        recipe: the name of a recipe that ships with the package, or the path of a YAML file.
+        recipe: Name of a recipe that ships with the package, or the path of a YAML file.
 
     Raises:
-        ValueError: no recipe has this name, and it is no path of a YAML file.
+        ValueError: No recipe has this name, and it is no path of a YAML file.
     """
     if recipe.endswith((".yaml", ".yml")):
         return Path(recipe)
@@ -292,11 +305,17 @@ def recipe_path(recipe: str) -> Path:
 
 
 def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
-    """Return the settings in a recipe, which is given by name or by path.
+    """Read a recipe, a YAML file with the settings of a DAgger run.
+
+    Args:
+        recipe: Name of a recipe that ships with the package, or the path of a YAML file.
+
+    Returns:
+        The settings, of the kind that the file's `observation` names.
 
     Raises:
-        ValueError: the name is unknown.
-        WiringError: the file is invalid; the error names file, key, value and what is allowed.
+        ValueError: The name is unknown.
+        WiringError: The file is invalid; the error names file, key, value and what is allowed.
     """
     header = ("an_control_recipe", "observation")
     entry = read_yaml(recipe_path(recipe))
@@ -312,12 +331,15 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
 
 
 def recipe_for_task(task: str) -> str:
-    """Return the name of the recipe for a task: its own, or the generic one."""
+    """Return the name of the recipe for a task: the task's own, or else the generic one."""
     return task if task in recipe_names() else GENERIC
 
 
 def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
-    """Return settings with the same stages for a run of seconds, which learns next to nothing."""
+    """Shrink a recipe for scalar channels to a run of seconds, to test that it runs.
+
+    All stages of the run stay; the student learns next to nothing.
+    """
     return replace(
         settings,
         student=replace(settings.student, neuron=8, key=8),
@@ -332,7 +354,10 @@ def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
 
 
 def patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
-    """Return settings with the same stages for a run of seconds, which learns next to nothing."""
+    """Shrink a recipe for image patches to a run of seconds, to test that it runs.
+
+    All stages of the run stay; the student learns next to nothing.
+    """
     return replace(
         settings,
         rounds=2,

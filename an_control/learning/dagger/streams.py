@@ -1,9 +1,10 @@
-"""Recorded episodes of a robot, and the batches of their pieces from which a student learns.
+"""Recorded episodes for DAgger, and the batches of chunks of them from which a student learns.
 
 An episode is driven by the teacher, by a disturbed teacher, or by the student itself (DAgger, Ross
-et al. 2011); the label of every step is the teacher's action. Each row of a batch plays one episode
-with an assignment of slots and disturbances of its own. A student learns by back-propagation
-through one piece of steps; its state is carried on to the next piece.
+et al. 2011); the label of every step is the teacher's action. Each row of a batch replays one
+episode with its own order of the input slots and its own disturbances, `steps` steps in each batch.
+The student's state at the end of a batch is its state at the start of the next, as in truncated
+back-propagation through time.
 """
 
 from __future__ import annotations
@@ -43,28 +44,31 @@ from an_control.policy import Policy
 
 
 class DaggerEpisode(NamedTuple):
-    """A recorded episode of T steps: N readings in nominal order, A actions."""
+    """Recorded episode of T steps of a robot with N channels and A actions.
+
+    Attributes:
+        observations: Readings (T, N) in the environment's order; NaN where one is missing.
+        previous: Action (T, A) that was sent before each step.
+        labels: The teacher's action (T, A) at each step.
+        total: The episode's return.
+    """
 
     observations: np.ndarray
-    """(T, N); NaN where a reading is missing."""
     previous: np.ndarray
-    """(T, A) the action sent before each step."""
     labels: np.ndarray
-    """(T, A) the teacher's action at each step."""
     total: float = 0.0
-    """The episode's return."""
 
 
 class Driver(Protocol):
-    """Anything that chooses the action of each step of one episode."""
+    """Interface of an object that chooses the action at each step of one recorded episode."""
 
-    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for a step.
+    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the action (A,) for one step.
 
         Args:
-            seen: the readings that arrived.
-            label: the teacher's action (A,).
-            previous: the action (A,) that was sent at the step before.
+            tick: The readings of this step, as disturbed on the way from the sensors.
+            label: The teacher's action (A,) for this step.
+            previous: Action (A,) that was sent at the step before.
         """
 
 
@@ -76,20 +80,20 @@ def record_episode(
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
     reshuffle: float = 0.0,
 ) -> DaggerEpisode:
-    """Record one episode to its end.
+    """Record one episode to its end, with the teacher's action as the label of each step.
 
     The recorded observations are undisturbed; the driver sees the disturbed readings.
 
     Args:
-        env: the environment.
-        teacher: gives the label of each step.
-        driver: chooses the actions.
-        rng: decides all random numbers of the episode.
-        disturbance: the disturbances of the episode.
-        reshuffle: probability per step that all signals move.
+        env: The environment.
+        teacher: Policy that gives the label of each step.
+        driver: Object that chooses the actions.
+        rng: Source of all random numbers of the episode.
+        disturbance: Disturbances of readings, commands and robot in this episode.
+        reshuffle: Probability per step that all signals are permuted among the input slots.
 
     Raises:
-        BrokenEnvironmentError: the environment failed, as in `LiveEpisode`.
+        BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
@@ -115,36 +119,39 @@ def record_episode(
 
 
 class NoisyTeacher:
-    """The teacher with normal noise, whose standard deviation is drawn once for the episode.
+    """Driver that adds normal noise to the teacher's actions.
+
+    The noise has one standard deviation in the whole episode, drawn uniformly from 0 to `max_sd`.
 
     Args:
-        rng: decides all random numbers.
-        max_sd: maximum standard deviation of the noise.
+        rng: Source of all random numbers.
+        max_sd: Maximum standard deviation of the noise.
     """
 
     def __init__(self, rng: np.random.Generator, max_sd: float) -> None:
         self._rng = rng
         self._sd = max_sd * rng.random()
 
-    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the teacher's action with noise."""
+    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the teacher's action `label` with noise."""
         return self.add_noise(label)
 
     def add_noise(self, label: np.ndarray) -> np.ndarray:
-        """Return the action (A,) with noise."""
+        """Return an action (A,) with noise added."""
         return label + self._sd * self._rng.standard_normal(label.shape)
 
 
 class PerturbedTeacher:
-    """The teacher, interrupted by stretches of zero, random, or wrongly wired actions.
+    """Driver that alternates the teacher's actions with zero, random or misguided actions.
 
-    It visits states that a student reaches before it has identified its channels, and then shows
-    the way back to normal operation.
+    Misguided actions are the teacher's on readings in a wrong order. Such episodes contain states
+    that a student gets into before it has identified its channels, and show how the teacher
+    recovers.
 
     Args:
-        rng: decides all random numbers.
-        teacher: gives the actions, also for wrongly ordered readings.
-        noise: maximum standard deviation of the noise on all actions.
+        rng: Source of all random numbers.
+        teacher: Policy that gives the actions, also those on readings in a wrong order.
+        noise: Maximum standard deviation of the noise on all actions.
     """
 
     def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
@@ -157,15 +164,15 @@ class PerturbedTeacher:
         self._order: np.ndarray | None = None
         self._walk: np.ndarray | None = None
 
-    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action of the current stretch with noise."""
+    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the teacher's action `label`, or the current period's other action, plus noise."""
         if self._left <= 0:
-            self._start_stretch()
+            self._start_period()
         self._left -= 1
-        return self._noise.add_noise(self._choose_action(self._newest(seen.values), label))
+        return self._noise.add_noise(self._choose_action(self._newest(tick.values), label))
 
-    def _start_stretch(self) -> None:
-        """Draw the mode and the length of the next stretch."""
+    def _start_period(self) -> None:
+        """Draw the kind and the length of the next period of steps."""
         self._first = False
         self._order = self._walk = None
         self._mode = str(self._rng.choice(["teacher"] * 4 + ["random", "shuffled", "swapped"]))
@@ -173,7 +180,12 @@ class PerturbedTeacher:
         self._left = int(self._rng.integers(3, 20) if brief else self._rng.integers(20, 120))
 
     def _choose_action(self, observation: np.ndarray, label: np.ndarray) -> np.ndarray:
-        """Return the action of the current mode, without noise."""
+        """Return the action (A,) of the current period, without noise.
+
+        Args:
+            observation: Readings (N,) of this step, none of them missing.
+            label: The teacher's action (A,) for this step.
+        """
         if self._mode == "teacher":
             return label
         if self._mode == "still":
@@ -188,7 +200,7 @@ class PerturbedTeacher:
         return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
 
     def _draw_wrong_order(self, channels: int) -> np.ndarray:
-        """Return a wrong order of the readings: all shuffled, or a few swapped."""
+        """Draw a wrong order (N,) of the readings: all are shuffled, or a few are swapped."""
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
             places.draw()
@@ -201,38 +213,44 @@ class PerturbedTeacher:
 class RolloutSettings:
     """Disturbances of a recorded episode, and how often the teacher takes over from the student.
 
-    The default is an undisturbed student on shuffled channels.
+    By default the student drives all the time, on shuffled channels that are not disturbed
+    otherwise.
     """
 
     teacher_share: float = 0.0
-    """Probability that the teacher drives a stretch of the episode."""
+    """Probability that the teacher, not the student, drives in each period of 20 to 99 steps."""
     noise: float = 0.0
     """Maximum standard deviation of the noise on an episode's actions."""
     reshuffle: float = 0.0
-    """Probability per step that all signals move."""
+    """Probability per step that all signals are permuted among the input slots."""
     disturb: Mapping[TrainingDisturbance, float] = field(default_factory=dict)
     """Probability of each disturbance for the episode; an episode may have several."""
     faulty: bool = False
-    """Whether the run's faults are drawn for the episode too."""
+    """Whether one of the run's `faults` may be drawn for the episode too."""
     shuffled: bool = True
     """Whether the channels are shuffled at the start of the episode."""
 
     def draw_disturbance(
         self, faults: Mapping[Fault, float], rng: np.random.Generator
     ) -> DisturbanceSettings:
-        """Draw the disturbances of one episode in a run with these faults."""
+        """Draw the disturbances of one episode.
+
+        Args:
+            faults: Probability of each fault of the run, of which at most one is drawn.
+            rng: Source of all random numbers.
+        """
         drawn = draw_one(faults, rng) if self.faulty else NO_DISTURBANCE
         drawn = drawn.merged_with(draw_independently(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
-class StudentRollout:
-    """Driver of an episode: the student, with the teacher taking over for some stretches.
+class StudentDriver:
+    """Driver of an episode: the student, whom the teacher replaces for some periods of steps.
 
     Args:
-        rng: decides all random numbers.
-        policy: the student, which is reset.
-        settings: how often the teacher takes over, and the noise on the actions.
+        rng: Source of all random numbers.
+        policy: The student; this resets it.
+        settings: How often the teacher takes over, and the noise on the actions.
     """
 
     def __init__(self, rng: np.random.Generator, policy: Policy, settings: RolloutSettings) -> None:
@@ -241,41 +259,45 @@ class StudentRollout:
         self._teaching, self._left = False, 0
         policy.reset()
 
-    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the student's action, or the teacher's in its own stretches, with noise."""
+    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the student's action, or the teacher's `label` while the teacher drives.
+
+        Noise is added to either.
+        """
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        own = self._policy.step_array(seen.values, seen.ids or make_sorted_ids(len(seen.values)))
+        own = self._policy.step_array(tick.values, tick.ids or make_sorted_ids(len(tick.values)))
         return self._noise.add_noise(label if self._teaching else own)
 
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
-"""Step from which on a row may change to another episode before its end, and the probability per
-piece that it does."""
+"""Step of an episode from which on a batch row may change to another episode before the end, and
+the probability that it does so after each batch."""
 NEWER_SHARE = 0.4
-"""Share of the rows that draw from the newest episodes alone."""
+"""Share of the batch rows that draw from the newest episodes alone."""
 CUTS = 2
-"""Common moments of a batch at which its rows may be reshuffled, if that resets the neurons."""
+"""Number of steps of each batch at which its rows may be reshuffled, the same steps for all rows,
+if reshuffling resets the sensory neurons."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
     {TrainingDisturbance("missing=0.05..0.25"): 0.2, TrainingDisturbance("garbage=0.05..0.2"): 0.3}
 )
-"""Default share of the rows that have each disturbance."""
+"""Default share of the batch rows that have each disturbance."""
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Disturbances of the rows of batches, beside the run's faults."""
+    """Disturbances of the rows of training batches, in addition to the run's `faults`."""
 
     disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
     """Share of the rows that have each of these disturbances; a row may have several."""
     reshuffled: Share = 0.4
-    """Share of the rows whose signals move during the episode."""
+    """Share of the rows whose signals are permuted again during the episode."""
     reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
     """Mean numbers of steps between two reshuffles, one of which is drawn for a row."""
     action_noise: float = 0.05
@@ -283,7 +305,7 @@ class StreamSettings:
 
     @property
     def extra_slots(self) -> int:
-        """Return the number of slots beyond the channels, for copies and noise."""
+        """Return the number of input slots beyond the channels, for copied and noise channels."""
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
         return int(sum(max(column) for column in zip(*most, strict=True)))
@@ -291,27 +313,43 @@ class StreamSettings:
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """A batch of K steps of B rows with S slots, N channels and A actions."""
+    """Training batch: K steps of B episodes with S input slots, N channels and A actions.
 
-    values: Tensor  # (K, B, S) readings of the slots
-    change: Tensor  # (K, B, S) change since the slot's last reading
-    previous: Tensor  # (K, B, A) previous actions
-    ordered: Tensor  # (K, B, N) the observation in nominal order
-    labels: Tensor  # (K, B, A) the teacher's action
-    channel: Tensor  # (K, B, S) index of the channel that a slot carries; N for none
-    present: Tensor  # (K, B, S) 0 where the slot is missing
-    counts: Tensor  # (K, B) 0 after an episode's end
-    moved: Tensor  # (K, B) 1 where the neurons are reset
-    fresh: Tensor  # (B,) True where the row starts an episode in this piece
+    Attributes:
+        values: Readings (K, B, S) of the input slots.
+        change: Change (K, B, S) of each reading since the slot's last reading.
+        previous: Previous actions (K, B, A).
+        ordered: Readings (K, B, N) in the environment's order.
+        labels: The teacher's actions (K, B, A).
+        channel: Index (K, B, S) of the channel whose signal a slot carries; N for none.
+        present: 1 where a slot has a reading, 0 where it is missing (K, B, S).
+        counts: 1 for steps of the episode, 0 after its end (K, B).
+        moved: 1 where the sensory neurons are reset (K, B).
+        fresh: Whether each row starts a new episode in this batch (B,).
+    """
+
+    values: Tensor
+    change: Tensor
+    previous: Tensor
+    ordered: Tensor
+    labels: Tensor
+    channel: Tensor
+    present: Tensor
+    counts: Tensor
+    moved: Tensor
+    fresh: Tensor
 
     def to(self, device: torch.device) -> StreamBatch:
-        """Return the batch with its tensors on a device."""
+        """Return the batch with its tensors on a torch device."""
         return StreamBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 @dataclass
 class _StreamRow:
-    """An episode as one row of the batches plays it; `place` is the next step."""
+    """Episode of T steps as one batch row replays it, with its own slot order and disturbances.
+
+    The arrays are those of `StreamBatch`, without the batch dimension.
+    """
 
     values: np.ndarray
     change: np.ndarray
@@ -321,27 +359,27 @@ class _StreamRow:
     channel: np.ndarray
     present: np.ndarray
     moved: np.ndarray
-    place: int = 0
+    next_step: int = 0
 
 
-PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "place"]
+PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_step"]
 
 
 class DaggerStreams:
-    """An endless supply of batches.
+    """Endless source of training batches, in which each row replays episodes one after the other.
 
-    Neurons that a reshuffle resets must be run separately before and after it. So all rows of a
-    batch share its few `CUTS` as the moments at which they may be reshuffled.
+    If a reshuffle resets the sensory neurons, they are run separately before and after it. To keep
+    the number of such runs low, all rows of a batch are reshuffled at the same few steps (`CUTS`).
 
     Args:
-        episodes: the episodes to draw from, the newest last.
-        rows: rows of each batch.
-        steps: steps of each batch.
-        settings: disturbances of the rows.
-        newest: number of the last episodes that are drawn more often than the rest.
-        rng: decides all random numbers.
-        reset_on_jump: whether a reshuffle resets the student's neurons.
-        faults: probability of each fault, of which a row has one or none.
+        episodes: Episodes to draw from, the newest last.
+        rows: Number of rows of each batch.
+        steps: Number of steps of each batch.
+        settings: Disturbances of the rows.
+        newest: How many of the last episodes are drawn more often than the rest.
+        rng: Source of all random numbers.
+        reset_on_jump: Whether a reshuffle resets the student's sensory neurons.
+        faults: Probability of each fault, of which a row has at most one.
     """
 
     def __init__(
@@ -364,7 +402,7 @@ class DaggerStreams:
         self._rows: list[_StreamRow | None] = [None] * rows
 
     def next_batch(self) -> StreamBatch:
-        """Return the next piece of every row."""
+        """Return the batch with the next steps of every row's episode."""
         fresh = [self._replace_row_if_due(i) for i in range(len(self._rows))]
         pieces = [self._next_piece(row) for row in self._rows if row is not None]
         arrays = {
@@ -379,12 +417,19 @@ class DaggerStreams:
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
     def _replace_row_if_due(self, row_number: int) -> bool:
-        """Give row `row_number` a new episode if it needs one, and return whether it got one."""
+        """Start a new episode in a row if its episode has ended, or at random after many steps.
+
+        Args:
+            row_number: Index of the row in the batch.
+
+        Returns:
+            Whether the row starts a new episode.
+        """
         row = self._rows[row_number]
         if (
             row is not None
-            and row.place < len(row.values)
-            and not (row.place >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE)
+            and row.next_step < len(row.values)
+            and not (row.next_step >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE)
         ):
             return False
         first = 0
@@ -395,9 +440,12 @@ class DaggerStreams:
         return True
 
     def _next_piece(self, row: _StreamRow) -> dict[str, np.ndarray]:
-        """Return the arrays of a row's next steps, padded with zeros, and advance the row."""
-        span = slice(row.place, row.place + self._steps)
-        row.place += self._steps
+        """Return a row's arrays for the next batch, padded with zeros after the episode's end.
+
+        This advances the row.
+        """
+        span = slice(row.next_step, row.next_step + self._steps)
+        row.next_step += self._steps
         piece = {}
         for name in PER_STEP:
             part = getattr(row, name)[span]
@@ -408,7 +456,7 @@ class DaggerStreams:
         return piece
 
     def _make_row(self, episode: DaggerEpisode) -> _StreamRow:
-        """Return the episode as one row sees it: shuffled, disturbed, perhaps reshuffled."""
+        """Return an episode as one batch row replays it: with shuffled and disturbed slots."""
         rng, how = self._rng, self._settings
         seen = self._disturb(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
@@ -443,7 +491,11 @@ class DaggerStreams:
         return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
     def _disturb(self, observations: np.ndarray) -> Replay:
-        """Return the readings (T, N) of an episode as they arrive, with the row's disturbances."""
+        """Return the readings of an episode as they arrive under newly drawn disturbances.
+
+        Args:
+            observations: Readings (T, N) of the episode.
+        """
         drawn = draw_one(self._faults, self._rng).merged_with(
             draw_independently(self._settings.disturb, self._rng)
         )
@@ -454,16 +506,25 @@ class DaggerStreams:
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
-        """Yield the steps at which a row is reshuffled."""
+        """Draw the steps at which a row's signals are permuted again, and yield them in order.
+
+        Args:
+            steps: Number of steps of the episode.
+            mean: Mean number of steps between two reshuffles.
+        """
         at = 1 + int(self._rng.exponential(mean))
         while at < steps:
             yield at
             at += 1 + int(self._rng.exponential(mean))
 
     def _shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
-        """Yield the steps at which a row that starts with the next batch is reshuffled.
+        """Draw the steps at which a row is reshuffled, among those that all rows of a batch share.
 
-        They are chosen from the moments that all rows of a batch share.
+        The row starts with the next batch.
+
+        Args:
+            steps: Number of steps of the episode.
+            mean: Mean number of steps between two reshuffles.
         """
         for batch in range(math.ceil(steps / self._steps)):
             while len(self._cuts) <= self._number + batch:
@@ -475,7 +536,14 @@ class DaggerStreams:
 
 
 def _fill_missing(observations: np.ndarray) -> np.ndarray:
-    """Return observations (T, N) with each missing reading replaced by the newest, at first 0."""
+    """Replace each missing reading (NaN) by the channel's newest one, or by 0 before the first.
+
+    Args:
+        observations: Readings (T, N).
+
+    Returns:
+        The readings (T, N), all of them finite.
+    """
     steps = np.arange(len(observations))[:, None]
     newest = np.maximum.accumulate(np.where(np.isfinite(observations), steps, -1))
     held = np.take_along_axis(observations, np.maximum(newest, 0), 0)

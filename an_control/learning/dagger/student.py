@@ -1,12 +1,13 @@
-"""The student: the softmax AttentionNeuron of `an_control.policy` as a torch module.
+"""Torch module of the student for scalar channels, the softmax AttentionNeuron of the policy.
 
-It computes the same as the policy (Tang & Ha 2021, section 3) for whole pieces of many episodes at
-once: for each slot a softmax over the queries, one for each nominal channel and a last one for
-"none of them". It exports its weights to the policy's model file.
+It computes the same as `an_control.policy` (Tang & Ha 2021, section 3), but for T steps of B
+episodes at once. Each input slot has a sensory neuron, a small network whose weights all slots
+share. The attention assigns each slot by a softmax over the queries: one query for each channel,
+and a last one for "no channel". The student exports its weights to the policy's model file.
 
-Neurons see T steps of B rows with N slots and share their weights among all slots. A neuron is an
-LSTM, or a layer on stacked readings. Since readings change little from step to step, neurons learn
-weights for combinations of a slot's F inputs: the matrix `basis` (F, F) times the policy's inputs.
+A sensory neuron is an LSTM, or a layer on the newest readings. Since readings change little from
+step to step, a neuron learns the weights of combinations of a slot's F inputs, which are the matrix
+`basis` (F, F) times the policy's inputs.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ RecurrenceState = tuple[Tensor, ...]
 
 
 class StudentParts(nn.Module):
-    """Optional layers between the neurons and the head: encoder, pooling and recurrence.
+    """Optional layers between the sensory neurons and the head: encoder, pooling and recurrence.
 
     Args:
-        sizes: the student's sizes.
-        message: length of the message where no pooling replaces it.
+        sizes: Sizes and optional parts of the student.
+        message: Length of the attention message where no pooling replaces it.
     """
 
     def __init__(self, sizes: StudentSizes, message: int) -> None:
@@ -53,14 +54,26 @@ class StudentParts(nn.Module):
             self.width = sizes.recurrence.units
 
     def encode(self, outputs: Tensor, present: Tensor) -> Tensor:
-        """Return the neurons' outputs (T, B, N, d) after the encoder, or unchanged without one."""
+        """Return the sensory neurons' outputs after the encoder, unchanged without an encoder.
+
+        Args:
+            outputs: Outputs (T, B, N, d) of the N input slots' neurons at T steps of B episodes.
+            present: 1 where a slot has a reading, else 0 (T, B, N).
+        """
         return outputs if self.encoder is None else self.encoder(outputs, present)
 
-    def run_memory(self, message: Tensor, state: RecurrenceState) -> tuple[Tensor, RecurrenceState]:
-        """Run the recurrence, if any, on the message (T, B, M).
+    def run_recurrence(
+        self, message: Tensor, state: RecurrenceState
+    ) -> tuple[Tensor, RecurrenceState]:
+        """Run the recurrent layer, if there is one, on the attention messages of T steps.
+
+        Args:
+            message: Attention messages (T, B, M) of B episodes.
+            state: State of the recurrent layer before the first step.
 
         Returns:
-            The head's input (T, B, M'), and the recurrence's new state.
+            The inputs (T, B, M') of the head, which are the messages if there is no recurrent
+            layer, and the layer's state after the last step.
         """
         if self.recurrence is None:
             return message, state
@@ -68,16 +81,16 @@ class StudentParts(nn.Module):
         return remembered
 
     def initial_state(self, rows: int) -> RecurrenceState:
-        """Return the recurrence's state at the start of `rows` episodes."""
+        """Return the recurrent layer's state at the start of `rows` episodes; () without one."""
         return () if self.recurrence is None else self.recurrence.initial_state(rows)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the layers' weights under their names in a model file."""
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights of all these layers, by their array names in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
-        return {k: v for part in parts if part is not None for k, v in part.arrays().items()}
+        return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights of those layers that the arrays of a model file contain."""
+        """Copy the weights from a model file's arrays; layers that the file lacks keep theirs."""
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
@@ -85,23 +98,23 @@ class StudentParts(nn.Module):
 
 
 CHANGE_GAIN = 3.0
-"""Factor of the changes between steps as inputs while learning; export folds it into the weights.
-"""
+"""Factor by which a neuron's inputs from changes between steps are enlarged while it learns; the
+export folds it into the weights."""
 
 NeuronState = tuple[Tensor, Tensor]
 """Two tensors (B, N, .), which are zero where a neuron is reset."""
 
 
 class LstmNeuron(nn.LSTM):
-    """An LSTM that reads a slot's reading and, with `change`, its change since the last step.
+    """Sensory neuron as an LSTM, which reads the reading of its input slot at each step.
 
-    Its state is the pair of outputs h and cells c.
+    The LSTM's state is the pair of its outputs h and its cells c.
 
     Args:
-        actions: number of actions.
-        units: units of the LSTM.
-        products: whether products of readings and previous actions are inputs too.
-        change: whether the change since the last step is an input too.
+        actions: Number of actions; the previous actions are inputs too.
+        units: Number of LSTM units.
+        products: Whether products of readings and previous actions are inputs too.
+        change: Whether the change of the reading since the last step is an input too.
     """
 
     weight_ih_l0: nn.Parameter
@@ -118,20 +131,25 @@ class LstmNeuron(nn.LSTM):
             self.bias_ih_l0[units : 2 * units] += 1.0
 
     def initial_state(self, rows: int, slots: int) -> NeuronState:
-        """Return the state at the start of `rows` episodes with `slots` slots."""
+        """Return the LSTM's zero state (outputs, cells) at the start of `rows` episodes.
+
+        Args:
+            rows: Number B of episodes.
+            slots: Number N of input slots of each episode.
+        """
         zeros = self.weight_hh_l0.new_zeros(rows, slots, self.hidden_size)
         return zeros, zeros
 
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
-        """Run the neurons over T steps.
+        """Run the LSTM of each input slot over T steps of B episodes.
 
         Args:
-            values: readings (T, B, N).
-            change: their change since the step before (T, B, N).
-            previous: previous actions (T, B, A).
-            state: the state before the first step.
+            values: Readings (T, B, N) of N input slots.
+            change: Change (T, B, N) of the readings since the step before.
+            previous: Previous actions (T, B, A).
+            state: State before the first step.
 
         Returns:
             Outputs (T, B, N, d), and the state after the last step.
@@ -145,8 +163,8 @@ class LstmNeuron(nn.LSTM):
         shape = rows, slots, self.hidden_size
         return outputs.reshape(steps, *shape), (output.view(shape), cell.view(shape))
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights under their names in a model file."""
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights by their array names in a model file."""
         return {
             **_export_weights(self.weight_ih_l0, self.basis, self.actions),
             "neuron.hidden": to_array(self.weight_hh_l0),
@@ -154,7 +172,7 @@ class LstmNeuron(nn.LSTM):
         }
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights from the arrays of a model file."""
+        """Copy the weights from a model file's arrays."""
         with torch.no_grad():
             self.weight_ih_l0.copy_(_import_weights(arrays, self.basis))
             self.weight_hh_l0.copy_(torch.from_numpy(arrays["neuron.hidden"].copy()))
@@ -163,15 +181,15 @@ class LstmNeuron(nn.LSTM):
 
 
 class StackedNeuron(nn.Linear):
-    """A layer of tanh units that reads a slot's `stack` newest readings.
+    """Sensory neuron as one layer of tanh units, which reads the newest readings of its input slot.
 
-    Its state is the pair of earlier readings and a 1 where there are any.
+    Its state is a pair: the earlier readings, and a 1 where there are any.
 
     Args:
-        actions: number of actions.
-        units: units of the layer.
-        products: whether products of readings and previous actions are inputs too.
-        stack: number of readings.
+        actions: Number of actions; the previous actions are inputs too.
+        units: Number of tanh units.
+        products: Whether products of readings and previous actions are inputs too.
+        stack: Number of newest readings that the layer reads.
     """
 
     inputs = ("value",)
@@ -183,19 +201,24 @@ class StackedNeuron(nn.Linear):
         self.basis[0] = np.eye(stack)[0]
 
     def initial_state(self, rows: int, slots: int) -> NeuronState:
-        """Return the state at the start of `rows` episodes with `slots` slots."""
+        """Return the state at the start of `rows` episodes: no earlier readings.
+
+        Args:
+            rows: Number B of episodes.
+            slots: Number N of input slots of each episode.
+        """
         return tuple(self.weight.new_zeros(rows, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
 
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
-        """Run the neurons over T steps.
+        """Run the layer of each input slot over T steps of B episodes.
 
         Args:
-            values: readings (T, B, N).
-            change: not used.
-            previous: previous actions (T, B, A).
-            state: the state before the first step.
+            values: Readings (T, B, N) of N input slots.
+            change: Not used; `LstmNeuron.advance` takes the same arguments.
+            previous: Previous actions (T, B, A).
+            state: State before the first step.
 
         Returns:
             Outputs (T, B, N, d), and the state after the last step.
@@ -208,25 +231,40 @@ class StackedNeuron(nn.Linear):
         outputs = torch.tanh(self(_neuron_inputs(own, previous, self.products)))
         return outputs, (readings[-1][..., : self.stack - 1], torch.ones_like(known))
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights under their names in a model file."""
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights by their array names in a model file."""
         exported = _export_weights(self.weight, self.basis, self.actions)
         return exported | {"neuron.bias": to_array(self.bias)}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy the weights from the arrays of a model file."""
+        """Copy the weights from a model file's arrays."""
         with torch.no_grad():
             self.weight.copy_(_import_weights(arrays, self.basis))
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
 def _input_width(inputs: int, actions: int, products: bool) -> int:
-    """Return the number of inputs of a neuron."""
+    """Return the number of inputs of a sensory neuron: readings, actions, and their products.
+
+    Args:
+        inputs: Number of inputs that come from the slot's readings.
+        actions: Number of actions.
+        products: Whether products of readings and actions are inputs too.
+    """
     return inputs + actions + (inputs * actions if products else 0)
 
 
 def _neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
-    """Return the neurons' inputs (T, B, N, .): own inputs, previous action, and their products."""
+    """Join the inputs of each sensory neuron: readings, previous actions, and their products.
+
+    Args:
+        readings: Inputs (T, B, N, F) from each slot's readings.
+        previous: Previous actions (T, B, A), the same for all slots.
+        products: Whether to append the products of readings and actions.
+
+    Returns:
+        The inputs (T, B, N, F + A), or with products (T, B, N, F + A + F * A).
+    """
     shared = previous.unsqueeze(2).expand(-1, -1, readings.shape[2], -1)
     parts = [readings, shared]
     if products:
@@ -235,7 +273,13 @@ def _neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor
 
 
 def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
-    """Return a model file's arrays for learned weights."""
+    """Convert a sensory neuron's learned input weights to the arrays of a model file.
+
+    Args:
+        weight: Learned weights (units, inputs).
+        basis: Matrix (F, F) that turns the policy's F inputs from readings into the learned ones.
+        actions: Number of actions.
+    """
     own, shared, *products = np.split(
         to_array(weight), _part_boundaries(weight.shape[1], basis, actions), 1
     )
@@ -247,13 +291,26 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
 
 def _part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
-    """Return the column indices at which the learned weights split into their parts."""
+    """Return the columns at which a neuron's weight matrix splits: readings | actions | products.
+
+    Args:
+        width: Number of columns of the matrix.
+        basis: Matrix (F, F) whose size is the number of inputs from readings.
+        actions: Number of actions.
+    """
     ends = [len(basis), len(basis) + actions]
     return [end for end in ends if end < width]
 
 
 def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
-    """Return learned weights for a model file's arrays; the inverse of `_export_weights`."""
+    """Convert the arrays of a model file to a sensory neuron's input weights (units, inputs).
+
+    This is the inverse of `_export_weights`.
+
+    Args:
+        arrays: Arrays by their names in the model file.
+        basis: Matrix (F, F) that turns the policy's F inputs from readings into the learned ones.
+    """
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
     if "neuron.products" in arrays:
@@ -263,17 +320,31 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 
 
 class StudentState(NamedTuple):
-    """The state of a student from step to step: B rows, N slots, n channels, H memory units."""
+    """State of a student between two steps, for B episodes with N input slots and n channels.
 
-    first: Tensor  # (B, N, .) first part of the neurons' state
-    second: Tensor  # (B, N, .) second part of the neurons' state
-    memory: Tensor  # (B, H) GRU units of the head
-    message: Tensor  # (B, 2 n) blended message of the last step, if there is a memory
-    evidence: Tensor  # (B, N, n) how well each slot's readings fitted each prediction
-    recurrence: tuple[Tensor, ...] = ()  # (B, ...) state of the recurrent layer
+    Attributes:
+        first: First part (B, N, ...) of the sensory neurons' state.
+        second: Second part (B, N, ...) of the sensory neurons' state.
+        memory: GRU units (B, H) of the head's memory.
+        message: Attention message (B, 2 n) of the last step after blending; used with a memory
+            only.
+        evidence: How well each slot's readings have matched each predicted channel (B, N, n).
+        recurrence: State tensors (B, ...) of the recurrent layer; () without one.
+    """
+
+    first: Tensor
+    second: Tensor
+    memory: Tensor
+    message: Tensor
+    evidence: Tensor
+    recurrence: tuple[Tensor, ...] = ()
 
     def keep_rows(self, keep: Tensor) -> StudentState:
-        """Return the state with the rows reset whose `keep` (B,) is 0; it is 1 for all others."""
+        """Return the state with some episodes reset to zero.
+
+        Args:
+            keep: 1 for each episode that keeps its state, 0 for each that is reset (B,).
+        """
         return self._map_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
     def detach(self) -> StudentState:
@@ -281,31 +352,43 @@ class StudentState(NamedTuple):
         return self._map_tensors(Tensor.detach)
 
     def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
-        """Return the state with `change` applied to each tensor."""
+        """Return the state with the function `change` applied to each of its tensors."""
         first, second, memory, message, evidence = map(change, self[:5])
         recurrence = tuple(map(change, self.recurrence))
         return StudentState(first, second, memory, message, evidence, recurrence)
 
 
 class StudentOutput(NamedTuple):
-    """The outputs of a student for T steps of B rows."""
+    """Outputs of a student for T steps of B episodes with N input slots, n channels and A actions.
 
-    attention: Tensor  # (T, B, N, n + 1) log-weights of the attention
-    action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
-    ordered: Tensor | None  # (T, B, A) the action if it had seen the ordered observation
-    expected: Tensor | None  # (T, B, n) readings that the memory predicted
+    Attributes:
+        attention: Logarithms of the attention weights (T, B, N, n + 1); the last column is "no
+            channel".
+        action: Actions (T, B, A) before they are clipped to [-1, 1].
+        ordered: Actions (T, B, A) that the head takes on the readings in the environment's order;
+            None with attention pooling.
+        expected: Readings (T, B, n) of the channels that the memory predicted; None without a
+            memory.
+        state: State after the last step.
+    """
+
+    attention: Tensor
+    action: Tensor
+    ordered: Tensor | None
+    expected: Tensor | None
     state: StudentState
 
 
 class Student(nn.Module):
-    """Torch module of the student with one attention query for each channel.
+    """Torch module of a student that identifies its input channels and imitates a teacher.
 
-    T steps, B episodes, N slots, A actions, n channels.
+    Its attention has one query for each channel. Shapes in this class: T steps, B episodes, N input
+    slots, A actions, n channels.
 
     Args:
-        channels: number n of channels.
-        actions: number A of actions.
-        sizes: sizes and optional parts of the network.
+        channels: Number n of channels.
+        actions: Number A of actions.
+        sizes: Sizes and optional parts of the network.
     """
 
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
@@ -335,17 +418,20 @@ class Student(nn.Module):
 
     @property
     def _layers(self) -> list[nn.Linear]:
-        """Return the head's layers."""
+        """Return the linear layers of the head, the first one first."""
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
     def load_teacher_head(self, layers: Layers) -> None:
-        """Copy the teacher's network into the head, with weight 0 on the attention masses.
+        """Copy the teacher's network into the student's head, so that it starts as a driver.
 
-        If the head's input is not one value for each channel (`pma` or a recurrence), the head
-        stays as it is.
+        The attention masses, further inputs of the head, get the weight 0. If the head's input is
+        not one value for each channel (`pma` or a recurrence), the head stays as it is.
+
+        Args:
+            layers: (weights, biases) of the teacher's layers, the first one first.
 
         Raises:
-            ValueError: the hidden layers differ in size.
+            ValueError: The hidden layers differ in size.
         """
         if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
             raise ValueError(
@@ -361,10 +447,14 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def load_neurons(self, model: Model, head: bool = False) -> None:
-        """Copy neurons, keys, queries and memory from a model, and with `head` its head too.
+        """Copy sensory neurons, keys, queries and memory from a model.
+
+        Args:
+            model: The model to copy from.
+            head: Whether to copy the head too.
 
         Raises:
-            ValueError: the sizes differ.
+            ValueError: The sizes of the model and the student differ.
         """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._identification_sizes(self._sizes) != (
@@ -390,10 +480,17 @@ class Student(nn.Module):
                 self._copy_memory(sizes, tensors)
 
     def _copy_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
-        """Copy the head's weights.
+        """Copy the weights of a model's head.
 
-        If only one of model and student has a memory, only the readings' weights are copied in the
-        first layer.
+        If only one of model and student has a memory, the head's inputs differ; then the first
+        layer gets the weights of the readings only.
+
+        Args:
+            sizes: Sizes of the model.
+            arrays: Arrays of the model file by name; this changes them.
+
+        Raises:
+            ValueError: The heads differ in size.
         """
         first, wanted = arrays["head.0.weight"], tuple(self._layers[0].weight.shape)
         parts = self.sizes.recurrence, sizes.recurrence
@@ -412,7 +509,15 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
     def _copy_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
-        """Copy the memory's weights."""
+        """Copy the weights of a model's memory.
+
+        Args:
+            sizes: Sizes of the model.
+            arrays: Tensors of the model file by name.
+
+        Raises:
+            ValueError: The memories differ in size.
+        """
         if self.sizes.memory != sizes.memory:
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
@@ -432,11 +537,16 @@ class Student(nn.Module):
 
     @staticmethod
     def _identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return the sizes of the parts that identify channels."""
+        """Return those of a model's sizes that the parts that identify channels depend on."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
     def initial_state(self, rows: int, slots: int) -> StudentState:
-        """Return the initial state of `rows` episodes with `slots` slots each."""
+        """Return the zero state at the start of `rows` episodes.
+
+        Args:
+            rows: Number B of episodes.
+            slots: Number N of input slots of each episode.
+        """
         return StudentState(
             *self.neuron.initial_state(rows, slots),
             self.queries.new_zeros(rows, self.sizes.memory),
@@ -451,9 +561,10 @@ class Student(nn.Module):
         """Run the student over a batch of T steps.
 
         Args:
-            batch: the steps.
-            state: the state before them.
-            teacher_forced: (T, B), 1 where the memory gets the true message, not the attention's.
+            batch: Inputs and labels of the steps.
+            state: State before the first step.
+            teacher_forced: 1 where the head's memory gets the message of a perfect attention
+                instead of the student's own (T, B); None for nowhere.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
@@ -488,27 +599,31 @@ class Student(nn.Module):
         )
 
     def _run_without_memory(self, batch: StreamBatch, state: StudentState) -> StudentOutput:
-        """Run a student whose head has no memory over a batch."""
+        """Run a student whose head has no memory over a batch, starting from `state`."""
         attention, message, state = self.attend(batch, state)
-        remembered, recurrence = self.parts.run_memory(message, state.recurrence)
+        remembered, recurrence = self.parts.run_recurrence(message, state.recurrence)
         ordered = None
         if not self.sizes.pma:
             whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
-            ordered = self.head_output(self.parts.run_memory(whole, state.recurrence)[0])
+            ordered = self.head_output(self.parts.run_recurrence(whole, state.recurrence)[0])
         state = state._replace(recurrence=recurrence)
         return StudentOutput(attention, self.head_output(remembered), ordered, None, state)
 
     def attend(
         self, batch: StreamBatch, state: StudentState
     ) -> tuple[Tensor, Tensor, StudentState]:
-        """Run the attention layer of a student whose head has no memory.
+        """Compute the attention and the attention message of a student whose head has no memory.
 
-        With `pma` the attention does not enter the message: it only teaches the neurons to identify
-        their channels.
+        With pooling (`pma`) the attention is no part of the message: it only teaches the sensory
+        neurons to identify their channels.
+
+        Args:
+            batch: T steps of B episodes.
+            state: State before the first step.
 
         Returns:
-            Log-weights of the attention (T, B, N, n + 1), the message (T, B, M), and the neurons'
-                state.
+            Logarithms of the attention weights (T, B, N, n + 1), the attention message (T, B, M),
+            and the state after the last step.
         """
         encoded, state = self.run_neurons(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
@@ -521,10 +636,16 @@ class Student(nn.Module):
         return attention, torch.cat([routed, mass - 1.0], -1), state
 
     def run_neurons(self, batch: StreamBatch, state: StudentState) -> tuple[Tensor, StudentState]:
-        """Run the neurons and the encoder over a batch; reset the neurons of rows that have moved.
+        """Run the sensory neurons and the encoder over a batch.
+
+        Where `batch.moved` is 1, the neurons of that episode are reset before the step.
+
+        Args:
+            batch: T steps of B episodes.
+            state: State before the first step.
 
         Returns:
-            Outputs of every slot (T, B, N, d), and the neurons' state.
+            The output of each slot's neuron (T, B, N, d), and the state after the last step.
         """
         first, second = state[:2]
         moved = batch.moved
@@ -545,37 +666,47 @@ class Student(nn.Module):
     def predict_readings(
         self, memory: Tensor, last_message: Tensor, previous: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Advance the memory by one step.
+        """Advance the head's memory (a GRU) by one step and predict the readings of that step.
 
         Args:
-            memory: (B, H) GRU units.
-            last_message: (B, 2 n) the message that was seen at the last step.
-            previous: (B, A) previous actions.
+            memory: GRU units (B, H) before the step.
+            last_message: Blended attention message (B, 2 n) of the last step.
+            previous: Previous actions (B, A).
 
         Returns:
-            The new memory (B, H), and the predicted readings (B, n).
+            The new GRU units (B, H), and the predicted readings (B, n).
         """
         inputs = torch.cat([last_message, previous], -1)
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
     def update_evidence(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
-        """Return the evidence (B, N, n), updated by how well readings fit the predicted ones.
+        """Update how well each slot's readings have matched each channel's predicted readings.
 
         Args:
-            values: (B, N) readings of the slots.
-            mean: (B, n) predicted readings of the channels.
-            evidence: (B, N, n) evidence before this step.
+            values: Readings (B, N) of the input slots.
+            mean: Predicted readings (B, n) of the channels.
+            evidence: Evidence (B, N, n) before this step.
+
+        Returns:
+            The new evidence (B, N, n), which is added to the attention scores; higher means a
+            better match.
         """
         width, most, gain, keep = self.prediction
         error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
     def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
-        """Blend a message (B, 2 n) with the predicted readings `mean` (B, n).
+        """Blend the readings in an attention message with the predicted readings.
+
+        A channel that no slot was assigned to gets the predicted reading.
+
+        Args:
+            message: Readings by channel, and the attention mass of each channel (B, 2 n).
+            mean: Predicted readings (B, n).
 
         Returns:
-            (B, 2 n): the blended readings, and the share of each that was observed.
+            The blended readings, and the observed share (0..1) of each (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
@@ -588,17 +719,17 @@ class Student(nn.Module):
     def run_memory(
         self, batch: StreamBatch, message: Tensor, state: StudentState
     ) -> tuple[Tensor, ...]:
-        """Run memory and head over the messages of a batch.
+        """Run the head's memory and the head over given attention messages.
 
         Args:
-            batch: the steps.
-            message: (T, B, 2 n) routed readings and attention masses.
-            state: the state before them.
+            batch: T steps of B episodes.
+            message: Readings by channel, and the attention mass of each channel (T, B, 2 n).
+            state: State before the first step.
 
         Returns:
-            Actions (T, B, A) on the blended readings; actions (T, B, A) on the ordered observation;
-                predicted readings (T, B, n); the last memory (B, H); the last blended message (B, 2
-                n).
+            Actions (T, B, A) on the blended readings; actions (T, B, A) on the readings in the
+            environment's order; predicted readings (T, B, n); GRU units (B, H) and blended message
+            (B, 2 n) after the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
@@ -618,7 +749,11 @@ class Student(nn.Module):
         )
 
     def true_message(self, batch: StreamBatch) -> Tensor:
-        """Return the message (T, B, 2 n) of an attention that identifies every channel."""
+        """Return the attention message of an attention that identifies every channel correctly.
+
+        Returns:
+            Readings by channel, and 1 for each channel that a slot carries, else 0 (T, B, 2 n).
+        """
         n = self.channels
         shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
         shown = shown.scatter_reduce(-1, batch.channel, batch.present, "amax")[..., :n]
@@ -626,24 +761,39 @@ class Student(nn.Module):
 
     @staticmethod
     def _route(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """Return the message (..., 2 n): routed readings, and the attention mass of each query."""
+        """Sum the readings of all input slots into the channels, by the attention weights.
+
+        Args:
+            weights: Attention weights (..., N, n + 1); the last column, "no channel", is left out.
+            values: Readings (..., N) of the input slots.
+            present: 1 where a slot has a reading, else 0 (..., N).
+
+        Returns:
+            The message (..., 2 n): a reading for each channel, then the attention mass of each
+            channel.
+        """
         weights = weights[..., :-1] * present.unsqueeze(-1)
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
     def head_output(self, message: Tensor) -> Tensor:
-        """Return the action (..., A) for the head's input, before it is clipped to [-1, 1]."""
+        """Return the action (..., A) for the head's input (..., M), before it is clipped."""
         *hidden, last = self._layers
         for layer in hidden:
             message = torch.relu(layer(message))
         out: Tensor = last(message)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
-    def model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return the student's weights as a model file's contents."""
+    def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return a model file's contents with the student's weights.
+
+        Args:
+            task: Channels, actuators and other properties of the robot.
+            trained: How the model was trained, for the file's header.
+        """
         arrays = {
-            **self.neuron.arrays(),
-            **self.parts.arrays(),
+            **self.neuron.to_arrays(),
+            **self.parts.to_arrays(),
         }
         if not self.sizes.pma:
             arrays |= {
@@ -661,7 +811,7 @@ class Student(nn.Module):
 
     @property
     def _sizes(self) -> AttentionSizes:
-        """Return the sizes of the exported policy."""
+        """Return the sizes of the policy that the student exports."""
         return AttentionSizes(
             actions=self.actions,
             neuron=self.sizes.neuron,
@@ -683,7 +833,7 @@ class Student(nn.Module):
         )
 
     def _memory_arrays(self) -> dict[str, np.ndarray]:
-        """Return the memory's weights under their names in a model file."""
+        """Return the weights of the head's memory, by their array names in a model file."""
         memory, units = self.memory, self.sizes.memory
         bias = memory.bias_ih.clone()
         bias[: 2 * units] += memory.bias_hh[: 2 * units]

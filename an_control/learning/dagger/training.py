@@ -1,10 +1,10 @@
-"""The updates of DAgger for scalar channels.
+"""Gradient updates of DAgger for scalar channels.
 
-One optimiser and one loss serve all stages. A cross-entropy teaches every neuron which channel it
-reads. The action is learned through the soft routing, and also from the ordered observation, which
-keeps the head able to drive. Where the teacher's action is saturated, which is often, the student's
-action only has to lie beyond it: there the loss is a hinge, since a squared error of clipped
-actions has no gradient.
+One optimiser and one loss serve all stages. A cross-entropy loss teaches every sensory neuron which
+channel it reads. The action is learned through the attention, and also from the readings in the
+environment's order, which keeps the head able to drive. Where the teacher's action is saturated,
+which is often, the student's action only has to lie beyond it: there the loss is a hinge, since a
+squared error of clipped actions has no gradient.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ def train_round(
 ) -> dict[str, float]:
     """Train the student in place for one round.
 
+    At least one update is made, even if the time limit is over.
+
     Args:
-        student: the student to train.
-        optimiser: of the student's parameters.
-        episodes: all episodes to learn from, the newest last.
-        settings: numbers of updates, rates, and weights of the losses.
-        round_number: the round; 0 is the first one.
-        rng: decides all random numbers.
-        progress: finished share (0..1) of the later rounds when this round starts.
+        student: The student to train.
+        optimiser: Optimiser of the student's parameters.
+        episodes: All episodes to learn from, the newest last.
+        settings: Numbers of updates, learning rates, and weights of the losses.
+        round_number: The round; 0 is the first one.
+        rng: Source of all random numbers.
+        progress: Finished share (0..1) of the later rounds when this round starts.
 
     Returns:
-        The mean of each figure over the last 150 updates. At least one update is made, also where
-            the time limit is over.
+        The mean of each figure, such as "action_loss", over the last 150 updates.
     """
     device = next(student.parameters()).device
     updates = settings.updates if round_number else settings.identify_updates
@@ -106,7 +107,12 @@ def train_round(
 
 
 def _count_newest(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
-    """Return how many of the last episodes count as the newest."""
+    """Return how many of the last episodes count as the newest, which are drawn more often.
+
+    Args:
+        episodes: All episodes, the newest last.
+        settings: The recipe, which counts the newest in episodes or in steps.
+    """
     unit = settings.collection.episode_steps
     if not unit:
         return settings.newest
@@ -122,8 +128,14 @@ def train_memory(
 ) -> None:
     """Train the head and its memory in place to predict the channels' readings.
 
-    The message is the true one, as if every channel were identified. It lacks missing channels, and
-    at times the whole message is blank for some steps, as after a reshuffle.
+    The attention message is that of a perfect attention, as if every channel were identified. It
+    lacks missing channels, and at times it is zero for some steps, as after a reshuffle.
+
+    Args:
+        student: The student to train, whose head has a memory.
+        episodes: All episodes to learn from.
+        settings: Number of updates, learning rate, and weights of the losses.
+        rng: Source of all random numbers.
     """
     rows, updates = 2 * settings.batch, settings.memory_updates
     wiring = StreamSettings({TrainingDisturbance("missing=0.05..0.5"): 0.6}, reshuffled=0.0)
@@ -153,9 +165,12 @@ def train_memory(
 
 
 def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
-    """Return (T, B): 0 at steps where a row's whole message is blanked, else 1.
+    """Draw the steps at which each batch row's whole attention message is set to zero.
 
-    Most rows are blanked, for some steps in every 25, 50 or 100.
+    Most rows have such steps: a few in every 25, 50 or 100.
+
+    Returns:
+        0 at these steps, else 1 (T, B).
     """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
@@ -166,7 +181,7 @@ def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
 
 
 def _teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
-    """Return (T, B): 1 in the first `share` of the rows, else 0."""
+    """Return a mask (T, B) with 1 in the first `share` (0..1) of the batch rows, else 0."""
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
     return first.float().expand(steps, rows)
@@ -175,7 +190,13 @@ def _teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
 def _state_for_batch(
     student: Student | PaperStudent, state: StudentState | None, batch: StreamBatch
 ) -> StudentState:
-    """Return the state at the start of a batch, reset in the rows that start an episode."""
+    """Return the student's state at the start of a batch, reset in rows that start an episode.
+
+    Args:
+        student: The student.
+        state: State after the last batch; None before the first.
+        batch: The batch to come.
+    """
     if state is None:
         state = student.initial_state(*batch.values.shape[1:])
     return state.keep_rows((~batch.fresh).float())
@@ -188,7 +209,18 @@ def _loss(
     settings: DaggerSettings,
     teacher_forced: Tensor | None,
 ) -> tuple[Tensor, StudentState, dict[str, float]]:
-    """Return the loss of a batch, the detached state after it, and figures for the metrics."""
+    """Compute the loss of a student on a batch.
+
+    Args:
+        student: The student.
+        batch: T steps of B episodes.
+        state: State of the student before the batch.
+        settings: Weights of the losses.
+        teacher_forced: Mask (T, B) of steps with a perfect attention for the memory; None for none.
+
+    Returns:
+        The loss, the state after the batch without gradients, and figures for the metrics by name.
+    """
     outcome = student(batch, state, teacher_forced)
     weight = batch.present * batch.counts.unsqueeze(-1)
     wrong = nn.functional.nll_loss(
@@ -216,13 +248,25 @@ def _loss(
 
 
 def _expectation_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the predicted readings over the valid steps."""
+    """Return the mean squared error of the predicted readings over the steps within the episodes.
+
+    Args:
+        expected: Predicted readings (T, B, n).
+        batch: The batch with the true readings.
+    """
     each = ((expected - batch.ordered) ** 2).mean(-1)
     return (each * batch.counts).sum() / batch.counts.sum()
 
 
 def _action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared action error, bounded, and one-sided where the label is saturated."""
+    """Return the mean squared error of the actions, where the error of one action is bounded.
+
+    If the teacher's action is saturated, an action beyond it has no error.
+
+    Args:
+        action: The student's actions (T, B, A).
+        batch: The batch with the teacher's actions.
+    """
     labels = batch.labels
     beyond = torch.relu(1.0 - labels * action) ** 2
     error = torch.where(labels.abs() > SATURATED, beyond, (action - labels) ** 2)

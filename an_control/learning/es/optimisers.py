@@ -42,11 +42,11 @@ def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
     """Set the values of a pycma strategy that was made with the same settings.
 
     Args:
-        strategy: the strategy to change.
-        values: the values by their paths, as `collect_values` returned them.
+        strategy: The strategy to change.
+        values: The values by their paths, as `collect_values` returned them.
 
     Raises:
-        CheckpointError: a value is unknown, missing, or of another type or shape; the error names
+        CheckpointError: A value is unknown, missing, or of another type or shape; the error names
             its path.
     """
     slots = _find_values(strategy)
@@ -151,14 +151,14 @@ class Optimiser(Protocol):
 
         Args:
             fitness: (P,), NaN where a candidate failed.
-            progress: finished share (0..1) of the run.
+            progress: Finished share (0..1) of the run.
         """
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return arrays and numbers from which `restore` continues, between two generations."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
 
 
 class Cma:
@@ -168,9 +168,9 @@ class Cma:
 
     Args:
         start: (n,) initial mean.
-        sigma: initial standard deviation.
-        population: candidates of a generation.
-        diagonal: use a diagonal covariance.
+        sigma: Initial standard deviation.
+        population: Candidates of a generation.
+        diagonal: Use a diagonal covariance.
     """
 
     def __init__(
@@ -234,15 +234,15 @@ class Cma:
         """Update the distribution by the fitness (P,); `progress` is not used."""
         self._strategy.tell(self._asked, list(-rank_failed_last(fitness)))
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values of pycma's strategy."""
         return {"strategy": collect_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned.
+        """Continue from a checkpoint that `make_checkpoint` returned.
 
         Raises:
-            CheckpointError: the state holds a pickled strategy, or does not fit the installed
+            CheckpointError: The state holds a pickled strategy, or does not fit the installed
                 pycma.
         """
         values = state["strategy"]
@@ -273,11 +273,11 @@ class AscentRule(Protocol):
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step (n,) for a learning rate of 1."""
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
 
 
 class Adam:
@@ -295,13 +295,13 @@ class Adam:
         scale = np.sqrt(self._second / (1.0 - 0.999**self._generation)) + 1e-8
         return mean / scale
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
         moments = {"first": self._first, "second": self._second}
         return moments | {"generation": self._generation}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self._first, self._second = state["first"], state["second"]
         self._generation = state["generation"]
 
@@ -323,12 +323,12 @@ class ClipUp:
         self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
         return self._velocity
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
         return {"velocity": self._velocity}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self._velocity = state["velocity"]
 
 
@@ -340,14 +340,14 @@ class Pgpe:
 
     Args:
         start: (n,) initial mean.
-        sigma: initial standard deviation.
-        population: candidates of a generation.
-        rate: learning rate of the mean.
-        sigma_rate: learning rate of the sigmas.
-        clipup: move the mean by ClipUp, not Adam.
+        sigma: Initial standard deviation.
+        population: Candidates of a generation.
+        rate: Learning rate of the mean.
+        sigma_rate: Learning rate of the sigmas.
+        clipup: Move the mean by ClipUp, not Adam.
 
     Raises:
-        ValueError: the population is odd.
+        ValueError: The population is odd.
     """
 
     def __init__(
@@ -389,13 +389,13 @@ class Pgpe:
         change = np.clip(self._sigma_rate * sigma_gradient / self._sigmas, -0.1, 0.1)
         self._sigmas = self._sigmas * (1.0 + change)
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
         mean = {"centre": self.centre, "sigmas": self._sigmas}
-        return mean | {"ascent": self._ascent.state()}
+        return mean | {"ascent": self._ascent.make_checkpoint()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self.centre, self._sigmas = state["centre"], state["sigmas"]
         self._ascent.restore(state["ascent"])
 
@@ -406,14 +406,14 @@ def make_optimiser(
     """Return the optimiser with this name.
 
     Args:
-        name: one of `OptimiserName`.
+        name: One of `OptimiserName`.
         start: (n,) initial mean.
-        sigma: initial standard deviation.
-        population: candidates of a generation.
-        settings: further arguments of `Pgpe`.
+        sigma: Initial standard deviation.
+        population: Candidates of a generation.
+        settings: Further arguments of `Pgpe`.
 
     Raises:
-        ValueError: no optimiser has this name.
+        ValueError: No optimiser has this name.
     """
     if name in ("pgpe", "pgpe-clipup"):
         return Pgpe(start, sigma, population, **settings, clipup=name == "pgpe-clipup")

@@ -34,15 +34,15 @@ class PolicyForm(ABC):
         """Return the names and shapes of the free arrays of which a vector consists."""
 
     @abstractmethod
-    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
 
     @abstractmethod
-    def vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy; the inverse of `model`.
+    def to_vector(self, model: Model) -> np.ndarray:
+        """Return the vector (size,) that describes a policy; the inverse of `make_model`.
 
         Raises:
-            ValueError: the policy is not of this family.
+            ValueError: The policy is not of this family.
         """
 
     @property
@@ -64,10 +64,10 @@ class PolicyForm(ABC):
 
         Args:
             vectors: (P, size); numbers beyond the bounds of a model file are clipped.
-            task: the task for the model file.
-            trained: how the policies were made, for the model file.
+            task: The task for the model file.
+            trained: How the policies were made, for the model file.
         """
-        found = self.arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
+        found = self.to_arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
         return [
@@ -75,7 +75,7 @@ class PolicyForm(ABC):
             for i in range(len(vectors))
         ]
 
-    def model(self, vector: np.ndarray, task: Task, trained: dict[str, Any]) -> Model:
+    def make_model(self, vector: np.ndarray, task: Task, trained: dict[str, Any]) -> Model:
         """Return the policy that a vector (size,) describes; see `models`."""
         return self.models(vector[None], task, trained)[0]
 
@@ -96,15 +96,15 @@ class Whole(PolicyForm):
         """Return the names and shapes of the model file's arrays."""
         return self.whole.shapes()
 
-    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the free arrays, which are the model file's."""
         return free
 
-    def vector(self, model: Model) -> np.ndarray:
+    def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) of a policy.
 
         Raises:
-            ValueError: the policy has other sizes.
+            ValueError: The policy has other sizes.
         """
         _check_same_sizes(model, self.sizes)
         return join_arrays(model.arrays, self.sizes.shapes())
@@ -170,7 +170,7 @@ class Authors(PolicyForm):
         """
         return self._table[0]
 
-    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
         _, stretch, right = self._table
         product = right.T @ (free.pop("scores") / stretch[:, None])
@@ -190,11 +190,11 @@ class Authors(PolicyForm):
             "attention.key_bias": np.zeros(key.shape[:2]),
         }
 
-    def vector(self, model: Model) -> np.ndarray:
+    def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) of a policy.
 
         Raises:
-            ValueError: the policy has other sizes, or its attention is not of the authors' form.
+            ValueError: The policy has other sizes, or its attention is not of the authors' form.
         """
         _check_same_sizes(model, self.sizes)
         if not self.is_authors_form(model):
@@ -232,17 +232,17 @@ class AuthorsRaw(Authors):
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
-    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
         if not self.stack:
             free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
         return free | self._attention_arrays(free.pop("query"), free.pop("key"))
 
-    def vector(self, model: Model) -> np.ndarray:
+    def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) of a policy.
 
         Raises:
-            ValueError: the policy has other sizes, or its attention is not of the authors' form.
+            ValueError: The policy has other sizes, or its attention is not of the authors' form.
         """
         _check_same_sizes(model, self.sizes)
         if not self.is_authors_form(model):
@@ -260,7 +260,7 @@ def form_for_model(model: Model) -> PolicyForm:
     """Return the form of a policy: `Authors` where it fits, else `Whole`.
 
     Raises:
-        ValueError: the policy does not take scalar channels.
+        ValueError: The policy does not take scalar channels.
     """
     sizes = model.sizes
     if isinstance(sizes, AttentionSizes):

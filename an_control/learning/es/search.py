@@ -91,14 +91,14 @@ class Hinted(PolicyForm):
         codes = np.full(self.size - self.own.size, CODE_SCALE)
         return np.concatenate([self.own.scales, codes])
 
-    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the model file arrays (P, ...) of P policies, without the codes."""
         del free["codes"]
-        return self.own.arrays(free)
+        return self.own.to_arrays(free)
 
-    def vector(self, model: Model) -> np.ndarray:
+    def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) of a policy, with codes of zeros."""
-        own = self.own.vector(model)
+        own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.size - len(own))])
 
     def make_hints(
@@ -108,9 +108,9 @@ class Hinted(PolicyForm):
 
         Args:
             vectors: (P, size) the policies with their codes.
-            share: share of the episodes in which each channel's neuron gets its code.
-            episodes: number of episodes.
-            rng: draws which neurons get their code.
+            share: Share of the episodes in which each channel's neuron gets its code.
+            episodes: Number of episodes.
+            rng: Draws which neurons get their code.
         """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
@@ -145,9 +145,9 @@ class Race:
     At equal intervals of the race's time the worse half leaves, until one contender is left.
 
     Args:
-        count: number of contenders at the start.
-        begin: progress (0..1) of the run at the start of the race.
-        end: progress of the run at its end.
+        count: Number of contenders at the start.
+        begin: Progress (0..1) of the run at the start of the race.
+        end: Progress of the run at its end.
     """
 
     def __init__(self, count: int, begin: float, end: float) -> None:
@@ -180,12 +180,12 @@ class Race:
         """Multiply the race's times by `ratio`, since the run has a new length."""
         self._ends = [ratio * end for end in self._ends]
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
         return {"count": self.count, "turn": self.turn, "ends": self._ends}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self.count, self.turn, self._ends = state["count"], state["turn"], list(state["ends"])
 
 
@@ -198,8 +198,8 @@ class EpisodeCount:
     their own.
 
     Args:
-        min_count: number of episodes at the start, and the minimum.
-        max_count: maximum number of episodes.
+        min_count: Number of episodes at the start, and the minimum.
+        max_count: Maximum number of episodes.
     """
 
     def __init__(self, min_count: int, max_count: int) -> None:
@@ -226,12 +226,12 @@ class EpisodeCount:
         elif self.reliable > MAX_RELIABLE and self.current // 2 >= self._least:
             self.current, self.reliable = self.current // 2, None
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
         return {"now": self.current, "reliable": self.reliable}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self.current, self.reliable = state["now"], state["reliable"]
 
 
@@ -239,7 +239,7 @@ class StallDetector:
     """Detector of a search that makes no further progress.
 
     Args:
-        first_sigma: initial standard deviation of the search.
+        first_sigma: Initial standard deviation of the search.
     """
 
     def __init__(self, first_sigma: float) -> None:
@@ -264,10 +264,10 @@ class StallDetector:
         """Return why the search has stalled, as text for a log line, or None if it has not.
 
         Args:
-            sigma: the search's mean standard deviation.
-            validation: mean return of a new validation.
-            error: its standard error.
-            progress: finished share (0..1) of the run.
+            sigma: The search's mean standard deviation.
+            validation: Mean return of a new validation.
+            error: Its standard error.
+            progress: Finished share (0..1) of the run.
         """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
@@ -286,13 +286,13 @@ class StallDetector:
         """Multiply the recorded progress by `ratio`, since the run has a new length."""
         self._progress = [ratio * then for then in self._progress]
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the values from which `restore` continues."""
         validations = {"validations": self._validations, "progress": self._progress}
         return {**validations, "equal": self._equal}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self._validations, self._equal = list(state["validations"]), state["equal"]
         self._progress = list(state["progress"])
 
@@ -361,16 +361,16 @@ class Search:
     """Learner that searches for a policy; a step of the run loop is a generation.
 
     Args:
-        task: the task for the model file.
-        form: the family of policies to search.
-        engine: plays the episodes.
-        settings: numbers of generations, candidates and episodes.
-        seed: decides all random numbers of the run.
+        task: The task for the model file.
+        form: The family of policies to search.
+        engine: Plays the episodes.
+        settings: Numbers of generations, candidates and episodes.
+        seed: Decides all random numbers of the run.
         start: (form.size,) initial mean; None for zeros, or random starts.
-        curriculum: disturbances for each generation; None for `settings.mixture`.
+        curriculum: Disturbances for each generation; None for `settings.mixture`.
 
     Raises:
-        ValueError: the settings contradict each other, or a form with hints is to be played by an
+        ValueError: The settings contradict each other, or a form with hints is to be played by an
             engine that is not compiled.
     """
 
@@ -459,7 +459,7 @@ class Search:
             "start": None if self._start is None else self._start.tolist(),
         }
 
-    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the policy of the mean."""
         settings = self.settings
         trained = {
@@ -471,7 +471,7 @@ class Search:
             "steps": self._played,
             **run,
         }
-        return self._form.model(self.mean, self._task, trained)
+        return self._form.make_model(self.mean, self._task, trained)
 
     def play(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
@@ -484,7 +484,7 @@ class Search:
         """Play one generation, update the search, and return its figures.
 
         Raises:
-            RolloutError: all candidates failed.
+            RolloutError: All candidates failed.
         """
         begin, settings, race = time.perf_counter(), self.settings, self._race
         rng = np.random.default_rng([self.seed, self.generation])
@@ -564,13 +564,13 @@ class Search:
         self._contenders = [self._contenders[contender] for contender in kept]
         return found[kept[0]].line
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         return {
-            "contenders": [one.state() for one in self._contenders],
-            "race": self._race.state(),
-            "episodes": self._episodes.state(),
-            "stall": self._stall.state(),
+            "contenders": [one.make_checkpoint() for one in self._contenders],
+            "race": self._race.make_checkpoint(),
+            "episodes": self._episodes.make_checkpoint(),
+            "stall": self._stall.make_checkpoint(),
             "restarts": self._restarts,
             "begun": self._begun,
             "share": self._used_share,
@@ -581,7 +581,7 @@ class Search:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         size = self._form.size
         self._contenders = [self._make_optimiser(np.zeros(size)) for _ in state["contenders"]]
         for optimiser, its in zip(self._contenders, state["contenders"], strict=True):
@@ -612,7 +612,7 @@ class Search:
     def _validate(self, contender: Optimiser) -> SearchValidation:
         """Play the contender's mean through the validation episodes under each disturbance."""
         settings = self.settings
-        model = self._form.model(self._scales * contender.centre, self._task, {})
+        model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
             [
                 self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
@@ -656,11 +656,11 @@ def play_mixture(
     """Play every model through every episode, with the disturbances sharing the episodes evenly.
 
     Args:
-        engine: plays the episodes.
-        models: the policies.
-        starts: the episodes.
-        mixture: the disturbances.
-        hints: codes for the neurons; only a `FusedEngine` takes them.
+        engine: Plays the episodes.
+        models: The policies.
+        starts: The episodes.
+        mixture: The disturbances.
+        hints: Codes for the neurons; only a `FusedEngine` takes them.
     """
 
     def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:

@@ -79,9 +79,9 @@ class Explorer:
     swapped; its actions are sent in "crossed" and "lost" stretches.
 
     Args:
-        model: the policy.
-        noise: maximum standard deviation of the noise in noisy stretches.
-        rng: decides all random numbers.
+        model: The policy.
+        noise: Maximum standard deviation of the noise in noisy stretches.
+        rng: Decides all random numbers.
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
@@ -140,10 +140,10 @@ class MissingChannels:
     """Driver of an episode: the monitored policy, while a changing set of channels is missing.
 
     Args:
-        model: the policy, with its monitor.
-        missing: share of the channels that are missing.
-        noise: twice the maximum standard deviation of the noise on the actions.
-        rng: decides all random numbers.
+        model: The policy, with its monitor.
+        missing: Share of the channels that are missing.
+        noise: Twice the maximum standard deviation of the noise on the actions.
+        rng: Decides all random numbers.
     """
 
     def __init__(
@@ -196,18 +196,18 @@ def record_episodes(
     missing.
 
     Args:
-        env: the environment.
-        explorer: drives the episodes.
-        min_steps: number of steps to record.
-        rng: decides all random numbers.
-        faults: probability of each fault, of which an episode has one or none.
-        limit_s: processor time in seconds.
+        env: The environment.
+        explorer: Drives the episodes.
+        min_steps: Number of steps to record.
+        rng: Decides all random numbers.
+        faults: Probability of each fault, of which an episode has one or none.
+        limit_s: Processor time in seconds.
 
     Returns:
         The episodes that did not fail.
 
     Raises:
-        BrokenEnvironmentError: too many episodes failed.
+        BrokenEnvironmentError: Too many episodes failed.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
@@ -253,13 +253,13 @@ def record_trace(
     """Play an episode to its end and return it, with the newest reading where one is missing.
 
     Args:
-        episode: the episode, not yet started.
-        actor: drives it.
-        disturbed: the episode's disturbances, which are applied to the last readings too.
-        calm: whether the trace counts as undisturbed.
+        episode: The episode, not yet started.
+        actor: Drives it.
+        disturbed: The episode's disturbances, which are applied to the last readings too.
+        calm: Whether the trace counts as undisturbed.
 
     Raises:
-        BrokenEnvironmentError: the environment failed, as in `LiveEpisode`.
+        BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
     """
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:

@@ -42,10 +42,10 @@ class ImputationTraining(NetworkTraining):
     `imputation_ticks` ticks, and the next update continues with the ticks that follow.
 
     Args:
-        traces: episodes to learn from.
-        settings: sizes and numbers of updates.
-        rng: decides all random numbers.
-        arrays: arrays of a model file; if they contain an imputation network, training starts from
+        traces: Episodes to learn from.
+        settings: Sizes and numbers of updates.
+        rng: Decides all random numbers.
+        arrays: Arrays of a model file; if they contain an imputation network, training starts from
             it.
     """
 
@@ -98,7 +98,7 @@ class ImputationTraining(NetworkTraining):
         """Return the mean loss of the last 500 updates."""
         return {"loss": float(np.mean(losses[-500:]))}
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network for readings in their own units, under its names in a model file."""
         arrays = layer_arrays("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
@@ -120,7 +120,7 @@ class ImputationTraining(NetworkTraining):
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
     def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy a network that `arrays` made, which takes readings in their own units."""
+        """Copy a network that `to_arrays` made, which takes readings in their own units."""
         middles, spreads = self._input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
@@ -134,7 +134,7 @@ class ImputationTraining(NetworkTraining):
 
     def batch_state(self) -> dict[str, Any]:
         """Return the state of the batches."""
-        return self._batch.state()
+        return self._batch.make_checkpoint()
 
     def restore_batches(self, state: dict[str, Any]) -> None:
         """Continue from the state of the batches."""
@@ -168,7 +168,7 @@ class _ImputationBatch:
         for row in range(rows):
             self._place_row(row, anywhere=True)
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         return {
             "rng": self._rng.bit_generator.state,
             "episode": self._episode,
@@ -249,9 +249,9 @@ class IdentityTraining(NetworkTraining):
     as the episodes' median.
 
     Args:
-        traces: episodes to learn from; the last ones are held out.
-        settings: sizes and numbers of updates.
-        rng: decides all random numbers.
+        traces: Episodes to learn from; the last ones are held out.
+        settings: Sizes and numbers of updates.
+        rng: Decides all random numbers.
     """
 
     name = "identity"
@@ -295,7 +295,7 @@ class IdentityTraining(NetworkTraining):
             shares[name] = (found == torch.arange(self._channels)).float().mean().item()
         return {"loss": losses[-1], **shares}
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the classifier under its names in a model file."""
         arrays = layer_arrays("identity", self._network.layers)
         arrays["identity.common"] = self._network.common.weight.detach().numpy().copy()
@@ -316,10 +316,10 @@ class IdentityTraining(NetworkTraining):
         """Return the classifier's inputs for random stretches of `ticks` ticks.
 
         Args:
-            traces: episodes to cut from.
+            traces: Episodes to cut from.
             sd: (B,) standard deviation of the noise of each stretch.
-            ticks: their length.
-            rng: decides all random numbers.
+            ticks: Their length.
+            rng: Decides all random numbers.
         """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(sd)):

@@ -52,12 +52,12 @@ class ForwardModelLearner:
     The policy's own arrays stay as they are.
 
     Args:
-        folder: the run's folder, in which the recorded episodes are stored.
-        env: the policy's task; None with recorded episodes.
-        model: the policy.
-        settings: the networks' sizes, and numbers of updates.
-        seed: decides all random numbers of the run.
-        recorded: episodes to learn from instead of those that the policy drives here. The
+        folder: The run's folder, in which the recorded episodes are stored.
+        env: The policy's task; None with recorded episodes.
+        model: The policy.
+        settings: The networks' sizes, and numbers of updates.
+        seed: Decides all random numbers of the run.
+        recorded: Episodes to learn from instead of those that the policy drives here. The
             imputation network then has one stage, as no further episodes can be played.
     """
 
@@ -145,7 +145,7 @@ class ForwardModelLearner:
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         known = self._known
         return {
@@ -154,7 +154,7 @@ class ForwardModelLearner:
             "minutes": self._minutes,
             "cut_at": self._cut_at,
             "extra": self._extra,
-            "training": None if self._training is None else self._training.state(),
+            "training": None if self._training is None else self._training.make_checkpoint(),
             "torch": torch.get_rng_state(),
             "rng": self._rng.bit_generator.state,
             "predicting": self._predicting,
@@ -191,7 +191,7 @@ class ForwardModelLearner:
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
 
-    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the policy with the networks that are trained so far; `run` is not used."""
         recorded = sum(len(one.actions) for one in self._recorded)
         forward: dict[str, float] = {
@@ -263,11 +263,11 @@ class ForwardModelLearner:
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
-            self._predicting = {"arrays": training.arrays(), "binary": binary}
+            self._predicting = {"arrays": training.to_arrays(), "binary": binary}
             return
         if isinstance(training, IdentityTraining):
             own, binary = self._without_networks(), self._predicting["binary"]
-            arrays = own.arrays | self._predicting["arrays"] | training.arrays()
+            arrays = own.arrays | self._predicting["arrays"] | training.to_arrays()
             hidden = list(settings.hidden)
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
             arrays["forward.usual"] = np.zeros(len(channels), np.float32)
@@ -275,7 +275,7 @@ class ForwardModelLearner:
             arrays["forward.usual"] = usual_costs(ForwardModel(known), self._traces)
         else:
             assert self._known.forward is not None
-            arrays = self._known.arrays | training.arrays()
+            arrays = self._known.arrays | training.to_arrays()
             sizes = replace(self._known.forward, imputation=settings.imputation)
         self._known = replace(self._known, arrays=arrays, forward=sizes)
 

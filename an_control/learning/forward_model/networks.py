@@ -87,9 +87,9 @@ class NetworkTraining(ABC):
     It ends after its updates, or after `limit_s` seconds of processor time.
 
     Args:
-        network: the network to train.
-        rate: learning rate at the start.
-        updates: number of updates.
+        network: The network to train.
+        rate: Learning rate at the start.
+        updates: Number of updates.
     """
 
     name: str
@@ -111,7 +111,7 @@ class NetworkTraining(ABC):
         """Return the figures for the metrics after updates with these losses."""
 
     @abstractmethod
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network under its names in a model file."""
 
     def batch_state(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class NetworkTraining(ABC):
             self._cpu_s += time.process_time() - begun
         return self.figures(losses) if losses else {}
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         return {
             "done": self.done,
@@ -158,7 +158,7 @@ class NetworkTraining(ABC):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self.done, self._cpu_s = state["done"], state["cpu_s"]
         self.network.load_state_dict(to_tensors(state["network"]))
         self._optimiser.load_state_dict(to_tensors(state["optimiser"]))
@@ -188,8 +188,8 @@ def fold_normalisation(
     nothing was learned about them, and divided by a tiny spread they would amplify the least noise.
 
     Args:
-        arrays: the network's arrays.
-        layer: the layer's name in them.
+        arrays: The network's arrays.
+        layer: The layer's name in them.
         middle: (N,) mean of the inputs.
         spread: (N,) their standard deviation.
     """
@@ -210,8 +210,8 @@ class PredictionTraining(NetworkTraining):
     probability of reading 1.
 
     Args:
-        traces: episodes to learn from; the last ones are held out.
-        settings: sizes and numbers of updates.
+        traces: Episodes to learn from; the last ones are held out.
+        settings: Sizes and numbers of updates.
     """
 
     name = "predict"
@@ -244,7 +244,7 @@ class PredictionTraining(NetworkTraining):
         with torch.no_grad():
             return {"loss": losses[-1], "held_out": self._loss_of_rows(self._test).item()}
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network for inputs in their own units, under its names in a model file."""
         arrays = layer_arrays("forward", self._network.layers)
         fold_normalisation(arrays, "forward.0", self._middle, self._spread)

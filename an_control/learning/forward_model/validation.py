@@ -65,14 +65,14 @@ def validate(
     The model's arrays are unchanged.
 
     Args:
-        env: the task, with readings in the units of the model.
-        model: a policy with a forward model.
-        faults: the faults of its training.
-        seed: decides the episodes and the moves.
-        ticks: ticks on each robot.
+        env: The task, with readings in the units of the model.
+        model: A policy with a forward model.
+        faults: The faults of its training.
+        seed: Decides the episodes and the moves.
+        ticks: Ticks on each robot.
 
     Raises:
-        ValueError: the model has no forward model to validate.
+        ValueError: The model has no forward model to validate.
     """
     if model.forward is None:
         raise ValueError("no forward model to validate (an-control train-monitor makes one)")
@@ -117,7 +117,7 @@ def record_traces(
     Episodes that fail are left out.
 
     Raises:
-        BrokenEnvironmentError: too many episodes failed.
+        BrokenEnvironmentError: Too many episodes failed.
     """
     player, left, failures = _UnmonitoredDriver(model), ticks, FailureCounter()
     count, traces = len(player.ids), []
@@ -163,10 +163,10 @@ def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: Episod
     """Return how often the monitor reports a move in a trace in which no signal moves.
 
     Args:
-        monitor: the monitor to try.
+        monitor: The monitor to try.
         alike: (N, N) True for channels that cannot be distinguished; moves between them do not
             count.
-        trace: the recorded episode.
+        trace: The recorded episode.
     """
     moves, before = 0, None
     for slots in _assigned_slots(monitor, trace.readings, trace.actions):
@@ -188,11 +188,11 @@ def found_share(
     must be found after half as many ticks.
 
     Args:
-        monitor: the monitor to try.
+        monitor: The monitor to try.
         alike: (N, N) True for channels that cannot be distinguished; moves between them do not
             count.
-        traces: recorded episodes in which no signal moves.
-        rng: draws the moves.
+        traces: Recorded episodes in which no signal moves.
+        rng: Draws the moves.
     """
     longest = max(len(trace.actions) for trace in traces)
     every = max(1, min(MOVE_EVERY, 2 * (longest - 1) // 3))
@@ -231,9 +231,9 @@ def measure_limits(
     """Return the limits within which the readings of a robot count as explained.
 
     Args:
-        model: a policy with a forward model.
-        trained_traces: episodes on the robot and with the faults of the training.
-        other_traces: episodes on other robots; only those that the forward model fits are used.
+        model: A policy with a forward model.
+        trained_traces: Episodes on the robot and with the faults of the training.
+        other_traces: Episodes on other robots; only those that the forward model fits are used.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)

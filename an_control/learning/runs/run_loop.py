@@ -53,13 +53,13 @@ class Learner(Protocol):
         If they include "validation", the model with the largest one is kept.
         """
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return everything that `restore` needs; see `pack_checkpoint` for what it may hold."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state of a learner with the same settings."""
 
-    def model(self, run: Mapping[str, Any]) -> Model:
+    def make_model(self, run: Mapping[str, Any]) -> Model:
         """Return the current model; the run's figures go into its `trained`."""
 
 
@@ -201,7 +201,7 @@ class RunLoop:
             folder=self.folder.path,
         )
 
-    def model(self) -> Model:
+    def make_model(self) -> Model:
         """Return the learner's current model, with the run's steps and duration in `trained`."""
         run = {
             f"{self.learner.unit}s": self.done,
@@ -209,7 +209,7 @@ class RunLoop:
             "cpu_s": round(self._cpu_s, 1),
             "version": an_control.__version__,
         }
-        return self.learner.model(run)
+        return self.learner.make_model(run)
 
     def _step(self) -> dict[str, Any]:
         """Make one step and return its metrics line."""
@@ -234,7 +234,7 @@ class RunLoop:
     def _write_model(self) -> None:
         """Write the current model."""
         try:
-            write_model(self.model_path, self.model())
+            write_model(self.model_path, self.make_model())
         except OSError as error:
             raise RunError(str(error)) from error
 
@@ -244,7 +244,7 @@ class RunLoop:
             self._write_model()
         self.folder.save_checkpoint(
             {
-                "learner": self.learner.state(),
+                "learner": self.learner.make_checkpoint(),
                 "done": self.done,
                 "best": self._best,
                 "wall_s": self._wall_s,

@@ -50,12 +50,12 @@ class Contender:
     """An algorithm with its environments; several of them may race.
 
     Args:
-        folder: the run's folder.
-        environment: the name from which `make_environment` makes the environments.
-        units: units of the readings.
-        settings: the algorithm and its settings.
-        seed: decides all random numbers.
-        start: a relu network to continue; None for random weights.
+        folder: The run's folder.
+        environment: The name from which `make_environment` makes the environments.
+        units: Units of the readings.
+        settings: The algorithm and its settings.
+        seed: Decides all random numbers.
+        start: A relu network to continue; None for random weights.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class Contender:
         """Return the actor's layers for observations in their own units, and whether tanh follows.
 
         Args:
-            choices: sizes of the groups of actions, empty for continuous actions.
-            largest_logit: divisor that brings the logits of choices into the range of tanh.
+            choices: Sizes of the groups of actions, empty for continuous actions.
+            largest_logit: Divisor that brings the logits of choices into the range of tanh.
         """
         layers, squashed = self.library.actor()
         if choices:
@@ -123,10 +123,10 @@ class Contender:
         if not self.marked_at or validation > self._marked + IMPROVEMENT * gained:
             self._marked, self.marked_at = validation, self.steps
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         return {
-            "library": self.library.state(),
+            "library": self.library.make_checkpoint(),
             "done": self.done,
             "best": self.best,
             "marked": self._marked,
@@ -165,16 +165,16 @@ class TeacherLearner:
     """Learner that trains a teacher, from random weights or from a relu network.
 
     Args:
-        folder: the run's folder.
-        name: the task's name in the model file.
-        environment: the name from which `make_environment` makes the environment.
-        settings: the algorithm and its settings.
-        limits: when the run ends.
-        seed: decides all random numbers of the run.
-        start: a relu network to continue; None for random weights.
+        folder: The run's folder.
+        name: The task's name in the model file.
+        environment: The name from which `make_environment` makes the environment.
+        settings: The algorithm and its settings.
+        limits: When the run ends.
+        seed: Decides all random numbers of the run.
+        start: A relu network to continue; None for random weights.
 
     Raises:
-        ValueError: the environment's readings are image patches.
+        ValueError: The environment's readings are image patches.
     """
 
     unit = "iteration"
@@ -315,10 +315,10 @@ class TeacherLearner:
             self._keep_contenders([max(self._contenders, key=lambda one: one.best)])
         return line
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         return {
-            "contenders": {one.noise_kind: one.state() for one in self._contenders},
+            "contenders": {one.noise_kind: one.make_checkpoint() for one in self._contenders},
             "done": self._done,
             "seconds": self._seconds,
             "marked": self._marked,
@@ -326,7 +326,7 @@ class TeacherLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint that `state` returned."""
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self._keep_contenders(
             [one for one in self._contenders if one.noise_kind in state["contenders"]]
         )
@@ -339,7 +339,7 @@ class TeacherLearner:
         self._marked = int(done), float(seconds)
         self._largest_logit = state["largest_logit"]
 
-    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the newest actor without noise as a model, for observations in their own units."""
         layers, squashed = self._newest.actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
@@ -359,7 +359,7 @@ class TeacherLearner:
         Each validation episode keeps the fault that was drawn for it when the run was set up.
         Episodes that fail are left out; if all fail, the result is NaN.
         """
-        policy = make_policy(self.model(), "off")
+        policy = make_policy(self.make_model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures
         totals = []
         for seed, fault in self._validations:

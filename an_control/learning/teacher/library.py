@@ -37,8 +37,8 @@ class ReplayFile:
     A checkpoint says how many records count; what a killed run has written after them is dropped.
 
     Args:
-        path: the file.
-        buffer: the replay buffer of stable-baselines3.
+        path: The file.
+        buffer: The replay buffer of stable-baselines3.
     """
 
     def __init__(self, path: Path, buffer: Any) -> None:
@@ -49,10 +49,10 @@ class ReplayFile:
         """Write the transitions that were added since the last call.
 
         Args:
-            total: number of transitions that were ever added to the buffer.
+            total: Number of transitions that were ever added to the buffer.
 
         Raises:
-            RunError: the file cannot be written.
+            RunError: The file cannot be written.
         """
         if total == self._kept:
             return
@@ -73,7 +73,7 @@ class ReplayFile:
         """Fill the buffer with its content after `total` transitions.
 
         Raises:
-            RunError: the file cannot be read, or is shorter than the checkpoint says.
+            RunError: The file cannot be read, or is shorter than the checkpoint says.
         """
         buffer = self._buffer
         widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
@@ -197,11 +197,11 @@ class LibraryAlgorithm:
     """An algorithm of stable-baselines3 or sb3-contrib with its environments.
 
     Args:
-        folder: the run's folder, in which a replay buffer is stored.
-        envs: the environments.
-        settings: the algorithm and its settings.
-        seed: decides all random numbers.
-        start: a relu network that PPO's actor starts as, with its output clipped or squashed by
+        folder: The run's folder, in which a replay buffer is stored.
+        envs: The environments.
+        settings: The algorithm and its settings.
+        seed: Decides all random numbers.
+        start: A relu network that PPO's actor starts as, with its output clipped or squashed by
             tanh; observations are then not normalised. None for random weights.
     """
 
@@ -306,7 +306,7 @@ class LibraryAlgorithm:
         logits = x @ weight.T + bias
         return float(np.abs(logits - choice_means(logits.T, choices).T).max())
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues, without the replay buffer.
 
         The buffer has a file of its own.
@@ -317,7 +317,7 @@ class LibraryAlgorithm:
             "counters": {name: getattr(algorithm, name) for name in COUNTERS},
             "last": {name: getattr(algorithm, name) for name in LAST},
             "returns": vectorised.returns,
-            "episodes": [one.state() for one in self._episodes],
+            "episodes": [one.make_checkpoint() for one in self._episodes],
             "random": self._random,
             "actions": algorithm.action_space.np_random.bit_generator.state,
         }
@@ -334,7 +334,7 @@ class LibraryAlgorithm:
         """Continue from a checkpoint of the same settings.
 
         Raises:
-            RunError: the file of the replay buffer is missing or too short.
+            RunError: The file of the replay buffer is missing or too short.
         """
         algorithm, vectorised = self._algorithm, self._vectorised
         algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)

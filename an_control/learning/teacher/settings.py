@@ -121,12 +121,12 @@ def settings_for_environment(
     """Return the settings for an environment.
 
     Args:
-        env: the environment.
-        algorithm: name of the algorithm; "auto" is PPO.
-        start: a relu network to continue, if any.
+        env: The environment.
+        algorithm: Name of the algorithm; "auto" is PPO.
+        start: A relu network to continue, if any.
 
     Raises:
-        ValueError: the algorithm cannot learn actions that are choices, or cannot continue a
+        ValueError: The algorithm cannot learn actions that are choices, or cannot continue a
             network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]

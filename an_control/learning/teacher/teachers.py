@@ -106,9 +106,9 @@ class NetworkTeacher:
     """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh.
 
     Args:
-        layers: weight (out, in) and bias (out,) of each layer.
-        output: function behind the last layer.
-        units: units of the readings that the network takes.
+        layers: Weight (out, in) and bias (out,) of each layer.
+        output: Function behind the last layer.
+        units: Units of the readings that the network takes.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class FunctionTeacher:
     """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher.
 
     Args:
-        function: the function.
-        digest: a short hash of its numbers, None if they are not known.
-        units: units of the readings that it takes.
+        function: The function.
+        digest: A short hash of its numbers, None if they are not known.
+        units: Units of the readings that it takes.
     """
 
     layers: Layers | None = None
@@ -168,8 +168,8 @@ class ChoiceTeacher:
     """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others.
 
     Args:
-        teacher: returns a number for each option.
-        choices: sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
+        teacher: Returns a number for each option.
+        choices: Sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
     """
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
@@ -214,13 +214,13 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """Return the teacher that a text names.
 
     Args:
-        text: the model file of an MLP policy, an ONNX file without memory, ``ALGORITHM:FILE.zip``
+        text: The model file of an MLP policy, an ONNX file without memory, ``ALGORITHM:FILE.zip``
             of stable-baselines3, or ``python:MODULE:FUNCTION`` from an observation (N,) to an
             action (A,).
-        env: the environment in which it acts.
+        env: The environment in which it acts.
 
     Raises:
-        ValueError: the text names no teacher, or one with other readings or actuators.
+        ValueError: The text names no teacher, or one with other readings or actuators.
     """
     algorithm, colon, path = text.partition(":")
     if algorithm == "python":
@@ -349,7 +349,7 @@ def packaged_ant_teacher() -> NetworkTeacher:
     Its arrays are read from the example's syntax tree; the example itself is not run.
 
     Raises:
-        ValueError: the package is missing, or the example is not as expected.
+        ValueError: The package is missing, or the example is not as expected.
     """
     spec = importlib.util.find_spec("pybullet_envs")
     if spec is None or not spec.submodule_search_locations:

@@ -53,14 +53,14 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     nothing reads it. An episode that fails is truncated.
 
     Args:
-        env: the environment.
-        burst: probability per step that a burst begins.
-        seed: decides all random numbers.
-        faults: probability of each fault, of which an episode has one or none.
-        failures: counts the episodes that fail; None for a new counter.
+        env: The environment.
+        burst: Probability per step that a burst begins.
+        seed: Decides all random numbers.
+        faults: Probability of each fault, of which an episode has one or none.
+        failures: Counts the episodes that fail; None for a new counter.
 
     Raises:
-        EnvironmentFailure: too many episodes failed; `reset`, `step` and `restore` raise it too.
+        EnvironmentFailure: Too many episodes failed; `reset`, `step` and `restore` raise it too.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
         return self._observed, reward, episode.fell, cut, {}
 
-    def state(self) -> dict[str, Any]:
+    def make_checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint from which `restore` continues."""
         return {
             "rng": self._rng.bit_generator.state,

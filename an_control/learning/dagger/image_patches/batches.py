@@ -1,12 +1,13 @@
-"""Batches for DAgger on image patches.
+"""Training batches for DAgger on image patches.
 
-The order of patches never matters to the student, so nothing is shuffled. The previous action adds
-the same to all keys, which cancels in a softmax over patches, so its weights are not learned
-either.
+The student's action does not depend on the order of the patches, so nothing is shuffled. The
+previous action adds the same to all keys, which cancels in a softmax over patches, so its weights
+are not learned either.
 
-Most patches show no change, and all of these have the same key. So a batch holds the mean of their
-values with their number: the same gradients for a fraction of the work. Where seeds pool keys and
-values together (PMA), it holds each different patch with its number.
+Most patches show no change between frames, and all of these have the same key. So a batch holds the
+mean of their values with their number: the same gradients for a fraction of the work. Where an
+attention pooling (PMA) computes keys and values together, a batch holds each different patch with
+its number of occurrences.
 """
 
 from __future__ import annotations
@@ -30,66 +31,76 @@ from an_control.policy.vision.patch_attention import WHITE
 
 
 class CompressedViews(NamedTuple):
-    """Views of B steps, compressed to K patches each.
+    """Camera views of B steps, each compressed to K image patches.
 
-    Patch 0 stands for all patches that show no change. They have one key and equal weights, so the
-    mean of their values gives the same message and the same gradients. Where each different patch
-    is listed (`compress_equal_patches`), patch 0 is empty.
+    Patch 0 stands for all patches that do not change between frames. They have one key and equal
+    weights, so the mean of their values gives the same attention message and the same gradients.
+    Where each different patch is listed (`compress_equal_patches`), patch 0 is empty.
+
+    Attributes:
+        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels; patch 0 is empty.
+        still: Mean (B, p * p) float32 of the layer-normed frames of the patches that do not change.
+        counts: How many patches of the view each one stands for, 0 for padding (B, K) float32.
     """
 
     patches: np.ndarray
-    """(B, K, f, p, p) uint8; patch 0 is empty."""
     still: np.ndarray
-    """(B, p * p) float32: mean of the layer-normed frames of the patches that show no change."""
     counts: np.ndarray
-    """(B, K) float32: how many patches each one stands for, 0 for none."""
 
 
 class PatchBatch(NamedTuple):
-    """A batch of T steps of B rows with A actions."""
+    """Training batch: T steps of B rows, each of which replays an episode with A actions.
+
+    Attributes:
+        seen: The B * T camera views, row by row.
+        previous: Previous actions (B, T, A) float32.
+        labels: The teacher's actions (B, T, A) float32.
+        counts: False after an episode's end (B, T).
+        begins: Whether a row's memory is reset, as it does not continue its last batch (B,).
+    """
 
     seen: CompressedViews
-    """The B * T views, row by row."""
     previous: np.ndarray
-    """(B, T, A) float32: previous actions."""
     labels: np.ndarray
-    """(B, T, A) float32: the teacher's actions."""
     counts: np.ndarray
-    """(B, T) False after an episode's end."""
     begins: np.ndarray
-    """(B,) True where a row does not continue its last batch, so that its memory is reset."""
 
 
 @dataclass
 class PatchRow:
-    """A row's episode, its next step, and how it is disturbed."""
+    """Episode as one batch row replays it: its next step, and how the student's view is disturbed.
+
+    Attributes:
+        episode: The recorded episode.
+        step: Index of the next step, among the K steps at which the student acts.
+        seen: Indices (K, f) of the f frames that the student sees at each of these steps.
+        acted: Indices (K,) of these steps in the episode.
+        missing: True for the patches that the student does not see (N,).
+        picture: Picture that replaces CarRacing's grass; None to leave the grass.
+        mirrored: Whether left and right are exchanged.
+    """
 
     episode: PatchEpisode
     step: int
-    """Index of the next step, among those in which the student acts."""
     seen: np.ndarray
-    """(K, f) indices of the frames that the student sees in these steps."""
     acted: np.ndarray
-    """(K,) the episode's steps in which the student acts."""
     missing: np.ndarray
-    """(N,) True for patches that are missing."""
     picture: np.ndarray | None
-    """Picture in place of the grass; None for the grass."""
     mirrored: bool
-    """Whether left and right are exchanged."""
 
 
 class PatchBatches:
-    """An endless supply of batches: half of the rows play the newest episodes, half all episodes.
+    """Endless source of training batches from recorded episodes.
 
-    A row of a student with memory continues to the end of its episode before it starts another. Its
-    first episode starts at a random step, so that rows do not run in parallel. Without memory, a
-    row starts at a random step in each batch.
+    Half of the rows replay the newest episodes, the other half any episode. If the student has a
+    memory, a row replays an episode to its end before it starts another; its first episode starts
+    at a random step, so that the rows differ. If it has none, a row starts at a random step in each
+    batch.
 
     Args:
-        episodes: the episodes to draw from, the newest last.
-        settings: numbers of rows and steps, and disturbances.
-        rng: decides all random numbers.
+        episodes: Episodes to draw from, the newest last.
+        settings: Numbers of rows and steps, and disturbances.
+        rng: Source of all random numbers.
     """
 
     def __init__(
@@ -102,7 +113,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def next_batch(self) -> PatchBatch:
-        """Return the next steps of all rows."""
+        """Return the batch with the next steps of all rows."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._has_ended(row) for row in self._rows])
         rows = [
@@ -133,12 +144,17 @@ class PatchBatches:
         return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
     def _has_ended(self, row: PatchRow | None) -> bool:
-        """Return whether the row needs a new episode or a new place in one."""
+        """Return whether the row needs a new episode, or another start in one."""
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 
     def _start_row(self, row_number: int, previous_row: PatchRow | None) -> PatchRow:
-        """Return the row for index `row_number` with a newly drawn episode and disturbances."""
+        """Draw an episode and disturbances for a row of the batch and return the new row.
+
+        Args:
+            row_number: Index of the row in the batch.
+            previous_row: What the row replayed before; None at first.
+        """
         settings, rng = self._settings, self._rng
         newest = settings.newest if row_number % 2 else len(self._episodes)
         episode = self._episodes[-1 - int(rng.integers(min(newest, len(self._episodes))))]
@@ -161,7 +177,7 @@ class PatchBatches:
         )
 
     def _disturb_views(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
-        """Return views (T, f, H, W) with the row's mirroring and picture applied."""
+        """Return views (T, f, H, W) as the row shows them: mirrored, or with grass replaced."""
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
         if row.picture is not None:
@@ -169,7 +185,7 @@ class PatchBatches:
         return views
 
     def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
-        """Return actions (T, A), with signs changed if the row is mirrored."""
+        """Return actions (T, A) as the row has them: with some signs changed if mirrored."""
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
             signs[list(self._settings.mirrored)] = -1.0
@@ -179,14 +195,14 @@ class PatchBatches:
 def compress_still_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress views: one mean for all patches without a change, and the patches with one.
+    """Compress views to one mean for all patches that do not change, and the patches that do.
 
     Args:
-        views: (B, f, H, W) uint8.
-        patch: side of a patch in pixels.
-        missing: (B, N) True for patches that are left out.
-        max_patches: patches with a change to keep of each view, drawn at random.
-        rng: draws them.
+        views: The last f frames of B steps (B, f, H, W) uint8.
+        patch: Side of a patch in pixels.
+        missing: True for patches to leave out (B, N).
+        max_patches: Maximum number of changing patches to keep of a view, drawn at random.
+        rng: Draws them.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch, width // patch
@@ -209,14 +225,14 @@ def compress_still_patches(
 def compress_equal_patches(
     views: np.ndarray, patch: int, missing: np.ndarray, max_patches: int, rng: np.random.Generator
 ) -> CompressedViews:
-    """Compress views: each different patch, with how often it occurs.
+    """Compress views to their different patches, with the number of occurrences of each.
 
     Args:
-        views: (B, f, H, W) uint8.
-        patch: side of a patch in pixels.
-        missing: (B, N) True for patches that are left out.
-        max_patches: different patches to keep of each view, drawn at random.
-        rng: draws them.
+        views: The last f frames of B steps (B, f, H, W) uint8.
+        patch: Side of a patch in pixels.
+        missing: True for patches to leave out (B, N).
+        max_patches: Maximum number of different patches to keep of a view, drawn at random.
+        rng: Draws them.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)
@@ -241,12 +257,15 @@ def compress_equal_patches(
 def _mean_layer_normed(
     frames: np.ndarray, patch: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean (B, p * p) of the layer-normed chosen patches, and their number (B,).
+    """Average the chosen patches of each frame after layer normalisation.
 
     Args:
-        frames: (B, H, W).
-        patch: side of a patch in pixels.
-        chosen: (B, N) True for patches to average.
+        frames: Gray frames (B, H, W).
+        patch: Side of a patch in pixels.
+        chosen: True for patches to average (B, N).
+
+    Returns:
+        The mean patch (B, p * p), and the number (B,) of patches averaged.
     """
     batch, height, width = frames.shape
     cut = frames.reshape(batch, height // patch, patch, width // patch, patch)

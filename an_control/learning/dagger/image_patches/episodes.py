@@ -1,8 +1,8 @@
-"""Record episodes of image patches: the student drives, and the environment's teacher labels.
+"""Record episodes of image patches for DAgger: the student drives, and the teacher labels.
 
-The teacher knows the state. It takes over while it finds the student lost, so that no episode is
-spent off the road. The student's view may be disturbed and may show random pictures in place of
-CarRacing's grass.
+The teacher belongs to the environment and knows its state. It takes over while it finds the student
+lost, so that no episode is spent off the road. The student's view may be disturbed and may show
+random pictures in place of CarRacing's grass.
 """
 
 from __future__ import annotations
@@ -34,9 +34,16 @@ GRASS_GRAYS = (159, 177)
 
 
 def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw a random picture (side, side) uint8 of one to three blots, blocks, stripes or cuts.
+    """Draw a random gray picture of one to three blots, blocks, stripes or cuts.
 
     Half of the pictures are about as dark as the road, which makes the road hard to see.
+
+    Args:
+        side: Height and width of the picture in pixels.
+        rng: Source of all random numbers.
+
+    Returns:
+        The picture (side, side) uint8.
     """
     dark = rng.random() < 0.5
     shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
@@ -47,23 +54,26 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_cells(rng: np.random.Generator) -> np.ndarray:
-    """Draw shades of 2 to 32 rows and columns of cells, log-uniform in both numbers."""
+    """Draw a small grid (rows, columns) of normally distributed shades.
+
+    Rows and columns each number 2 to 32, drawn log-uniformly.
+    """
     rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
     return rng.standard_normal((rows, columns)).astype(np.float32)
 
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw smooth blots."""
+    """Draw shades (side, side) of smooth blots."""
     return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw blocks of one shade each."""
+    """Draw shades (side, side) of rectangular blocks of one shade each."""
     return cv2.resize(_draw_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw stripes in a random direction, bent by blots, with soft or hard edges."""
+    """Draw shades (side, side) of bent stripes in a random direction, with soft or hard edges."""
     down, across = np.mgrid[0:side, 0:side] / side
     angle = rng.uniform(0.0, np.pi)
     along = np.cos(angle) * down + np.sin(angle) * across
@@ -72,7 +82,7 @@ def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw straight cuts through the picture, each with another shade on its far side."""
+    """Draw shades (side, side) that jump at one to five straight lines across the picture."""
     down, across = np.mgrid[0:side, 0:side] / side - 0.5
     shades = np.zeros((side, side))
     for _ in range(rng.integers(1, 6)):
@@ -82,27 +92,34 @@ def _draw_cuts(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
-    """Replace the grass in a view (f, S, S) uint8 by a picture (S, S) uint8, in place.
+    """Replace CarRacing's grass by a picture, in place.
 
     The picture does not move, as the backgrounds of CarRacing do not.
+
+    Args:
+        view: The last f frames (f, S, S) uint8, which this changes.
+        picture: The picture (S, S) uint8.
     """
     there = (view >= GRASS_GRAYS[0]) & (view <= GRASS_GRAYS[1])
     np.copyto(view, picture, where=there)
 
 
 class PatchEpisode(NamedTuple):
-    """A recorded episode of T steps."""
+    """Recorded episode of T steps of an environment with a camera.
+
+    Attributes:
+        frames: Gray frames (T, H, W) uint8.
+        labels: The teacher's actions (T, A) float32.
+        actions: Actions that were sent (T, A) float32.
+        total: The episode's return.
+        helped: Share (0..1) of the steps in which the teacher drove.
+    """
 
     frames: np.ndarray
-    """(T, H, W) uint8, gray."""
     labels: np.ndarray
-    """(T, A) float32: the teacher's actions."""
     actions: np.ndarray
-    """(T, A) float32: the actions that were sent."""
     total: float
-    """The episode's return."""
     helped: float
-    """Share of the steps in which the teacher acted."""
 
 
 def record_episode(
@@ -114,19 +131,19 @@ def record_episode(
     rng: np.random.Generator,
     steps: int,
 ) -> PatchEpisode:
-    """Record one episode.
+    """Record one episode, with the teacher's action as the label of each step.
 
     The policy's view is disturbed as `settings` say, and in a share `settings.backgrounds` of the
     episodes it shows a random picture in place of the grass. The recorded frames are undisturbed.
 
     Args:
-        env: the environment.
-        teacher: labels every step, drives while the policy is lost, and ends hopeless episodes.
-        policy: drives the episode; None for the teacher.
-        settings: the recipe.
-        noise: strength of the random walk that is added to the first action.
-        rng: decides all random numbers of the episode.
-        steps: maximum length of the episode.
+        env: The environment.
+        teacher: Labels every step, drives while the policy is lost, and ends hopeless episodes.
+        policy: Drives the episode; None to let the teacher drive.
+        settings: The recipe.
+        noise: Strength of the random walk that is added to the first action.
+        rng: Source of all random numbers of the episode.
+        steps: Maximum number of steps.
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
@@ -180,7 +197,15 @@ CHANNEL = make_sorted_ids(1)
 
 
 def undisturbed_frames(steps: int, stack: int) -> np.ndarray:
-    """Return (T, f): the indices of the frames that are seen at each undisturbed step."""
+    """Return the indices of the frames that an undisturbed student sees at each step.
+
+    Args:
+        steps: Number T of steps.
+        stack: Number f of frames that the student sees at once.
+
+    Returns:
+        The indices (T, f), the newest frame last; before the start, frame 0 is repeated.
+    """
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
@@ -192,22 +217,22 @@ def draw_seen_frames(
     *,
     repeats: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which frames the student sees, and at which steps it acts, under disturbances.
+    """Draw disturbances of an episode: which frames the student sees, and at which steps it acts.
 
-    The disturbances act on the frames' indices as they act on patches in an evaluation; missing
+    The disturbances act on the frames' indices as they act on patches in an evaluation. Missing
     patches are left to the caller.
 
     Args:
-        steps: number T of steps of the episode.
-        stack: number f of frames that the student sees at once.
-        disturbance: the disturbances.
-        rng: decides all random numbers.
-        repeats: whether the student also acts on frames that it has seen already. Otherwise it acts
+        steps: Number T of steps of the episode.
+        stack: Number f of frames that the student sees at once.
+        disturbance: The disturbances.
+        rng: Source of all random numbers.
+        repeats: Whether the student also acts on frames that it has seen already. Otherwise it acts
             only when a frame arrives.
 
     Returns:
-        Indices (K, f) of the frames seen at each step in which the student acts, and these steps
-            (K,).
+        Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
+        indices (K,) of these steps.
     """
     frames = undisturbed_frames(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)

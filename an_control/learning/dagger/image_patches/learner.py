@@ -31,13 +31,18 @@ from an_control_sim.gym.environments import HasTeacher
 
 
 def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
-    """Return a student whose initial weights follow from the seed."""
+    """Return a student for image patches with random initial weights.
+
+    Args:
+        settings: The recipe, with the sizes and the scale of the initial weights.
+        seed: Seed of the weights.
+    """
     student = VisionStudent(settings.student, seed)
     with torch.no_grad():
-        student.array("key.change").mul_(settings.key_gain)
+        student.find_parameter("key.change").mul_(settings.key_gain)
         if settings.student.attention != "pma":
-            student.array("query.weight").mul_(settings.query_gain)
-        student.array("key.action").zero_()
+            student.find_parameter("query.weight").mul_(settings.query_gain)
+        student.find_parameter("key.action").zero_()
     return student
 
 
@@ -48,14 +53,14 @@ def update_student(
     units: Tensor,
     settings: PatchDaggerSettings,
 ) -> tuple[float, Tensor]:
-    """Make one update; gradients do not reach back beyond the batch.
+    """Make one gradient update; gradients do not reach back beyond the batch.
 
     Args:
-        student: the student to update in place.
-        optimiser: of its parameters.
+        student: The student, which this updates in place.
+        optimiser: Optimiser of the student's parameters.
         batch: T steps of B rows.
-        units: (B, H) the rows' memory units before the batch.
-        settings: weights of the loss.
+        units: Memory units (B, H) of the student in each row before the batch.
+        settings: Weights of the loss.
 
     Returns:
         The loss, and the memory units (B, H) after the batch.
@@ -78,7 +83,13 @@ def update_student(
 
 
 def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
-    """Return the cross-entropy of the chosen actions, or the error of continuous ones."""
+    """Return the cross-entropy of chosen actions, or the mean error of continuous actions.
+
+    Args:
+        scores: The student's scores (K, A) before the choice or the tanh, at K steps.
+        labels: The teacher's actions (K, A).
+        settings: Kind of the actions, and weights of the loss.
+    """
     if not settings.student.choice:
         scale = scores.new_tensor(settings.loss_scale)
         error = functional.smooth_l1_loss(scores.tanh(), labels, reduction="none", beta=0.3)
@@ -92,21 +103,22 @@ def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tens
 
 
 class PatchDagger:
-    """Learner that trains a student of image patches by imitating the environment's teacher.
+    """Trainer of a student of image patches that imitates the environment's teacher by DAgger.
 
-    The student learns on `device`, and drives on the CPU with the policy's own engine.
+    The run loop calls `step` once for each round. The student learns on `device`, and drives on the
+    CPU with the policy's own engine.
 
     Args:
-        folder: the run's folder, in which the recorded episodes are stored.
-        env: the environment, which brings its own teacher.
-        task: the task for the model file.
-        settings: the recipe.
-        seed: decides all random numbers of the run.
-        device: the torch device on which the student learns.
-        start: a model from whose weights the student starts; None for random weights.
+        folder: The run's folder, in which the recorded episodes are stored.
+        env: The environment, which brings its own teacher.
+        task: The task for the model file.
+        settings: The recipe.
+        seed: Seed of all random numbers of the run.
+        device: Torch device on which the student learns.
+        start: Model from whose weights the student starts; None for random weights.
 
     Raises:
-        ValueError: the environment brings no teacher, or `start` has other sizes than the settings.
+        ValueError: The environment brings no teacher, or `start` has other sizes than the settings.
     """
 
     unit = "round"
@@ -141,12 +153,12 @@ class PatchDagger:
 
     @property
     def steps(self) -> int:
-        """Return the number of rounds."""
+        """Return the number of rounds of the run."""
         return self.settings.rounds
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for `config.json`."""
+        """Return the settings that identify the run, for its `config.json`."""
         return {
             "task": self._task.to_header(),
             "seed": self.seed,
@@ -160,7 +172,11 @@ class PatchDagger:
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Record new episodes, learn from the newest of all, and return the round's figures."""
+        """Run one round: record episodes, learn from the newest ones, and sometimes validate.
+
+        Returns:
+            The round's figures by name, such as "loss", "return" and "validation".
+        """
         rng = np.random.default_rng([self.seed, self._round])
         new = self._record_round(rng)
         self._recordings.write(self._round, new)
@@ -177,8 +193,8 @@ class PatchDagger:
             line["validation"] = self._validate()
         return line
 
-    def state(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+    def make_checkpoint(self) -> dict[str, Any]:
+        """Return the run's checkpoint, from which `restore` continues."""
         return {
             "round": self._round,
             "student": self._student.state_dict(),
@@ -187,7 +203,7 @@ class PatchDagger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of `state`, with the episodes in the folder."""
+        """Continue from a checkpoint of `make_checkpoint` and the episodes in the run's folder."""
         tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])
@@ -197,15 +213,23 @@ class PatchDagger:
             self._episodes += self._recordings.read(number)
         self._episodes = self._episodes[-self.settings.memory :]
 
-    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the averaged student, which also drives, as a model."""
+    def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """Return the averaged student, the one that also drives, as a model.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
         trained: dict[str, Any] = {"how": "DAgger on image patches", "seed": self.seed, **run}
         if self._started is not None:
             trained["start"] = self._started
-        return self._driver.model(self._task, trained)
+        return self._driver.make_model(self._task, trained)
 
     def _record_round(self, rng: np.random.Generator) -> list[PatchEpisode]:
-        """Record the teacher's episodes in the first round, later those that the student drives."""
+        """Record the episodes of one round, which the student drives after the first round.
+
+        Args:
+            rng: Source of all random numbers of the round.
+        """
         settings = self.settings
         if self._round == 0:
             first = settings.first_episodes if self._started is None else 2
@@ -223,7 +247,7 @@ class PatchDagger:
         return new
 
     def _train_round(self, rng: np.random.Generator) -> list[float]:
-        """Make the updates of one round and return their losses."""
+        """Make the gradient updates of one round and return their losses."""
         settings = self.settings
         for group in self._optimiser.param_groups:
             group["lr"] = settings.learning_rate(self._round)
@@ -242,14 +266,16 @@ class PatchDagger:
     def _record_episode(
         self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
     ) -> PatchEpisode:
+        """Record one episode with the run's environment and teacher; see `record_episode`."""
         return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
     def _make_policy(self) -> Policy:
-        return make_policy(self.model())
+        """Return the averaged student as a policy that can drive."""
+        return make_policy(self.make_model())
 
     @torch.no_grad()
     def _average_weights(self) -> None:
-        """Move the weights of the driving student towards those of the learning one."""
+        """Move the weights of the driving student a little towards those of the learning one."""
         learned = self._student.parameters()
         for slow, quick in zip(self._driver.parameters(), learned, strict=True):
             slow.lerp_(quick, 1.0 - self.settings.average)

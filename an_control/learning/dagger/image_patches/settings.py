@@ -19,21 +19,21 @@ from an_control.policy.sizes import ConvolutionSizes
 
 @dataclass(frozen=True)
 class PatchDaggerSettings:
-    """Settings of a DAgger run on image patches."""
+    """Settings of a DAgger run on image patches, the content of a recipe's YAML file."""
 
     student: ConvolutionSizes
     """Sizes of the student."""
     rounds: Positive = 100
     """Rounds of the run."""
     updates: Positive = 300
-    """Updates of a round."""
+    """Gradient updates of a round."""
     first_updates: Positive = 1500
-    """Updates of the first round, if the student starts from random weights."""
+    """Gradient updates of the first round, if the student starts from random weights."""
     batch: Positive = 32
-    """Rows of a batch."""
+    """Number of rows of a batch, each of which replays one episode."""
     piece: Positive = 1
-    """Consecutive steps of each row in an update. A student with a memory learns whole episodes
-    piece by piece; one without learns from random steps."""
+    """Number of consecutive steps of each row in a batch. A student with a memory learns whole
+    episodes chunk by chunk; one without learns from random steps."""
     steps: Positive = 1000
     """Steps to record in a round, in one or more episodes."""
     longest: Positive = 1000
@@ -53,10 +53,11 @@ class PatchDaggerSettings:
     noise: float = 0.1
     """Strength of the random walk on the first action, in every other episode."""
     disturb: dict[PatchDisturbance, Share] = field(default_factory=dict)
-    """Share of the student's episodes, and of the rows, that have each of these disturbances."""
+    """Share of the student's episodes, and of the batch rows, that have each of these disturbances.
+    """
     faults: dict[PatchDisturbance, Share] = field(default_factory=dict)
-    """Probabilities of further disturbances, of which an episode or a row has one or none. The
-    teacher always sees undisturbed readings."""
+    """Probabilities of further disturbances, of which an episode or a batch row has at most one.
+    The teacher always sees undisturbed readings."""
     max_moving: int = 144
     """Maximum number of changing patches in an example; if there are more, some are dropped at
     random."""
@@ -87,20 +88,24 @@ class PatchDaggerSettings:
 
     @property
     def repeats(self) -> bool:
-        """Return whether the student learns to act on frames that it has seen already."""
+        """Return whether the student learns to act also on frames that it has seen already."""
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
     def mean_missing(self) -> float:
-        """Return the mean share of patches that `disturb` lets be missing."""
+        """Return the mean share (0..1) of patches that the disturbances in `disturb` hide."""
         shares = self.disturb.items()
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw the disturbances of an episode or a row."""
+        """Draw the disturbances of one episode or batch row."""
         return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
     def learning_rate(self, round_number: int) -> float:
-        """Return the learning rate of a round: constant for two thirds of the run, then falling."""
+        """Return the learning rate of a round: constant for two thirds of the run, then falling.
+
+        Args:
+            round_number: The round; 0 is the first one.
+        """
         left = 3.0 * (1.0 - round_number / max(1, self.rounds))
         return self.final_rate + (self.rate - self.final_rate) * min(1.0, left)

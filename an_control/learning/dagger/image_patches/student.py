@@ -1,7 +1,7 @@
-"""The student for image patches: `an_control.policy`'s vision AttentionNeuron as a torch module.
+"""Torch module of the student for image patches, the policy's vision AttentionNeuron.
 
-It computes the same as the policy (Tang & Ha 2021, section 3.3) for many ticks of many episodes at
-once. Its parameters are the model file's arrays under their names.
+It computes the same as `an_control.policy` (Tang & Ha 2021, section 3.3), but for many ticks of
+many episodes at once. Its parameters are the model file's arrays under their names.
 """
 
 from __future__ import annotations
@@ -28,28 +28,32 @@ NEVER = -1e9
 
 
 class LstmHeadState(NamedTuple):
-    """State of the head with the LSTM from tick to tick, for B episodes."""
+    """State from tick to tick of a head with an LSTM, for B episodes.
+
+    Attributes:
+        output: Outputs (B, hidden) of the LSTM.
+        cell: Cells (B, hidden) of the LSTM.
+        message: Attention message (B, M, m) of the last tick.
+        stays: Share (0..1) of that message that is blended into the next one (B, 1, 1).
+    """
 
     output: Tensor
-    """(B, hidden) outputs of the LSTM."""
     cell: Tensor
-    """(B, hidden) cells of the LSTM."""
     message: Tensor
-    """(B, M, m) message of the last tick."""
     stays: Tensor
-    """(B, 1, 1) share of that message that is blended into the next one."""
 
 
 class VisionStudent(nn.Module):
-    """Torch module of the policy for image patches.
+    """Torch module of a student that acts on image patches.
 
     It takes N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, previous
-    actions (..., A) and, optionally, a mask of present patches (..., N). The message (..., M, m)
-    has m numbers for each of M queries. Weights start uniform within 1 / sqrt(fan-in).
+    actions (..., A) and, optionally, a mask of present patches (..., N). Its attention sums them to
+    a message (..., M, m) of m numbers for each of M queries. Weights start uniform within 1 /
+    sqrt(fan-in).
 
     Args:
-        sizes: sizes of the policy.
-        seed: decides the initial weights.
+        sizes: Sizes of the policy.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
@@ -62,7 +66,7 @@ class VisionStudent(nn.Module):
         if sizes.attention == "pma":
             self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
         arrays = random_model(sizes, seed).arrays
-        of_parts = {name for part in self._set_layers for name in part.arrays()}
+        of_parts = {name for part in self._set_layers for name in part.to_arrays()}
         self.weights = nn.ParameterDict(
             {
                 _torch_name(name): nn.Parameter(torch.from_numpy(array))
@@ -81,14 +85,14 @@ class VisionStudent(nn.Module):
 
     @property
     def _set_layers(self) -> list[SetEncoder | SetPooling]:
-        """Return the optional encoder and pooling layers, where there are any."""
+        """Return the optional layers that the student has, of encoder and pooling."""
         return [part for part in (self.encoder, self.pooling) if part is not None]
 
     def load(self, model: Model) -> None:
         """Copy a model's weights.
 
         Raises:
-            ValueError: the model has other sizes.
+            ValueError: The model has other sizes.
         """
         if model.sizes != self.sizes:
             raise ValueError(
@@ -102,35 +106,42 @@ class VisionStudent(nn.Module):
             part.load_arrays(model.arrays)
 
     def load_start_model(self, model: Model) -> None:
-        """Copy a model's weights; a memory that only the student has starts with no effect.
+        """Copy a model's weights; a memory that the model lacks starts with no effect on actions.
 
         Raises:
-            ValueError: the model differs in anything else.
+            ValueError: The model differs in anything else.
         """
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
             return self.load(model)
         widened = replace(sizes, memory=getattr(self.sizes, "memory", 0))
-        arrays = self.arrays() | model.arrays
+        arrays = self.to_arrays() | model.arrays
         if widened.memory:
             unheard = np.zeros((sizes.actions, widened.memory), np.float32)
             arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
         return self.load(replace(model, sizes=widened, arrays=arrays))
 
-    def model(self, task: Task, trained: dict[str, Any]) -> Model:
-        """Return the student's weights as a model file's contents."""
-        return Model(kind_of(self.sizes), self.sizes, self.arrays(), task, trained)
+    def make_model(self, task: Task, trained: dict[str, Any]) -> Model:
+        """Return a model file's contents with the student's weights.
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights under their names in a model file."""
-        found = {name: array for part in self._set_layers for name, array in part.arrays().items()}
+        Args:
+            task: Channels, actuators and other properties of the robot.
+            trained: How the model was trained, for the file's header.
+        """
+        return Model(kind_of(self.sizes), self.sizes, self.to_arrays(), task, trained)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights by their array names in a model file."""
+        found = {
+            name: array for part in self._set_layers for name, array in part.to_arrays().items()
+        }
         return {
-            name: found[name] if name in found else to_array(self.array(name))
+            name: found[name] if name in found else to_array(self.find_parameter(name))
             for name in self.sizes.shapes()
         }
 
-    def array(self, name: str) -> Tensor:
-        """Return the parameter with this name in the model file."""
+    def find_parameter(self, name: str) -> Tensor:
+        """Return the torch parameter of an array of the model file, by its name there."""
         return self.weights[_torch_name(name)]
 
     def message(
@@ -141,17 +152,19 @@ class VisionStudent(nn.Module):
         counts: Tensor | None = None,
         still: Tensor | None = None,
     ) -> Tensor:
-        """Return the message (..., M, m).
+        """Compute the attention message, the weighted sum over all patches.
 
         Args:
-            patches: (..., N, f, p, p) uint8.
-            previous: (..., A) previous actions.
-            present: (..., N) False for missing patches; None: all are present. If none is present,
-                the message is that of no patches.
-            counts: (..., N) how many patches each one stands for; None: one.
-            still: (..., p * p) if the first patch stands for all patches that show no change: the
-                mean of their layer-normed frames. None: it stands for itself. Not used with
-                pooling.
+            patches: Patches (..., N, f, p, p) uint8.
+            previous: Previous actions (..., A).
+            present: False for missing patches (..., N); None: all are present. If none is present,
+                the message is that of an empty set.
+            counts: How many patches of the view each one stands for (..., N); None: one.
+            still: Mean (..., p * p) of the layer-normed frames of all patches that do not change,
+                for which the first patch stands. None: it stands for itself. Not used with pooling.
+
+        Returns:
+            The message (..., M, m): m numbers for each of M queries.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
@@ -188,12 +201,13 @@ class VisionStudent(nn.Module):
         """Run the policy over whole episodes, given their previous actions.
 
         Args:
-            patches: (B, T, N, f, p, p) uint8.
-            previous: (B, T, A) previous actions.
-            present: (B, T, N) False for missing patches; None: all are present.
+            patches: Patches (B, T, N, f, p, p) uint8.
+            previous: Previous actions (B, T, A).
+            present: False for missing patches (B, T, N); None: all are present.
 
         Returns:
-            Actions (B, T, A); with the convolving head scores, of which the largest is chosen.
+            Actions (B, T, A); with the convolving head the scores of A actions, of which the
+            largest is chosen.
         """
         message = self.message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
@@ -208,22 +222,24 @@ class VisionStudent(nn.Module):
     def score_actions(
         self, message: Tensor, previous: Tensor, units: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Run the convolving head.
+        """Run the convolving head on the attention messages of T ticks.
 
         Args:
-            message: (B, T, M, m) messages.
-            previous: (B, T, A) previous actions.
-            units: (B, H) memory units before these steps.
+            message: Attention messages (B, T, M, m).
+            previous: Previous actions (B, T, A).
+            units: Memory units (B, H) before these ticks.
 
         Returns:
             Scores (B, T, A), of which the largest is chosen or the tanh is taken, and the memory
-                units (B, H) after the steps.
+            units (B, H) after the ticks.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
         image = torch.relu(message).transpose(-1, -2).reshape(-1, self.sizes.message, grid, grid)
         for layer, step in enumerate((2, 1)):
-            weight, bias = (self.array(f"convolution.{layer}.{p}") for p in ("weight", "bias"))
+            weight, bias = (
+                self.find_parameter(f"convolution.{layer}.{p}") for p in ("weight", "bias")
+            )
             image = torch.relu(functional.conv2d(image, weight, bias, step))
         hidden = torch.relu(self._linear(image.flatten(1), "head.0.weight", "head.0.bias"))
         hidden = hidden.reshape(*message.shape[:-2], -1)
@@ -233,14 +249,20 @@ class VisionStudent(nn.Module):
         return self._linear(hidden, "head.1.weight", "head.1.bias"), units
 
     def _run_memory(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the memory over inputs (B, T, i).
+        """Run the convolving head's memory, a GRU, over T ticks.
+
+        Args:
+            inputs: Inputs (B, T, i) of the GRU.
+            units: GRU units (B, H) before the first tick.
 
         Returns:
-            The memory units (B, T, H) after each step, and (B, H) after the last.
+            The units (B, T, H) after each tick, and (B, H) after the last.
         """
-        staying = functional.pad(self.array("memory.hidden_bias"), (2 * units.shape[-1], 0))
+        staying = functional.pad(
+            self.find_parameter("memory.hidden_bias"), (2 * units.shape[-1], 0)
+        )
         names = "memory.input", "memory.hidden", "memory.bias"
-        weights = [*map(self.array, names), staying]
+        weights = [*map(self.find_parameter, names), staying]
         training = torch.is_grad_enabled()
         remembered, last = torch.gru(
             inputs, units.unsqueeze(0), weights, True, 1, 0.0, training, False, True
@@ -248,7 +270,11 @@ class VisionStudent(nn.Module):
         return remembered, last.squeeze(0)
 
     def initial_state(self, episodes: int) -> LstmHeadState:
-        """Return the LSTM head's state at the start of episodes."""
+        """Return the zero state of the head with an LSTM at the start of episodes.
+
+        Args:
+            episodes: Number B of episodes.
+        """
         assert isinstance(self.sizes, TopPatchesSizes)
         sizes, new = self.sizes, self.table.new_zeros
         return LstmHeadState(
@@ -259,13 +285,13 @@ class VisionStudent(nn.Module):
         )
 
     def act(self, message: Tensor, memory: LstmHeadState) -> tuple[Tensor, LstmHeadState]:
-        """Run the head with the LSTM for one tick.
+        """Run the head with an LSTM for one tick.
 
         No gradient passes through the choice of patches.
 
         Args:
-            message: (B, M, m) messages.
-            memory: the state before the tick.
+            message: Attention messages (B, M, m).
+            memory: State before the tick.
 
         Returns:
             Actions (B, A), and the state after the tick.
@@ -291,14 +317,24 @@ class VisionStudent(nn.Module):
         return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
     def _linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
-        return functional.linear(x, self.array(weight), None if bias is None else self.array(bias))
+        """Apply a linear layer, whose arrays are given by their names in the model file.
+
+        Args:
+            x: Inputs (..., i).
+            weight: Name of the weights (o, i).
+            bias: Name of the biases (o,); None for no bias.
+        """
+        return functional.linear(
+            x, self.find_parameter(weight), None if bias is None else self.find_parameter(bias)
+        )
 
     def _norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+        """Return weight and bias of the layer norm with this name, (None, None) if it has none."""
         if not self.sizes.norm_weights:
             return None, None
-        return self.array(f"{name}.weight"), self.array(f"{name}.bias")
+        return self.find_parameter(f"{name}.weight"), self.find_parameter(f"{name}.bias")
 
 
 def _torch_name(name: str) -> str:
-    """Return a parameter's name in torch, which allows no dots."""
+    """Return the name of a model file's array as a name of a torch parameter, without dots."""
     return name.replace(".", "_")

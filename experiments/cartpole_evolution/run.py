@@ -1,0 +1,99 @@
+"""Evolve a policy for CartPoleSwingUpHarder from random weights, with EvoJAX's settings.
+
+    python -m experiments cartpole_evolution [--seeds 1 2 3] [--generations 20000] [--draw]
+
+The policy is the paper's: LSTM neurons, fixed queries, all of the authors' parameters; no teacher.
+A run that was stopped or killed continues. `--draw` only draws the curve of the runs so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.steps import ExperimentStep, run_steps, step_parser
+
+RUNS = Path("runs/cartpole_evolution")
+PICTURE = Path(__file__).parent / "curve.png"
+PAPER, STEPS_PER_PAPER_RUN = 472.0, 14_000 * 256 * 16 * 1000
+"""The paper's mean return, and the number of steps of its 14,000 generations at most."""
+TRAIN = (
+    "an-control train cartpole --form attention-raw --queries 64 --starts 0 --optimiser pgpe"
+    " --popsize 256 --rollouts 16 --rate 0.037 --sigma 0.082 --sigma-rate 0.078"
+    " --validate-every 100 --episodes 200"
+)
+"""EvoJAX's settings of its permutation-invariant CartPole (examples/train_cartpole.py)."""
+
+
+def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
+    """Return for each seed its training, and the evaluation of its best model."""
+    steps = []
+    for seed in seeds:
+        run = f"{RUNS}/seed-{seed}"
+        model, evaluation = f"{run}/model.safetensors", f"{run}/evaluation.json"
+        train = f"{TRAIN} --generations {generations} --seed {seed} --out {run}"
+        evaluate = f"an-control evaluate {model} --task cartpole --table reset --episodes 5000"
+        steps += [
+            ExperimentStep(model, train),
+            ExperimentStep(evaluation, f"{evaluate} --json {evaluation}"),
+        ]
+    return steps
+
+
+def read_curve(folder: Path) -> np.ndarray:
+    """Return a run's validations (3, V): billion steps, hours of wall-clock time, mean return."""
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    columns = [
+        (line["steps"] / 1e9, line["wall_s"] / 3600.0, line["validation"])
+        for line in lines
+        if "validation" in line
+    ]
+    return np.array(columns).reshape(-1, 3).T
+
+
+def draw_curves(folders: Sequence[Path], picture: Path) -> None:
+    """Draw the validation returns of runs over steps and over hours, beside the paper's return.
+
+    Args:
+        folders: Folders of the runs.
+        picture: PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.5), layout="constrained")
+    by_steps, by_hours = figure.subplots(1, 2, sharey=True)
+    for folder in folders:
+        steps, hours, returns = read_curve(folder)
+        by_steps.plot(steps, returns, label=folder.name)
+        by_hours.plot(hours, returns, label=folder.name)
+    for axes, label in ((by_steps, "billion steps"), (by_hours, "hours of wall-clock time")):
+        axes.axhline(PAPER, color="black", linestyle="--", label="paper: 472")
+        axes.set(xlabel=label)
+        axes.grid(alpha=0.3)
+    by_steps.set(ylabel="mean return of the validation episodes")
+    by_steps.axvline(
+        STEPS_PER_PAPER_RUN / 1e9, color="gray", linestyle=":", label="paper's number of steps"
+    )
+    by_steps.legend()
+    figure.savefig(picture, dpi=100)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the trainings that are not done, draw their curves, and return the exit status."""
+    parser = step_parser(__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--generations", type=int, default=20_000)
+    parser.add_argument("--draw", action="store_true", help="only draw the curves of the runs")
+    parser.add_argument("--picture", type=Path, default=PICTURE, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    status = 0
+    if not options.draw:
+        status = run_steps(RUNS, make_steps(options.seeds, options.generations), options)
+    folders = [path.parent for path in sorted(RUNS.glob("seed-*/metrics.jsonl"))]
+    if folders and not options.list:
+        draw_curves(folders, options.picture)
+    return status
