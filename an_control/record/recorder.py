@@ -303,7 +303,7 @@ class NodeRecorder:
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
-        changed = _UNCHANGED
+        changed: tuple[int, ...] = _UNCHANGED
         if counts != self._gate_counts:
             changed = tuple(map(int, map(ne, counts, self._gate_counts)))
             self._gate_counts = counts

@@ -13,6 +13,7 @@ import json
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +58,7 @@ class MeasuredNode:
         self.node.trigger_configure()
         self.node.trigger_activate()
         prefix = self.node.get_namespace() + "/"
-        self._callbacks = {
+        self._callbacks: dict[str, Any] = {
             one.topic_name.removeprefix(prefix): one.callback for one in self.node.subscriptions
         }
         self.cpu_s: list[float] = []
@@ -215,7 +216,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
         recorder = node.node._recorder
         assert recorder is not None
         recorder.flush(now=True)
-        recorder._options = SimpleNamespace(black_box_s=1e6)  # ticks are faster here
+        recorder._options = replace(recorder._options, black_box_s=1e6)  # ticks are faster here
         recorder._box.clear()
         recorder._box_bytes = 0
         tracemalloc.start()

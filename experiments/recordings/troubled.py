@@ -61,7 +61,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
 
         def run_ticks(self, count: int) -> None:
             """Make that many steps of the robot."""
-            self._durations_s = []
+            self._durations_s: list[float] = []
             while self._ticked < count:
                 self._tick()
 
