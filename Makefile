@@ -54,6 +54,8 @@ test-slow: $(VENV)/.test
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .
 	@MYPYPATH=sim:. $(BIN)/mypy -p an_control -p an_control_sim -p experiments
+# The package `launch` of ROS 2 is meant, not the folder: it has no __init__.py.
+	@MYPYPATH=sim:. $(BIN)/mypy --no-namespace-packages --scripts-are-modules launch/*.py
 	@$(BIN)/python -m pytest -qq -n 0 test/test_structure.py
 
 # Cards and experiments are pages too: docs has links to their folders, which the copy follows.

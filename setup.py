@@ -1,4 +1,4 @@
-"""Installs an_control with colcon (ament_python) and with pip."""
+"""Install an_control with colcon (ament_python) and with pip."""
 
 import sys
 from glob import glob
@@ -30,7 +30,10 @@ if {"bdist_wheel", "editable_wheel"} & set(sys.argv):
 
 
 class DistributionWithData(Distribution):
-    """An editable install asks `has_data` before it installs data files; setuptools lacks it."""
+    """Distribution that also installs data files in an editable install.
+
+    Setuptools asks its `has_data` before it does so, which its own class lacks.
+    """
 
     has_data = Distribution.has_data_files
 

@@ -45,7 +45,14 @@ __version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import the policy on first use, so that `import an_control` alone loads no numpy."""
+    """Import and return a public name on first use, so that `import an_control` loads no numpy.
+
+    Args:
+        name: The attribute that was asked for, such as "load_policy".
+
+    Raises:
+        AttributeError: The package has no such name.
+    """
     if name in ("ModelError", "Policy", "load_policy"):
         from an_control import load
 
@@ -54,5 +61,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names of this module, with those that are imported on first use."""
+    """Return the sorted names of this module, with those that are imported only on first use."""
     return sorted({*globals(), *__all__})

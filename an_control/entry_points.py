@@ -1,9 +1,9 @@
-"""Entry points of all commands; from here on a signal ends the process at once and silently.
+"""Entry points of all commands: from their start a signal ends the process at once and silently.
 
 The imports of ROS 2, numpy and the simulators take a second. During them Python answers Ctrl-C with
-a traceback, or not at all if a library swallows the KeyboardInterrupt. Nothing acts before a
-command has handlers of its own, so until then the process simply ends. This module therefore
-imports nothing else before the handlers are set.
+a traceback, or not at all if a library swallows the KeyboardInterrupt. No command has anything to
+clean up before it sets its own signal handlers, so until then the process simply ends. This module
+therefore imports nothing else before the handlers are set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def an_control() -> int:
-    """Run the command `an-control`; Ctrl-C gives status 130, SIGTERM ends it as any program."""
+    """Run the command `an-control` and return its exit status.
+
+    Ctrl-C before the command has started ends the process with status 130; SIGTERM ends it as it
+    ends any program.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         exit_on_signal(INTERRUPTED)
     from an_control.cli import main
@@ -29,10 +33,10 @@ def an_control() -> int:
 
 
 def policy_node() -> int:
-    """Run the executable `policy_node`."""
+    """Run the executable `policy_node` and return its exit status."""
 
     def run() -> int:
-        """Run the node."""
+        """Import and run the policy node; return its exit status."""
         from an_control.ros.node import main
 
         return main()
@@ -41,10 +45,10 @@ def policy_node() -> int:
 
 
 def simulator() -> int:
-    """Run the executable `simulator`."""
+    """Run the executable `simulator` and return its exit status."""
 
     def run() -> int:
-        """Run the node."""
+        """Import and run the simulator's node; return its exit status."""
         from an_control_sim.bridge.simulator_node import main
 
         return main()
@@ -53,10 +57,10 @@ def simulator() -> int:
 
 
 def scrambler() -> int:
-    """Run the executable `scrambler`."""
+    """Run the executable `scrambler` and return its exit status."""
 
     def run() -> int:
-        """Run the node."""
+        """Import and run the scrambler's node; return its exit status."""
         from an_control_sim.scrambler.scrambler import main
 
         return main()
@@ -65,7 +69,14 @@ def scrambler() -> int:
 
 
 def _run_node(run: Callable[[], int]) -> int:
-    """Run a node's main; a signal gives status 0, or what `run` has returned if it comes later."""
+    """Run the main function of a node and return the exit status of the process.
+
+    A signal during the imports ends the process with status 0. If ROS 2 is not usable, print why
+    and return 2.
+
+    Args:
+        run: Imports and runs the node, and returns its exit status.
+    """
     exit_on_signal(0, *STOPS)
     from an_control.system.ros_source import describe_ros_problem
 

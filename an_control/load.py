@@ -37,21 +37,26 @@ def load_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """Load the policy in a model file.
+    """Load the policy in a model file, ready to act.
 
     The policy follows Tang & Ha 2021, "The Sensory Neuron as a Transformer: Permutation-Invariant
     Neural Networks for Reinforcement Learning" (arXiv 2109.02869), or is an MLP.
 
     Args:
-        path: A ``.safetensors`` model file, or an ``.onnx`` file of another tool.
-        monitor: The reaction to unannounced rewiring: "off" (none), "reset" (reset the state of
-            moved channels), "match" (give each signal to the policy under its own id), or None for
-            the model file's setting. Only a model with a forward model can have a monitor.
+        path: A ``.safetensors`` model file, or an ``.onnx`` file that another tool exported.
+        monitor: What to do if sensor signals arrive on other channels than they were wired to:
+            "off" (nothing), "reset" (reset the state of the channels concerned), "match" (find each
+            signal and give it to the policy under its own id), or None for the model file's
+            setting. Only a model with a forward model, which predicts the readings, can have a
+            monitor.
         engine: "numba" (compiled now) or "numpy" (the plain equations, for all models); None: numba
             if it is installed and can compute the model.
-        keep_ticks: Ticks for which a missing channel's state is kept; None: one second.
-        recovery: Push a robot that stands still, whose readings change by less than this at a tick
-            (see `an_control.monitor.RecoveringPolicy`); 0: never, None: the model file's value.
+        keep_ticks: Number of control steps for which the state of a channel without readings is
+            kept; None: one second.
+        recovery: Threshold for a robot that stands still. If the readings change by less than this
+            in a control step, averaged over channels and ticks, random actions are sent to free the
+            robot (see `an_control.monitor.RecoveringPolicy`). 0: never; None: the model file's
+            value.
 
     Returns:
         A policy that has computed one tick, so that all its code is compiled, and was reset.
@@ -94,7 +99,18 @@ def make_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """Make the policy of a model in memory; the arguments are those of `load_policy`.
+    """Make the policy of a model that is already in memory; `load_policy` explains the arguments.
+
+    Args:
+        model: The model, as `an_control.policy.read_model` returns it.
+        monitor: The reaction to rewired sensors, "off", "reset" or "match"; None: the model's
+            default.
+        engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
+        keep_ticks: Number of ticks for which a missing channel's state is kept; None: one second.
+        recovery: Threshold for a robot that stands still; 0: no recovery, None: the model's value.
+
+    Returns:
+        The policy, with its recovery and its monitor around it if the model has them.
 
     Raises:
         ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
@@ -116,39 +132,60 @@ def make_policy(
 
 
 def _student_path(model: Model) -> Path | None:
-    """Return the model file of the student that acts until the order of the channels is known."""
+    """Return the path of the model that acts first, or None if the model acts from the start.
+
+    A policy that needs its channels in a fixed order may name such a model (the "student"), which
+    can take them in any order. It acts until the monitor has found the order.
+    """
     if model.network is None or not model.network.layout.hand_over:
         return None
     return Path(model.network.file).parent / model.network.layout.hand_over
 
 
-def resolve_monitor(model: Model, asked: Monitor | None) -> Monitor:
-    """Return the monitor's setting: the one that was asked for, or else the model's.
+def resolve_monitor(model: Model, requested: Monitor | None) -> Monitor:
+    """Return the reaction to moved signals: the requested one, or else the model file's default.
 
     Args:
         model: The model.
-        asked: "off", "reset", "match", or None for the model's setting.
+        requested: "off", "reset", "match" (see `load_policy`), or None for the model's default.
 
     Raises:
         ValueError: The setting is unknown, or the model has no forward model.
     """
-    if asked not in (None, *get_args(Monitor)):
+    if requested not in (None, *get_args(Monitor)):
         allowed = ", ".join(map(repr, get_args(Monitor)))
-        raise ValueError(f"monitor: {asked!r} is not one of {allowed}")
-    if model.forward is None and asked not in (None, "off"):
+        raise ValueError(f"monitor: {requested!r} is not one of {allowed}")
+    if model.forward is None and requested not in (None, "off"):
         raise ValueError(
-            f"monitor: {asked!r}, but this model carries no forward model of its channels to"
+            f"monitor: {requested!r}, but this model carries no forward model of its channels to"
             " watch them by (an-control train-monitor makes one); allowed is 'off'"
         )
-    return asked or ("off" if model.forward is None else model.forward.default)
+    return requested or ("off" if model.forward is None else model.forward.default)
 
 
-def monitor_warning(model: Model, asked: Monitor | None) -> str:
-    """Return why the monitor is off although nobody asked for that, and the remedy, or ""."""
-    return "" if asked is not None or model.forward is None else model.forward.why_off
+def monitor_warning(model: Model, requested: Monitor | None) -> str:
+    """Return why the model file itself turns the monitor off and how to change that, or "".
+
+    The text is empty if the user chose a setting or if the model's monitor is on.
+
+    Args:
+        model: The model.
+        requested: The setting that the user asked for; None if they asked for none.
+    """
+    return "" if requested is not None or model.forward is None else model.forward.why_off
 
 
 def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
+    """Return the policy of a model without monitor and recovery, computed by the chosen engine.
+
+    Args:
+        model: The model.
+        engine: "numba", "numpy" or None, as for `load_policy`.
+        keep_ticks: Number of ticks for which the state of a missing channel is kept.
+
+    Raises:
+        ValueError: The engine is unknown, not installed, or cannot compute the model.
+    """
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     sizes = model.sizes
@@ -177,7 +214,7 @@ def _make_unmonitored(model: Model, engine: EngineName | None, keep_ticks: int |
 
 
 def dry_run(policy: Policy) -> None:
-    """Compute one tick on zeros, then reset the policy; this compiles its code."""
+    """Compute one tick on zero readings, which compiles the policy's code, and reset the policy."""
     names = policy.nominal_ids or _numbered_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
@@ -185,7 +222,14 @@ def dry_run(policy: Policy) -> None:
 
 
 def _use_numba(name: EngineName | None) -> bool:
-    """Return whether numba computes the policy; raise ValueError if it should but cannot."""
+    """Return whether numba computes the policy.
+
+    Args:
+        name: The requested engine; None: numba if it can be used.
+
+    Raises:
+        ValueError: Numba was requested but cannot be used.
+    """
     if name == "numpy":
         return False
     missing = _numba_problem()
@@ -195,7 +239,10 @@ def _use_numba(name: EngineName | None) -> bool:
 
 
 def _numba_problem() -> str:
-    """Return why nothing can be compiled, or ""; warn about an installed numba that fails."""
+    """Return the reason why numba cannot be used, or "" if it can.
+
+    Warn if numba is installed but cannot be imported.
+    """
     if importlib.util.find_spec("numba") is None:
         return "is not installed (pip install numba)"
     try:
@@ -207,5 +254,6 @@ def _numba_problem() -> str:
 
 
 def _numbered_ids(model: Model) -> tuple[str, ...]:
+    """Return channel ids "0", "1", ... for a model whose file names no channels."""
     channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
     return tuple(str(i) for i in range(channels))

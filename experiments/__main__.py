@@ -18,28 +18,32 @@ CLAIM = re.compile(r"\*\*Claim\.\*\* (.+)")
 THREADS = ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 
 
-def experiment_names() -> list[str]:
-    """Return the names of all experiments."""
+def list_experiments() -> list[str]:
+    """Return the names of all experiments, sorted."""
     return sorted(path.parent.name for path in FOLDER.glob("*/run.py"))
 
 
 def read_claim(name: str) -> str:
-    """Return the claim or question in an experiment's README."""
+    """Return the claim or question in an experiment's README, or "" if it has none."""
     found = CLAIM.search((FOLDER / name / "README.md").read_text(encoding="utf-8"))
     return found[1] if found else ""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the experiment named by the first argument and return the exit status."""
+    """Run the experiment named by the first argument, or list all; return the exit status.
+
+    Args:
+        arguments: The command line: the name and the options of the experiment.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip(), "\n")
-        for name in experiment_names():
+        for name in list_experiments():
             print(f"{name}\n    {read_claim(name)}")
         return 0
     name, *options = arguments
-    if name not in experiment_names():
+    if name not in list_experiments():
         print(
-            f"{name}: not an experiment (allowed: {', '.join(experiment_names())})", file=sys.stderr
+            f"{name}: not an experiment (allowed: {', '.join(list_experiments())})", file=sys.stderr
         )
         return 2
     for library in THREADS:

@@ -1,4 +1,4 @@
-"""Functions for experiments that compare trained policies: run an-control, and table the results.
+"""Functions for experiments that compare trained policies: run an-control and tabulate the results.
 
 The figures of a table are kept beside its page in a small file of the repository, since a run's
 folder is large and lost with the machine that made it.
@@ -32,23 +32,35 @@ parameters, and the figures of each protocol."""
 
 
 class SettingsMismatchError(ValueError):
-    """Error for a run whose settings do not fit into a table; it names the run and the setting."""
+    """An error about a run whose settings do not fit into a table.
+
+    Names the run and the setting.
+    """
 
 
 def run_an_control(*arguments: str) -> None:
-    """Run an-control with these arguments.
+    """Run the command `an-control` with these arguments.
 
     Raises:
-        CalledProcessError: the command failed.
+        CalledProcessError: The command failed.
     """
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def evaluate(
+def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the model in a run's folder and write the results to its `ROWS`."""
+    """Evaluate the model in a run's folder and write the results to its `ROWS`.
+
+    Args:
+        folder: The run's folder, with model.safetensors.
+        task: The task.
+        protocols: Disturbances under which it is evaluated, such as "reset,noise=5".
+        episodes: The number of episodes under each protocol.
+        seed: The seed of the episodes.
+        options: Further options of `an-control evaluate`.
+    """
     run_an_control(
         *("evaluate", str(folder / "model.safetensors"), "--task", task, *options),
         *("--episodes", str(episodes), "--seed", str(seed)),
@@ -58,10 +70,13 @@ def evaluate(
 
 
 def start_run(run: Path, settings: Settings) -> bool:
-    """Write the settings to a run's folder, and return False if it is already evaluated.
+    """Write the settings to a run's folder, unless the run is finished.
+
+    Returns:
+        Whether the run has to be made: False if it is already evaluated.
 
     Raises:
-        OtherSettings: the folder holds a run with other settings.
+        SettingsMismatchError: The folder contains a run with other settings.
     """
     _check_same_settings(str(run), _read_settings(run), settings)
     if (run / ROWS).exists():
@@ -77,11 +92,11 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
     A run replaces the kept figures of its policy and seed.
 
     Args:
-        results_file: the file with the kept figures.
-        policies: the settings of each policy, by its folder, which has a folder for each seed.
+        results_file: The file with the kept figures.
+        policies: The settings of each policy, by its folder, which has a folder for each seed.
 
     Raises:
-        OtherSettings: a run has other settings.
+        SettingsMismatchError: A run has other settings.
     """
     found: Results = json.loads(results_file.read_text()) if results_file.exists() else {}
     for policy, settings in policies.items():
@@ -104,7 +119,7 @@ def collect_results(results_file: Path, policies: Mapping[Path, Settings]) -> Re
 
 
 def _summarise_run(run: Path) -> dict[str, Any]:
-    """Return the figures to keep of a run."""
+    """Return those figures of a run that are kept in the repository."""
     settings = _read_settings(run)
     return {
         **({"settings": settings} if settings else {}),
@@ -128,41 +143,64 @@ def _read_settings(run: Path) -> Settings:
 
 
 def _check_same_settings(where: str, settings: Settings, asked: Settings) -> None:
-    """Raise OtherSettings if a run has other settings than the asked ones."""
+    """Check that a run has the settings of the table.
+
+    Args:
+        where: The run, for the error text.
+        settings: The settings of the run.
+        asked: The settings of the table; None where one is not known.
+
+    Raises:
+        SettingsMismatchError: A setting differs.
+    """
     for name, value in asked.items():
         before = settings.get(name)
         if None not in (before, value) and before != value:
             raise SettingsMismatchError(f"{where}: {name} was {before}, not {value}")
 
 
-def protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
-    """Return the results of all seeds of a policy under a protocol; [] if none are known."""
+def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
+    """Return the results of all seeds of a policy under a protocol; [] if none are known.
+
+    Args:
+        results: All results.
+        policy: The folder of the policy.
+        protocol: The disturbance of the evaluation, such as "reset,noise=5".
+    """
     return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
 
-def parameter_and_seed_counts(results: Results, policy: Path) -> list[str]:
-    """Return a policy's number of parameters and number of seeds, as text."""
+def format_parameters_and_seeds(results: Results, policy: Path) -> list[str]:
+    """Format a policy's number of parameters and number of seeds as two cells of a table."""
     runs = results[policy.name].values()
     return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
 
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the mean over seeds and its standard error, which is NaN for a single one."""
+def compute_mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Return the mean over seeds and its standard error, which is NaN for a single seed."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
-def return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return the mean of a protocol's entries and its standard error.
+def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return the mean return under a protocol and its standard error.
 
     The error is computed over the seeds, or over the episodes if there is one seed.
+
+    Args:
+        results: The results of each seed, from `list_protocol_results`.
     """
-    mean, error = mean_and_error([one["mean"] for one in results])
+    mean, error = compute_mean_and_error([one["mean"] for one in results])
     if len(results) == 1:
         error = results[0]["sd"] / max(results[0]["episodes"] - 1, 1) ** 0.5
     return mean, error
 
 
-def markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
+def make_markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    """Format a Markdown table.
+
+    Args:
+        head: The headings of the columns.
+        rows: The cells of each row.
+    """
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])

@@ -7,40 +7,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, add_smoke_option, run_steps, step_parser
+from experiments.steps import ExperimentStep, add_smoke_option, make_step_parser, run_steps
 
 SMOKE = Path("runs/smoke")
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A marked table of a page, or a folder of pictures, and the evaluation that makes it."""
+    """A marked table of a page, or a folder of pictures, and the evaluation that makes it.
+
+    Attributes:
+        model: The name of the model in `models`.
+        page: The path of the page from the root of the repository.
+        title: The title that marks the table in the page.
+        protocols: The disturbances under which the model is evaluated; the others are compared with
+            the first.
+        episodes: The number of episodes under each protocol.
+        seed: The seed of the episodes.
+        options: Further options of `an-control evaluate`.
+        plots: The folder for pictures, from the root of the repository; "" for none.
+    """
 
     model: str
-    """Name of the model in `models`."""
     page: str
-    """Path of the page from the root of the repository."""
     title: str
-    """Title that marks the table in the page."""
     protocols: Sequence[str]
-    """Protocols of the evaluation; the others are compared with the first."""
     episodes: int = 100
     seed: int = 1
     options: str = ""
-    """Further options of `an-control evaluate`."""
     plots: str = ""
-    """Folder for pictures, from the root of the repository; "" for none."""
 
-    def step(self, runs: Path) -> ExperimentStep:
-        """Return the evaluation as a step; `runs` keeps the rows of a table that was stopped."""
-        return self._step(self.page, self.plots, runs)
+    def make_step(self, runs: Path) -> ExperimentStep:
+        """Return the step that makes the table.
 
-    def smoke_step(self, runs: Path) -> ExperimentStep:
-        """Return a short evaluation as a step: one episode, written into `runs`."""
+        `runs` keeps the rows of a table that was stopped.
+        """
+        return self._make_step(self.page, self.plots, runs)
+
+    def make_smoke_step(self, runs: Path) -> ExperimentStep:
+        """Return a step for a test: one episode, written into the folder `runs`."""
         short = PageTable(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
-        return short._step(f"{runs}/{self.title}.md", "", runs)
+        return short._make_step(f"{runs}/{self.title}.md", "", runs)
 
-    def _step(self, page: str, plots: str, runs: Path) -> ExperimentStep:
+    def _make_step(self, page: str, plots: str, runs: Path) -> ExperimentStep:
+        """Return the step that evaluates the model.
+
+        Args:
+            page: The page to write.
+            plots: The folder for pictures, or "".
+            runs: The folder that keeps the rows of a table that was stopped.
+        """
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
             *("--markdown", page, "--title", self.title, *shlex.split(self.options)),
@@ -59,15 +75,23 @@ def write_tables(
     other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Write the tables of an experiment, run its other steps, and return the exit status."""
+    """Write the tables of an experiment, run its other steps, and return the exit status.
+
+    Args:
+        description: The experiment's module docstring, for `--help`.
+        runs: The folder of the experiment's runs.
+        tables: The tables.
+        other_steps: Steps after the tables.
+        arguments: The command line; None: that of this process.
+    """
     titles = [table.title for table in tables]
-    parser = step_parser(description)
+    parser = make_step_parser(description)
     add_smoke_option(parser)
     parser.add_argument("--only", nargs="+", choices=titles, help="only these tables")
     options = parser.parse_args(arguments)
     wanted = [table for table in tables if table.title in (options.only or titles)]
     if options.smoke:
         runs = SMOKE / runs.name
-        return run_steps(runs, [table.smoke_step(runs) for table in wanted], options)
-    steps = [table.step(runs) for table in wanted]
+        return run_steps(runs, [table.make_smoke_step(runs) for table in wanted], options)
+    steps = [table.make_step(runs) for table in wanted]
     return run_steps(runs, steps if options.only else [*steps, *other_steps], options)

@@ -2,7 +2,7 @@
 
 A step is skipped if its command, the models and recipes that it reads, and the file that it makes
 are unchanged since it last succeeded; `runs/NAME/done.json` records this. A command that was
-stopped is run again, and resumes by itself where it can.
+stopped is run again, and resumes where it can.
 """
 
 from __future__ import annotations
@@ -26,21 +26,25 @@ READ = (".safetensors", ".yaml")
 
 @dataclass(frozen=True)
 class ExperimentStep:
-    """A command line, and the file or folder that it makes."""
+    """A command line, and the file or folder that it makes.
+
+    Attributes:
+        makes: The file or folder that exists once the command has succeeded.
+        command: The command line as in a shell; `an-control` and `python` are those of this
+            interpreter.
+    """
 
     makes: str
-    """The file or folder that exists once the command has succeeded."""
     command: str
-    """Command line as in a shell; `an-control` and `python` are those of this interpreter."""
 
     @property
     def words(self) -> list[str]:
-        """Return the words of the command line."""
+        """The words of the command line."""
         return shlex.split(self.command)
 
     @property
     def reads(self) -> list[str]:
-        """Return the models and recipes that the command names."""
+        """The models and recipes that the command names."""
         return [word for word in self.words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
@@ -54,16 +58,22 @@ class ExperimentStep:
             except KeyboardInterrupt:
                 return process.wait()
 
-    def current_inputs(self) -> dict[str, Any]:
-        """Return the values that must stay the same for the step to count as done."""
+    def hash_inputs(self) -> dict[str, Any]:
+        """Return the command and the hashes of its input files.
+
+        If they change, the step is run again.
+        """
         return {"command": self.command, "reads": {path: _hash_file(path) for path in self.reads}}
 
 
 class DoneSteps:
-    """Record of the steps of an experiment that succeeded, kept in a file.
+    """A record, kept in a file, of the steps of an experiment that have succeeded.
+
+    Args:
+        path: The file; it need not exist.
 
     Raises:
-        ValueError: the file is not such a record.
+        ValueError: The file is not such a record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,13 +86,11 @@ class DoneSteps:
                 raise ValueError(f"{path}: not a record of steps; delete it") from error
 
     def __contains__(self, step: ExperimentStep) -> bool:
-        return (
-            Path(step.makes).exists() and self._records.get(step.command) == step.current_inputs()
-        )
+        return Path(step.makes).exists() and self._records.get(step.command) == step.hash_inputs()
 
     def record(self, step: ExperimentStep) -> None:
-        """Record a step that succeeded."""
-        self._records[step.command] = step.current_inputs()
+        """Record a step that has succeeded."""
+        self._records[step.command] = step.hash_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._path, json.dumps(self._records, indent=1) + "\n")
 
@@ -95,12 +103,17 @@ class DoneSteps:
 
 
 def _hash_file(path: str) -> str | None:
+    """Return the SHA-256 of a file, or None if it does not exist."""
     file = Path(path)
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all lists of steps have."""
+def make_step_parser(description: str | None) -> argparse.ArgumentParser:
+    """Create a command-line parser with the options that all lists of steps have.
+
+    Args:
+        description: The experiment's module docstring, whose first line is shown.
+    """
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--again", action="store_true", help="run the steps that are done again")
@@ -108,7 +121,7 @@ def step_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def add_smoke_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--smoke` for a short run."""
+    """Add the option `--smoke` for a short test run to a command-line parser."""
     parser.add_argument(
         "--smoke", action="store_true", help="only test a few short steps, in runs/smoke"
     )
@@ -118,9 +131,9 @@ def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.N
     """Run the steps that are not done and return the exit status of the last command.
 
     Args:
-        folder: the folder of the experiment's runs, which keeps the record of done steps.
-        steps: the steps in their order; the first that fails ends the run.
-        options: parsed by `step_parser`.
+        folder: The folder of the experiment's runs, which keeps the record of done steps.
+        steps: The steps in their order; the first that fails ends the run.
+        options: The command line, parsed by `make_step_parser`.
     """
     done = DoneSteps(folder / "done.json")
     if options.again and not options.list:

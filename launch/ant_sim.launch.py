@@ -11,9 +11,9 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the description of `sim.launch.py` with another default of `task`.
+    """Return the launch description of `sim.launch.py` with "ant" as the default of `task`.
 
-    The included description keeps an argument that is declared already.
+    The included description keeps the argument `task`, as it is declared already.
     """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(

@@ -1,4 +1,4 @@
-"""The policy node for your own robot.
+"""Launch the policy node for your own robot.
 
     ros2 launch an_control policy.launch.py wiring:=my_robot.yaml model:=my_policy.safetensors
     ros2 lifecycle set /policy configure && ros2 lifecycle set /policy activate
@@ -24,7 +24,7 @@ PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the arguments, and the function that makes the node from them."""
+    """Return the launch description: arguments, and the function that makes the node."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [
@@ -38,7 +38,7 @@ def generate_launch_description() -> LaunchDescription:
                     name,
                     default_value="",
                     description=one.description + unset,
-                    choices=choices(one),
+                    choices=list_choices(one),
                 )
                 for name, one in PARAMETERS.items()
             ),
@@ -51,15 +51,23 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument(
                 "view_port", default_value="8765", description="the page's port, 0 = any"
             ),
-            OpaqueFunction(function=policy),
+            OpaqueFunction(function=make_policy_actions),
         ]
     )
 
 
-def policy(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return the node, and the page if wanted; arguments override the parameter file."""
+def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
+    """Return the launch actions of the node, and of the live page if it is wanted.
+
+    Launch arguments that are given override the parameter file.
+
+    Args:
+        context: Launch context with the values of the arguments.
+    """
     texts = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
-    given: dict[str, Any] = {name: value(name, text) for name, text in texts.items() if text}
+    given: dict[str, Any] = {
+        name: parse_parameter_value(name, text) for name, text in texts.items() if text
+    }
     namespace = LaunchConfiguration("namespace").perform(context)
     shown = LaunchConfiguration("view").perform(context) == "true"
     port = LaunchConfiguration("view_port").perform(context)
@@ -72,24 +80,34 @@ def policy(context: LaunchContext) -> list[ExecuteProcess]:
             namespace=LaunchConfiguration("namespace"),
             parameters=[part for part in (params_file, given) if part],
             output="screen",
-            on_exit=end,
+            on_exit=end_launch,
         ),
         *([page_action(namespace, port)] if shown else []),
     ]
 
 
-def choices(one: settings.Parameter) -> list[str] | None:
-    """Return the allowed texts of an argument, if they are few; "" leaves it unset."""
-    if isinstance(one.default, bool):
+def list_choices(parameter: settings.Parameter) -> list[str] | None:
+    """Return the allowed values of a parameter's launch argument, or None if any is allowed.
+
+    The text "" is among them and leaves the parameter unset.
+
+    Args:
+        parameter: Parameter of the policy node.
+    """
+    if isinstance(parameter.default, bool):
         return ["", *BOOLEANS]
-    return ["", *one.choices] if one.choices else None
+    return ["", *parameter.choices] if parameter.choices else None
 
 
-def value(name: str, text: str) -> ParameterValue:
-    """Return a parameter's value in its type.
+def parse_parameter_value(name: str, text: str) -> ParameterValue:
+    """Return the value of a launch argument, converted to the type of the node's parameter.
+
+    Args:
+        name: Name of the argument and parameter.
+        text: Value of the argument.
 
     Raises:
-        ValueError: If the text is no number; names the argument.
+        ValueError: The text is no number; the error names the argument.
     """
     kind = type(PARAMETERS[name].default)
     if kind is bool:
@@ -101,11 +119,15 @@ def value(name: str, text: str) -> ParameterValue:
         raise ValueError(f"{name}:={text} is no {number}: {PARAMETERS[name].description}") from None
 
 
-def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """End the launch.
+def end_launch(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+    """Return the action that ends the launch after a process has ended.
+
+    Args:
+        event: The end of the process, with its exit status.
+        context: Launch context.
 
     Raises:
-        RuntimeError: If the node failed; the launch then has exit status 1.
+        RuntimeError: The process failed; the launch then has exit status 1.
     """
     if event.returncode and not context.is_shutdown:
         raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")

@@ -1,10 +1,11 @@
-"""A simulated robot and its policy node, in lockstep or in real time, until the episodes are done.
+"""Launch a simulated robot and its policy node, in lockstep or in real time.
 
     ros2 launch an_control sim.launch.py task:=cartpole episodes:=2
     ros2 launch an_control sim.launch.py simulation:=S.yaml wiring:=W.yaml model:=M.safetensors
 
-If readings are disturbed, the policy reads the scrambler's topic, by a wiring that is derived from
-the robot's; otherwise it reads the robot's own topics.
+The launch ends when the episodes are done. If readings are disturbed, the policy reads the topic of
+the scrambler, which disturbs them, by a wiring that is derived from the robot's; otherwise it reads
+the robot's own topics.
 """
 
 from dataclasses import replace
@@ -38,7 +39,8 @@ FILES = {
     "wiring": (f"{SHARE}/config/", ".yaml", "the robot's wiring YAML"),
     "model": (f"{SHARE}/models/", ".safetensors", "the policy's model file"),
 }
-"""Text before and after the task in each file's default path, and a description of the file."""
+"""For each file the text before and after the task's name in its default path, and a
+description."""
 OF_THE_POLICY = (
     "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine", "record",
 )  # fmt: skip
@@ -72,7 +74,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the arguments, and the function that makes the nodes from them."""
+    """Return the launch description: arguments, and the function that makes the nodes."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",
@@ -88,14 +90,21 @@ def generate_launch_description() -> LaunchDescription:
         )
         for name, (default, description) in ARGUMENTS.items()
     ]
-    return LaunchDescription([task, *arguments, OpaqueFunction(function=nodes)])
+    return LaunchDescription([task, *arguments, OpaqueFunction(function=make_node_actions)])
 
 
-def nodes(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return both nodes, and the page if wanted; a bad argument or file raises before."""
-    given = {name: argument(context, name) for name in ARGUMENTS}
+def make_node_actions(context: LaunchContext) -> list[ExecuteProcess]:
+    """Return the launch actions of simulator and policy node, and of the live page if it is wanted.
+
+    Args:
+        context: Launch context with the values of the arguments.
+
+    Raises:
+        ValueError: An argument or a file is bad; nothing is started then.
+    """
+    given = {name: read_argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
-    given |= files(task, given)
+    given |= choose_files(task, given)
     if given["shadow"] and not given["realtime"]:
         raise ValueError(
             "shadow:=true (allowed with realtime:=true): in lockstep each step waits for a command"
@@ -114,7 +123,7 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
         load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
-        "wiring": policy_wiring(context, given, wiring, disturbance),
+        "wiring": derive_policy_wiring(context, given, wiring, disturbance),
         "mode": "lockstep" if lockstep else "rate",
         "lockstep_wait_s": SOURCES_S,
         "autostart": True,
@@ -124,17 +133,21 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [
-        node("policy_node", "policy", given["namespace"], policy),
-        node("simulator", "simulator", given["namespace"], simulator),
+        make_node("policy_node", "policy", given["namespace"], policy),
+        make_node("simulator", "simulator", given["namespace"], simulator),
         *([page_action(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 
-def files(task: str, given: dict[str, Any]) -> dict[str, str]:
-    """Return the given files, and the task's for the others.
+def choose_files(task: str, given: dict[str, Any]) -> dict[str, str]:
+    """Return the paths of simulation, wiring and model; a path that is not given is the task's.
+
+    Args:
+        task: Name of the task; "" for none.
+        given: Values of all launch arguments, by name; a path is "" if not given.
 
     Raises:
-        ValueError: If a file is not given and there is no task.
+        ValueError: A file is not given and there is no task.
     """
     if task:
         return {
@@ -146,11 +159,15 @@ def files(task: str, given: dict[str, Any]) -> dict[str, str]:
     return {name: given[name] for name in FILES}
 
 
-def argument(context: LaunchContext, name: str) -> Any:
-    """Return an argument's value in the type of its default.
+def read_argument(context: LaunchContext, name: str) -> Any:
+    """Return the value of a launch argument, converted to the type of its default.
+
+    Args:
+        context: Launch context with the values of the arguments.
+        name: Name of the argument.
 
     Raises:
-        ValueError: If the text does not fit; names the argument.
+        ValueError: The text cannot be converted; the error names the argument.
     """
     text, kind = LaunchConfiguration(name).perform(context), type(ARGUMENTS[name][0])
     if kind is bool:
@@ -161,10 +178,20 @@ def argument(context: LaunchContext, name: str) -> Any:
         raise ValueError(f"{name}:={text} is no {kind.__name__}: {ARGUMENTS[name][1]}") from None
 
 
-def policy_wiring(
+def derive_policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
-    """Return the path of the wiring that the policy reads: the robot's, or a derived one."""
+    """Return the path of the wiring that the policy reads: the robot's own, or a derived one.
+
+    A wiring is derived and written to a temporary file if the policy gets its readings from the
+    scrambler, which disturbs them, or has another control rate.
+
+    Args:
+        context: Launch context, which keeps the temporary folder until the launch ends.
+        given: Values of all launch arguments, by name.
+        wiring: The robot's wiring.
+        disturbance: Disturbances from the start.
+    """
     scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
         wiring = derive_rehearsal_wiring(wiring, given["simulation"])
@@ -179,8 +206,15 @@ def policy_wiring(
     return str(path)
 
 
-def node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
-    """Return one of our nodes; the launch ends with it, and fails if it fails."""
+def make_node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
+    """Return the launch action of a node of this package; the launch ends and fails with the node.
+
+    Args:
+        executable: Name of the executable.
+        name: Name of the node.
+        namespace: ROS namespace of the node.
+        parameters: Values of the node's parameters, by name.
+    """
     typed = {key: ParameterValue(one, value_type=type(one)) for key, one in parameters.items()}
     return Node(
         package="an_control",
@@ -189,15 +223,19 @@ def node(executable: str, name: str, namespace: str, parameters: dict[str, Any])
         namespace=namespace,
         parameters=[typed],
         output="screen",
-        on_exit=end,
+        on_exit=end_launch,
     )
 
 
-def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """End the launch.
+def end_launch(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+    """Return the action that ends the launch after a process has ended.
+
+    Args:
+        event: The end of the process, with its exit status.
+        context: Launch context.
 
     Raises:
-        RuntimeError: If the process failed; the launch then has exit status 1.
+        RuntimeError: The process failed; the launch then has exit status 1.
     """
     if event.returncode and not context.is_shutdown:
         raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")

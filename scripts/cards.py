@@ -1,4 +1,4 @@
-"""Writes into each model's card what its file says of itself: task, channels, rate, numbers.
+"""Write facts from each model file into its model card: task, channels, rate, number of weights.
 
     python scripts/cards.py
 
@@ -14,11 +14,15 @@ from an_control.policy import read_model
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BEGIN, END = "<!-- facts -->\n", "<!-- end of facts -->"
 MONITOR = ("forward.", "identity.", "imputation.")
-"""How the names of a monitor's arrays begin."""
+"""Prefixes of the names of a monitor's arrays in a model file."""
 
 
-def facts(path: Path) -> str:
-    """Return the lines of a model file's card that its header decides."""
+def format_facts(path: Path) -> str:
+    """Return the markdown table of facts about a model, such as its task and number of channels.
+
+    Args:
+        path: Path of the model file.
+    """
     model = read_model(path)
     task = model.task
     of_monitor = sum(array.size for name, array in model.arrays.items() if name.startswith(MONITOR))
@@ -32,16 +36,23 @@ def facts(path: Path) -> str:
     )
 
 
-def card(path: Path) -> str:
-    """Return the text of a model's card with the present facts."""
+def format_card(path: Path) -> str:
+    """Return the text of a model's card with its table of facts replaced by the current one.
+
+    Args:
+        path: Path of the model file; the card lies beside it with the suffix .md.
+
+    Raises:
+        SystemExit: The card lacks the marks between which the facts stand.
+    """
     text = path.with_suffix(".md").read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"{path.with_suffix('.md')}: needs the lines {BEGIN.strip()} and {END}")
-    return before + begin + facts(path) + end + after
+    return before + begin + format_facts(path) + end + after
 
 
 if __name__ == "__main__":
     for one in sorted(MODELS.glob("*.safetensors")):
-        one.with_suffix(".md").write_text(card(one), encoding="utf-8")
+        one.with_suffix(".md").write_text(format_card(one), encoding="utf-8")

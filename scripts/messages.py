@@ -1,11 +1,11 @@
-"""Lists all messages of the product with file and line, to be read as a newcomer would read them.
+"""List all messages of the product with file and line, to be read as a newcomer would read them.
 
     python scripts/messages.py [--kind log error ...] [PATH ...]
 
-Found in the sources, without running them: log lines, error texts, diagnostics (texts and keys),
-reasons (texts that functions return and others report), prints, and help texts (of the command
-line, of ROS parameters and of launch arguments). The values of a text stand in braces. PATH limits
-the list to files and folders.
+The messages are found in the sources, without running them: log lines, error texts, diagnostics
+(texts and keys), reasons (texts that functions return and others report), prints, and help texts
+(of the command line, of ROS parameters and of launch arguments). The values of a text stand in
+braces. PATH limits the list to files and folders.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ HELP_KEYWORDS = {"help", "description"}
 HELP_FOLDER = "an_control/cli/"
 """Folder in which docstrings of classes and of their attributes become help texts."""
 HELP_CALLS = {"_parameter": 1}
-"""Functions that declare a parameter, with the place of the help text among their arguments."""
+"""Functions that declare a parameter, with the index of the help text among their arguments."""
 
 
 class Message(NamedTuple):
-    """One text that a user may see."""
+    """One text that a user may see, with its file, line and kind (one of `KINDS`)."""
 
     file: str
     line: int
@@ -48,7 +48,12 @@ def find_messages(paths: Sequence[Path]) -> list[Message]:
 
 
 class _Reader:
-    """A reader of the messages in one module."""
+    """Finder of the messages in one module.
+
+    Args:
+        file: Path of the module, for the messages.
+        tree: Syntax tree of the module.
+    """
 
     def __init__(self, file: str, tree: ast.Module) -> None:
         self._file, self._tree = file, tree
@@ -65,68 +70,89 @@ class _Reader:
             if isinstance(node, ast.Call):
                 yield from self._read_call(node)
             elif isinstance(node, ast.Raise) and node.exc is not None:
-                yield from self._make("error", self._texts(node.exc))
+                yield from self._make_messages("error", self._find_texts(node.exc))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self._read_function(node)
             elif isinstance(node, ast.ClassDef) and self._file.startswith(HELP_FOLDER):
-                yield from self._make("help", _docstrings(node))
+                yield from self._make_messages("help", _find_docstrings(node))
 
     def _read_call(self, call: ast.Call) -> Iterator[Message]:
-        name = _name(call.func)
+        """Yield the messages in the arguments of a call, such as of a logger or an error class."""
+        name = _find_function_name(call.func)
         owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if name in LEVELS and "log" in owner.lower():
-            yield from self._make("log", self._texts(*call.args))
+            yield from self._make_messages("log", self._find_texts(*call.args))
         elif name == "print":
-            yield from self._make("print", self._texts(*call.args))
+            yield from self._make_messages("print", self._find_texts(*call.args))
         elif name.endswith(("Error", "Refused", "Refusal")) or name in ("error", "fail", "_fail"):
-            yield from self._make("error", self._texts(*call.args))
+            yield from self._make_messages("error", self._find_texts(*call.args))
         elif name in HELP_CALLS:
             choices = [one.value for one in call.keywords if one.arg in ("choices", "unset")]
-            yield from self._make("help", self._texts(*call.args[HELP_CALLS[name] :], *choices))
+            yield from self._make_messages(
+                "help", self._find_texts(*call.args[HELP_CALLS[name] :], *choices)
+            )
         for one in call.keywords:
             if one.arg in HELP_KEYWORDS:
-                yield from self._make("help", self._texts(one.value))
+                yield from self._make_messages("help", self._find_texts(one.value))
 
     def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Message]:
-        """Yield the texts of a function that makes a status or returns texts."""
+        """Yield the messages of a function that makes a diagnostics status or returns texts."""
         body = [node for part in function.body for node in ast.walk(part)]
-        calls = {_name(node.func) for node in body if isinstance(node, ast.Call)}
+        calls = {_find_function_name(node.func) for node in body if isinstance(node, ast.Call)}
         if calls & {"_make_status", "DiagnosticStatus"}:
             docstring = {id(one) for one in ast.walk(function) if _is_docstring(one, function)}
             for node in body:
                 if id(node) not in docstring:
-                    yield from self._make("diagnostics", self._literals(node))
+                    yield from self._make_messages("diagnostics", self._find_literals(node))
             return
         returns_text = "str" in ast.unparse(function.returns or ast.Constant(""))
         kinds: dict[str, str] = {}
         for node in body:
             if isinstance(node, ast.Raise) or (
-                isinstance(node, ast.Call) and _name(node.func).endswith(("Error", "error", "fail"))
+                isinstance(node, ast.Call)
+                and _find_function_name(node.func).endswith(("Error", "error", "fail"))
             ):
-                kinds |= dict.fromkeys(_names(node), "error")
+                kinds |= dict.fromkeys(_find_variable_names(node), "error")
             elif returns_text and isinstance(node, ast.Return | ast.Yield) and node.value:
-                kinds |= dict.fromkeys(_names(node), "reason")
-                yield from self._sentences("reason", node.value)
+                kinds |= dict.fromkeys(_find_variable_names(node), "reason")
+                yield from self._find_sentences("reason", node.value)
         for node in body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 if node.targets[0].id in kinds:
-                    yield from self._sentences(kinds[node.targets[0].id], node.value)
-            elif isinstance(node, ast.Call) and _name(node.func) == "append" and node.args:
+                    yield from self._find_sentences(kinds[node.targets[0].id], node.value)
+            elif (
+                isinstance(node, ast.Call)
+                and _find_function_name(node.func) == "append"
+                and node.args
+            ):
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
                 if isinstance(owner, ast.Name) and owner.id in kinds:
-                    yield from self._sentences(kinds[owner.id], node.args[0])
+                    yield from self._find_sentences(kinds[owner.id], node.args[0])
 
-    def _sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
-        """Yield the texts of more than one word in an expression."""
-        yield from self._make(kind, ((at, text) for at, text in self._texts(node) if " " in text))
+    def _find_sentences(self, kind: str, node: ast.expr) -> Iterator[Message]:
+        """Yield messages of a kind from the texts of more than one word in an expression.
 
-    def _make(self, kind: str, texts: Iterator[tuple[int, str]]) -> Iterator[Message]:
+        Args:
+            kind: Kind of the messages, one of `KINDS`.
+            node: The expression.
+        """
+        yield from self._make_messages(
+            kind, ((at, text) for at, text in self._find_texts(node) if " " in text)
+        )
+
+    def _make_messages(self, kind: str, texts: Iterator[tuple[int, str]]) -> Iterator[Message]:
+        """Yield a message for each text that has a letter.
+
+        Args:
+            kind: Kind of the messages, one of `KINDS`.
+            texts: Line number and text of each message.
+        """
         for line, text in texts:
             if any(map(str.isalpha, text)):
                 yield Message(self._file, line, kind, " ".join(text.split()))
 
-    def _literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield the texts that are assigned, passed or used as keys directly at this node."""
+    def _find_literals(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        """Yield line number and text of the texts that a node assigns, passes or uses as keys."""
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
             parts = [*node.keys]
@@ -134,34 +160,40 @@ class _Reader:
             parts = [*node.value.elts] if isinstance(node.value, ast.Tuple) else [node.value]
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
                 parts.append(node.targets[0].slice)
-        elif isinstance(node, ast.Call) and _name(node.func) in ("_make_status", "append"):
+        elif isinstance(node, ast.Call) and _find_function_name(node.func) in (
+            "_make_status",
+            "append",
+        ):
             parts = [*node.args]
         for part in parts:
             if isinstance(part, ast.Constant | ast.JoinedStr | ast.IfExp | ast.BoolOp):
-                yield from self._texts(part)
+                yield from self._find_texts(part)
 
-    def _texts(self, *nodes: ast.expr) -> Iterator[tuple[int, str]]:
-        """Yield line and text of the texts within expressions, as far as they are written out."""
+    def _find_texts(self, *nodes: ast.expr) -> Iterator[tuple[int, str]]:
+        """Yield line number and text of the literal texts within expressions."""
         for node in nodes:
-            if (text := self._text(node)) is not None:
+            if (text := self._format_text(node)) is not None:
                 yield node.lineno, text
             elif isinstance(node, ast.Name) and node.id in self._constants:
-                if (text := self._text(self._constants[node.id])) is not None:
+                if (text := self._format_text(self._constants[node.id])) is not None:
                     yield node.lineno, text
             elif not isinstance(node, ast.Subscript | ast.Lambda):
-                yield from self._texts(*_parts(node))
+                yield from self._find_texts(*_find_text_parts(node))
 
-    def _text(self, node: ast.expr) -> str | None:
-        """Return the text of a literal or of a sum of literals, with values in braces."""
+    def _format_text(self, node: ast.expr) -> str | None:
+        """Return the text of a literal or of a sum of literals with values in braces, or None.
+
+        None means that the expression is no text literal.
+        """
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if isinstance(node, ast.JoinedStr):
             return "".join(
-                part.value if isinstance(part, ast.Constant) else f"{{{_expression(part)}}}"
+                part.value if isinstance(part, ast.Constant) else f"{{{_format_expression(part)}}}"
                 for part in node.values
             )
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = self._text(node.left), self._text(node.right)
+            left, right = self._format_text(node.left), self._format_text(node.right)
             if left is None and right is None:
                 return None
             sides = ((left, node.left), (right, node.right))
@@ -169,8 +201,8 @@ class _Reader:
         return None
 
 
-def _parts(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of an expression that may hold texts; of a call its arguments."""
+def _find_text_parts(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of an expression that may hold texts, such as the arguments of a call."""
     if isinstance(node, ast.Call):
         parts = [*node.args, *(one.value for one in node.keywords)]
         return [*parts, node.func.value] if isinstance(node.func, ast.Attribute) else parts
@@ -181,25 +213,25 @@ def _parts(node: ast.expr) -> list[ast.expr]:
     return [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
 
 
-def _expression(part: ast.expr) -> str:
-    """Return the source of a value in a formatted text."""
+def _format_expression(part: ast.expr) -> str:
+    """Return the source of a value within a formatted text (f-string)."""
     return ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ast.unparse(part)
 
 
-def _names(node: ast.AST) -> set[str]:
-    """Return the names of the variables that are used in a part of the code."""
+def _find_variable_names(node: ast.AST) -> set[str]:
+    """Return the names of the variables that a part of the code uses."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
-def _name(function: ast.expr) -> str:
-    """Return the last name of a called function, or ""."""
+def _find_function_name(function: ast.expr) -> str:
+    """Return the last part of a called function's name, or "" if it has no name."""
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _docstrings(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
-    """Yield line and text of a class's docstring and of its attributes' docstrings."""
+def _find_docstrings(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    """Yield line number and text of a class's docstring and of its attributes' docstrings."""
     for node in owner.body:
         if (
             isinstance(node, ast.Expr)
@@ -210,13 +242,13 @@ def _docstrings(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
 
 
 def _is_docstring(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether a node is, or is part of, the function's docstring."""
+    """Return whether a node is, or is part of, the docstring of a function."""
     first = function.body[0]
     return isinstance(first, ast.Expr) and (node is first or node is first.value)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the messages, and return the exit status."""
+    """Print the messages that the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Prints docstrings and function names drawn at random, for a reader who does not know the project.
+"""Print docstrings and function names drawn at random, for a reader who does not know the project.
 
 Usage: ``python scripts/sample_docstrings.py SEED [--docstrings 50] [--names 20]``
 
@@ -22,8 +22,8 @@ MIN_NAME = 4
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def definitions() -> Iterator[tuple[str, Definition]]:
-    """Yield (file, definition) of all functions, methods and classes of the product."""
+def find_definitions() -> Iterator[tuple[str, Definition]]:
+    """Yield the file and syntax tree node of each function, method and class."""
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -31,7 +31,7 @@ def definitions() -> Iterator[tuple[str, Definition]]:
                     yield str(path.relative_to(ROOT)), node
 
 
-def signature(node: Definition) -> str:
+def format_signature(node: Definition) -> str:
     """Return the line that defines a function or class, without its body."""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(map(ast.unparse, node.bases))
@@ -41,14 +41,14 @@ def signature(node: Definition) -> str:
 
 
 def main() -> None:
-    """Print the docstrings and the names that a seed draws."""
+    """Print the docstrings and function names that the seed on the command line draws."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--docstrings", type=int, default=50)
     parser.add_argument("--names", type=int, default=20)
     options = parser.parse_args()
     draw = random.Random(options.seed)
-    found = list(definitions())
+    found = list(find_definitions())
     described = [(file, node) for file, node in found if ast.get_docstring(node)]
     functions = [
         (file, node)
@@ -58,10 +58,10 @@ def main() -> None:
         and not node.name.startswith("__")
     ]
     for number, (file, node) in enumerate(draw.sample(described, options.docstrings), 1):
-        print(f"{number}. {file}\n{signature(node)}\n{ast.get_docstring(node)}\n")
+        print(f"{number}. {file}\n{format_signature(node)}\n{ast.get_docstring(node)}\n")
     print("Names:")
     for number, (file, node) in enumerate(draw.sample(functions, options.names), 1):
-        print(f"{number}. {file}: {signature(node)}")
+        print(f"{number}. {file}: {format_signature(node)}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
 A room is a folder of modules. The modules that lie directly in a folder of `OPEN` are rooms of
 their own, since some of them stand above its other folders and some below. A room stands one floor
 above the highest room that it imports, so every arrow points down; an arrow that would close a
-cycle is red. Imports inside functions count too. The table of rooms is printed.
+cycle is red. Imports inside functions count too. The table of rooms is printed, and how much code
+the policy node reaches.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("an_control", "sim/an_control_sim")
 OPEN = ("an_control", "an_control.learning", "an_control.policy", "an_control_sim")
+NODE = "an_control.ros.node"
 
 
 @dataclass
 class Room:
-    """One room: its number of files and lines, and the rooms that it imports."""
+    """One folder of modules ("room"): number of files and lines, and the rooms it imports."""
 
     files: int = 0
     lines: int = 0
@@ -36,19 +38,28 @@ class Room:
 
 
 @cache
-def sources(revision: str | None = None) -> dict[str, str]:
-    """Return the text of each module by its dotted name, of a commit or of this work tree."""
+def read_sources(revision: str | None = None) -> dict[str, str]:
+    """Return the source text of each module, by the module's dotted name.
+
+    Args:
+        revision: A git commit; None reads this work tree.
+    """
     found = {}
-    for path in _listed(revision):
+    for path in _list_files(revision):
         if path.endswith(".py") and path.startswith(PACKAGES):
-            text = _git("show", f"{revision}:{path}") if revision else (ROOT / path).read_text()
+            text = _run_git("show", f"{revision}:{path}") if revision else (ROOT / path).read_text()
             name = path.removeprefix("sim/").removesuffix(".py").replace("/", ".")
             found[name.removesuffix(".__init__")] = text
     return found
 
 
-def imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
-    """Yield the modules of `modules` that this text imports, anywhere in it."""
+def find_imports(text: str, modules: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of the modules that a source text imports, also inside functions.
+
+    Args:
+        text: Source of a module.
+        modules: Known modules by dotted name; imports of others are left out.
+    """
     for node in ast.walk(ast.parse(text)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -63,41 +74,95 @@ def imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
 
 
 @cache
-def file_imports(revision: str | None = None) -> dict[str, set[str]]:
-    """Return the modules that each module imports."""
-    modules = sources(revision)
-    return {name: set(imported(text, modules)) - {name} for name, text in modules.items()}
+def collect_file_imports(revision: str | None = None) -> dict[str, set[str]]:
+    """Return the names of the modules that each module imports, by the module's name.
+
+    Args:
+        revision: A git commit; None reads this work tree.
+    """
+    modules = read_sources(revision)
+    return {name: set(find_imports(text, modules)) - {name} for name, text in modules.items()}
 
 
-def room_of(module: str, modules: Mapping[str, object]) -> str:
-    """Return the room of a module: its folder, the outer one if nested, or itself."""
+def collect_closure(module: str, revision: str | None = None) -> set[str]:
+    """Return a module and all that it imports, directly or not.
+
+    Args:
+        module: Dotted name of the module.
+        revision: A git commit; None reads this work tree.
+    """
+    imports, reached, left = collect_file_imports(revision), set[str](), [module]
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += imports[name]
+    return reached
+
+
+def count_code_lines(text: str) -> int:
+    """Return the number of lines of a module without its docstrings."""
+    described = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for one in node.body
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+        for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)
+    }
+    return text.count("\n") - len(described)
+
+
+def describe_closure(module: str, revision: str | None = None) -> str:
+    """Return the number of files and lines that a module reaches by its imports, as a sentence."""
+    texts = [read_sources(revision)[name] for name in collect_closure(module, revision)]
+    lines, code = sum(text.count("\n") for text in texts), sum(map(count_code_lines, texts))
+    return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
+
+
+def find_room(module: str, modules: Mapping[str, object]) -> str:
+    """Return the room (folder) of a module, or the module's own name if its folder is in `OPEN`.
+
+    Of nested folders the outermost below the package is the room.
+
+    Args:
+        module: Dotted name of the module.
+        modules: All modules, by dotted name.
+    """
     is_folder = any(name.startswith(f"{module}.") for name in modules)
     folder = module if is_folder else module.rpartition(".")[0]
     depth = 3 if folder.startswith("an_control.") else 2
     return module if folder in OPEN else ".".join(folder.split(".")[:depth])
 
 
-def rooms(revision: str | None = None) -> dict[str, Room]:
-    """Return the rooms by name."""
-    texts, imports = sources(revision), file_imports(revision)
+def collect_rooms(revision: str | None = None) -> dict[str, Room]:
+    """Return all rooms by name.
+
+    Args:
+        revision: A git commit; None reads this work tree.
+    """
+    texts, imports = read_sources(revision), collect_file_imports(revision)
     found: dict[str, Room] = defaultdict(Room)
     for module, text in texts.items():
         if not text.strip():
             continue
-        name = room_of(module, texts)
+        name = find_room(module, texts)
         room = found[name]
         room.files += 1
         room.lines += text.count("\n")
-        others = {room_of(one, texts) for one in imports[module]}
+        others = {find_room(one, texts) for one in imports[module]}
         room.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
     return dict(found)
 
 
-def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor of each room, 0 for rooms that import nothing.
+def compute_floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the floor of each room (folder): 0 if it imports nothing, else one above its imports.
+
+    Args:
+        graph: Names of the imported rooms, by room.
 
     Raises:
-        CycleError: If there is a cycle.
+        CycleError: Rooms import each other in a cycle.
     """
     found: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
@@ -105,19 +170,31 @@ def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
     return found
 
 
-def table(found: Mapping[str, Room]) -> str:
-    """Return the rooms as a markdown table."""
+def format_table(found: Mapping[str, Room]) -> str:
+    """Return a markdown table of the rooms.
+
+    Args:
+        found: The rooms, by name.
+    """
     lines = ["| room | files | lines | imports |", "|---|---|---|---|"]
     for name, room in sorted(found.items()):
         lines.append(
-            f"| `{_shown(name)}` | {room.files} | {room.lines} |"
-            f" {', '.join(sorted(_shown(one) for one in room.imports))} |"
+            f"| `{_format_room_name(name)}` | {room.files} | {room.lines} |"
+            f" {', '.join(sorted(_format_room_name(one) for one in room.imports))} |"
         )
     return "\n".join(lines)
 
 
 def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
-    """Draw each room as a box on its floor, wider with more lines, and arrows for imports."""
+    """Draw each folder of modules ("room") as a box, and the imports between rooms as arrows.
+
+    A room stands one floor above the rooms that it imports, and is wider with more lines.
+
+    Args:
+        found: The rooms, by name.
+        path: The picture to write.
+        title: Title of the picture.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -125,10 +202,10 @@ def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
 
     graph = {name: room.imports for name, room in found.items()}
     try:
-        floor = floors(graph)
+        floor = compute_floors(graph)
     except CycleError as error:
-        floor = _without_cycles(graph)
-        title += f" (a cycle: {' -> '.join(_shown(str(one)) for one in error.args[1])})"
+        floor = _compute_floors_without_cycles(graph)
+        title += f" (a cycle: {' -> '.join(_format_room_name(str(one)) for one in error.args[1])})"
     levels: dict[int, list[str]] = defaultdict(list)
     for name in sorted(found):
         levels[floor[name]].append(name)
@@ -142,13 +219,13 @@ def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
             left += gap
             box = pyplot.Rectangle((left, level), width, 0.5, facecolor="#dce9f5", edgecolor="#456")
             axes.add_patch(box)
-            folder = _shown(name).removeprefix("an_control/")
+            folder = _format_room_name(name).removeprefix("an_control/")
             label = f"{folder}\n{found[name].files} files, {found[name].lines} lines"
             axes.text(left + width / 2, level + 0.25, label, ha="center", va="center", fontsize=7)
             place[name] = left + width / 2, level
             left += width
             right = max(right, left)
-    for name, others in direct(graph).items():
+    for name, others in select_direct_imports(graph).items():
         for other in others:
             (x, y), (to_x, to_y) = place[name], place[other]
             up = floor[other] >= floor[name]
@@ -164,26 +241,34 @@ def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
     figure.savefig(path, dpi=80)
 
 
-def direct(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports that do not follow from others: not a -> c if a -> b and b -> c."""
+def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the imports that do not follow from others: not a -> c if a -> b and b -> c.
+
+    Args:
+        graph: Names of the imported rooms, by room; it is returned unchanged if it has a cycle.
+    """
 
     @cache
-    def below(name: str) -> frozenset[str]:
-        """Return all rooms that a room imports, directly or not."""
-        return frozenset(graph[name]).union(*map(below, graph[name]))
+    def collect_below(name: str) -> frozenset[str]:
+        """Return all rooms that a room imports, directly or through others."""
+        return frozenset(graph[name]).union(*map(collect_below, graph[name]))
 
     try:
-        floors(graph)
+        compute_floors(graph)
     except CycleError:
         return dict(graph)
     return {
-        name: {one for one in others if not any(one in below(other) for other in others)}
+        name: {one for one in others if not any(one in collect_below(other) for other in others)}
         for name, others in graph.items()
     }
 
 
-def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return floors for a graph with cycles, leaving out each arrow that closes one."""
+def _compute_floors_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the floor of each room of a graph, ignoring each import that closes a cycle.
+
+    Args:
+        graph: Names of the imported rooms, by room.
+    """
     kept: dict[str, set[str]] = {name: set() for name in graph}
     for name in sorted(graph):
         for other in sorted(graph[name]):
@@ -192,39 +277,40 @@ def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
                 tuple(TopologicalSorter(kept).static_order())
             except CycleError:
                 kept[name].remove(other)
-    return floors(kept)
+    return compute_floors(kept)
 
 
-def _shown(name: str) -> str:
-    """Return a room's name as its path."""
+def _format_room_name(name: str) -> str:
+    """Return a room's dotted name as its path in the repository."""
     return ("sim/" if name.startswith("an_control_sim") else "") + name.replace(".", "/")
 
 
-def _listed(revision: str | None) -> list[str]:
-    """Return the paths of the files of a commit, or of this work tree."""
+def _list_files(revision: str | None) -> list[str]:
+    """Return the paths of all files of a git commit, or of this work tree for None."""
     if revision:
-        return _git("ls-tree", "-r", "--name-only", revision).splitlines()
-    return _git("ls-files").splitlines()
+        return _run_git("ls-tree", "-r", "--name-only", revision).splitlines()
+    return _run_git("ls-files").splitlines()
 
 
-def _git(*arguments: str) -> str:
-    """Return the output of a git command."""
+def _run_git(*arguments: str) -> str:
+    """Run a git command in the repository and return its output."""
     return subprocess.run(
         ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
 
 
 def main() -> None:
-    """Draw the rooms, and print their table."""
+    """Draw the rooms of this work tree or of a commit; print their table and the node's reach."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("picture", type=Path, help="the picture's file")
     parser.add_argument("revision", nargs="?", help="a commit; without it the work tree")
     given = parser.parse_args()
-    shown = rooms(*filter(None, [given.revision]))
+    shown = collect_rooms(*filter(None, [given.revision]))
     draw(shown, given.picture, given.revision or "an_control")
-    print(table(shown))
+    print(format_table(shown))
+    print(f"\n{describe_closure(NODE, given.revision)}")
 
 
 if __name__ == "__main__":

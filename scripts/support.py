@@ -42,17 +42,26 @@ ROWS = {"kilted": KILTED, "wheels": KILTED, "jazzy": JAZZY}
 """The row of each value of ROS= that takes packages from PyPI."""
 
 
-def supported(ros):
-    """Return the CPythons on which a ROS= is supported: all of PYTHONS with a sourced one."""
+def list_supported_pythons(ros):
+    """Return the CPython versions that are supported with a ROS 2 distribution.
+
+    Args:
+        ros: Value of the variable ROS= of `make`, such as "kilted"; a sourced distribution supports
+            all versions.
+    """
     if ros not in ROWS:
         return PYTHONS
     return [one for one, cell in zip(PYTHONS, TABLE[ROWS[ros]]) if not cell.startswith(NOT)]
 
 
-def misfit(ros):
-    """Return why this interpreter cannot be used with ROS=, or ""."""
+def describe_misfit(ros):
+    """Return why this interpreter cannot be used with a ROS 2 distribution, or "" if it can.
+
+    Args:
+        ros: Value of the variable ROS= of `make`, such as "kilted".
+    """
     version = "{}.{}".format(*sys.version_info)
-    allowed = supported(ros)
+    allowed = list_supported_pythons(ros)
     if sys.implementation.name != "cpython" or version not in allowed:
         name = sys.implementation.name.replace("cpython", "CPython")
         return "{} {} is not supported, {} to {} are".format(name, version, allowed[0], allowed[-1])
@@ -68,21 +77,21 @@ def misfit(ros):
     return ""
 
 
-def pybullet():
+def find_pybullet_origin():
     """Yield where PyBullet comes from for this interpreter: "wheel" or "source"."""
     yield "wheel" if "{}.{}".format(*sys.version_info) in PYBULLET else "source"
 
 
-def matrix():
-    """Yield the lines of README's table."""
+def format_matrix():
+    """Yield the lines of the README's table of supported systems."""
     yield "| ROS 2 | " + " | ".join("CPython " + one for one in PYTHONS) + " |"
     yield "|---" * (len(PYTHONS) + 1) + "|"
     for name, cells in TABLE.items():
         yield "| {} | {} |".format(name, " | ".join(cells))
 
 
-def legs():
-    """Yield a line for each cell that CI tests: CPython, ROS= and kind of check."""
+def list_ci_legs():
+    """Yield a line for each system that CI tests: CPython, value of ROS= and kind of check."""
     for ros in ("kilted", "jazzy"):
         for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
             if cell in LEGS:
@@ -90,12 +99,22 @@ def legs():
 
 
 def main(words):
-    """Print what the arguments ask for, and return the exit status."""
+    """Print what the command line asks for, and return the exit status.
+
+    Args:
+        words: Arguments of the command line: matrix, legs, pybullet, or fits and a value of ROS=.
+    """
     if words[0] == "fits":
-        reason = misfit(words[1])
+        reason = describe_misfit(words[1])
         print(reason)
         return int(bool(reason))
-    print("\n".join({"matrix": matrix, "legs": legs, "pybullet": pybullet}[words[0]]()))
+    print(
+        "\n".join(
+            {"matrix": format_matrix, "legs": list_ci_legs, "pybullet": find_pybullet_origin}[
+                words[0]
+            ]()
+        )
+    )
     return 0
 
 

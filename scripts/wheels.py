@@ -24,8 +24,8 @@ GLIBC = ("2_34", "2_28", "2_27", "2_24", "2_17")
 """glibc versions of wheels that Ubuntu 22.04 and later can load."""
 
 
-def requirements() -> list[str]:
-    """Return the requirements of setup.py on a robot."""
+def collect_requirements() -> list[str]:
+    """Return the requirements of setup.py that a robot needs, as pip writes them."""
     found: dict[str, Any] = {}
     setuptools.setup = lambda **arguments: found.update(arguments)
     runpy.run_path(str(ROOT / "setup.py"))
@@ -34,8 +34,13 @@ def requirements() -> list[str]:
     return [*found["install_requires"], *extras["camera"], *extras["view"], *numba]
 
 
-def problem(machine: str, python: str) -> str:
-    """Return pip's last line if it finds no wheels, else ""."""
+def find_missing_wheels(machine: str, python: str) -> str:
+    """Return pip's error line if wheels of the requirements are missing, else "".
+
+    Args:
+        machine: Processor architecture, such as "aarch64".
+        python: CPython version, such as "3.12".
+    """
     platforms = [f"manylinux_{one}_{machine}" for one in GLIBC]
     platforms += [f"manylinux2014_{machine}", f"linux_{machine}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -43,14 +48,14 @@ def problem(machine: str, python: str) -> str:
             [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet",
              "--disable-pip-version-check", "--only-binary=:all:", "--target", folder,
              "--implementation=cp", f"--python-version={python}",
-             *(f"--platform={one}" for one in platforms), *requirements()],
+             *(f"--platform={one}" for one in platforms), *collect_requirements()],
             capture_output=True, text=True,
         )  # fmt: skip
     return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
 
 
 def main() -> int:
-    """Print what pip finds, and return the exit status."""
+    """Print for each machine and CPython whether all wheels exist; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--machines", nargs="+", default=["aarch64", "x86_64"])
     parser.add_argument("--pythons", nargs="+", default=PYTHONS)
@@ -58,7 +63,7 @@ def main() -> int:
     failed = False
     for machine in options.machines:
         for python in options.pythons:
-            found = problem(machine, python)
+            found = find_missing_wheels(machine, python)
             failed |= bool(found)
             print(f"{machine}, CPython {python}: {found or 'all wheels found'}", flush=True)
     return int(failed)

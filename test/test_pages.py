@@ -11,7 +11,7 @@ import pytest
 
 from an_control.cli import main
 from an_control.cli.evaluate import EvaluateCommand
-from an_control.cli.help import OFFERS, VERBS, parse
+from an_control.cli.help import OFFERS, VERBS, parse_arguments
 from an_control.learning.evaluation.identification import TABLES
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from experiments.camera_tables import run as camera_run
@@ -37,9 +37,9 @@ COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n
 def commands() -> list[list[str]]:
     """The words of the `an-control` commands by which experiments write tables."""
     steps = [
-        *(table.step(tables_run.RUNS) for table in tables_run.TABLES),
+        *(table.make_step(tables_run.RUNS) for table in tables_run.TABLES),
         *tables_run.OTHERS,
-        *(table.step(camera_run.RUNS) for table in camera_run.TABLES),
+        *(table.make_step(camera_run.RUNS) for table in camera_run.TABLES),
         *camera_run.OTHERS,
     ]
     return [step.words[1:] for step in steps]
@@ -51,7 +51,7 @@ def made() -> dict[tuple[Path, str], EvaluateCommand]:
     found = {}
     for verb, *words in commands():
         if verb == "evaluate":
-            one = parse(EvaluateCommand, "evaluate", words)
+            one = parse_arguments(EvaluateCommand, "evaluate", words)
             for title in TABLES if one.identification else (one.title,):
                 if one.markdown is not None:
                     found[ROOT / one.markdown, title] = one
@@ -219,7 +219,7 @@ def test_each_card_says_what_its_model_file_says_and_is_short():
     assert len(CARDS) == len(list(script.MODELS.glob("*.safetensors")))
     for page in CARDS:
         text = page.read_text(encoding="utf-8")
-        assert script.card(page.with_suffix(".safetensors")) == text
+        assert script.format_card(page.with_suffix(".safetensors")) == text
         assert len([word for word in text.split() if word != "|"]) <= 250, page
 
 

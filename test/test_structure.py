@@ -48,7 +48,7 @@ def floor_of(module):
 
 
 def test_no_file_imports_from_a_higher_floor(structure):
-    for module, imports in structure.file_imports().items():
+    for module, imports in structure.collect_file_imports().items():
         for other in imports:
             floors = floor_of(module), floor_of(other)
             assert None in floors or floors[0] >= floors[1], f"{module} imports {other}"
@@ -80,13 +80,7 @@ COMPUTED = {
 
 
 def test_the_node_reaches_only_what_a_robot_has(structure):
-    imports, texts = structure.file_imports(), structure.sources()
-    reached, left = set(), ["an_control.ros.node"]
-    while left:
-        module = left.pop()
-        if module not in reached:
-            reached.add(module)
-            left += imports[module]
+    texts, reached = structure.read_sources(), structure.collect_closure(structure.NODE)
     rooms = {module.split(".")[1] for module in reached if "." in module}
     assert rooms == ROBOT
     others = {
@@ -118,19 +112,19 @@ def test_no_module_is_imported_by_a_computed_name_but_the_users(structure):
 
 def test_no_files_import_each_other_in_a_cycle(structure):
     try:
-        tuple(TopologicalSorter(structure.file_imports()).static_order())
+        tuple(TopologicalSorter(structure.collect_file_imports()).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_no_rooms_import_each_other_in_a_cycle(structure):
-    rooms = structure.rooms()
-    structure.floors({name: room.imports for name, room in rooms.items()})
+    rooms = structure.collect_rooms()
+    structure.compute_floors({name: room.imports for name, room in rooms.items()})
 
 
 def test_a_cycle_and_its_rooms_are_found(structure):
     with pytest.raises(CycleError):
-        structure.floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+        structure.compute_floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
 
 
 def test_a_class_name_has_one_meaning():
@@ -143,9 +137,17 @@ def test_a_class_name_has_one_meaning():
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
+def test_lines_of_code_are_counted_without_docstrings(structure):
+    text = '"""One\nmodule."""\n\nA = 1\n"""Its meaning."""\nB = "no docstring"\n'
+    assert structure.count_code_lines(text) == 3
+    assert structure.describe_closure("an_control.system.blas").startswith(
+        "an_control.system.blas reaches 1 files, "
+    )
+
+
 def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):
     pytest.importorskip("matplotlib")
-    structure.draw(structure.rooms(), tmp_path / "structure.png", "an_control")
+    structure.draw(structure.collect_rooms(), tmp_path / "structure.png", "an_control")
     assert (tmp_path / "structure.png").stat().st_size > 10_000
 
 

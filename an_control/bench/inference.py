@@ -43,7 +43,8 @@ RANDOM: tuple[tuple[Sizes, Task], ...] = (
     (CAR_RACING_SIZES, CAR_RACING_TASK),
     (PONG_SIZES, PONG_TASK),
 )
-"""Sizes and tasks that are measured without a model: the authors', and their Ant with stacks."""
+"""Sizes and tasks of the policies that are measured if no model is given: those of the paper's
+authors, and their Ant with stacked readings."""
 GTRXL = RecurrenceSizes("gtrxl", units=32, layers=2, heads=4, window=64)
 PARTS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -57,10 +58,11 @@ PARTS: dict[str, dict[str, Any]] = {
         for kind in ("trxl", "trxl-i", "gtrxl")
     },
 }
-"""Changes of the authors' Ant for `bench parts`."""
+"""Architecture variants for `bench parts`: by description, the changed sizes of the authors'
+Ant."""
 MOST_ALL_TO_ALL = 1_000
-"""Largest number of channels for an encoder that attends all to all; its memory grows with the
-square of the number."""
+"""Largest number of channels for an encoder in which all channels attend to all; its memory grows
+with the square of the number."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16
@@ -74,17 +76,20 @@ Row = dict[str, Any]
 def measure_on_one_core(
     model: Path | None, seconds: float, *, parts: bool = False
 ) -> Iterator[Row]:
-    """Measure on one core and yield one row for each engine and number of channels.
-
-    The measurement runs in another process.
+    """Measure the duration of a policy step in another process, which uses one core.
 
     Args:
-        model: A model file; None for random weights of the authors' Ant, CarRacing and Pong.
+        model: Path of a model file; None for random weights of the authors' Ant, CarRacing and
+            Pong.
         seconds: Duration of each measurement.
-        parts: Without a model: measure the Ant with each of `PARTS` instead.
+        parts: Whether to measure the Ant with each architecture variant in `PARTS`; `model` is then
+            None.
+
+    Yields:
+        One row of figures for each engine and number of channels, as `measure_policy` returns them.
 
     Raises:
-        RuntimeError: The process failed.
+        RuntimeError: The other process failed.
     """
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [str(model)] if model is not None else ["--parts"] * parts
@@ -98,13 +103,15 @@ def measure_on_one_core(
 
 
 def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
-    """Return, for each engine or part, how the time per channel grows with the number of channels.
-
-    It is the time of another channel among many, divided by that among few; 1 is linear.
+    """Return how the time per additional channel grows with the number of channels.
 
     Args:
         rows: Rows of `measure_on_one_core`.
-        by: The column to group by.
+        by: Column to group the rows by: "engine" or "parts".
+
+    Returns:
+        By engine or part, the time of one more channel among many, divided by that among few; 1
+        means that the time grows linearly.
     """
     time_us = {
         (row[by], row["channels"]): row["step_array_p50_us"]
@@ -121,7 +128,7 @@ def compute_linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, floa
 
 
 def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
-    """Measure `step` and `step_array` of a policy.
+    """Measure how long a policy's methods `step` and `step_array` take.
 
     Args:
         policy: The policy; it is reset.
@@ -129,7 +136,8 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
         seconds: Duration of the measurement.
 
     Returns:
-        A row with the median and 99th percentile of both in microseconds.
+        A row with task, engine and number of channels, and for both methods the median and the 99th
+        percentile in microseconds.
     """
     ids = tuple(f"channel_{i}" for i in range(channels))
     rng = np.random.default_rng(0)
@@ -147,7 +155,7 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
     by_id = _measure_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.name or "?",
-        "inputs": _input_kind(policy.model.sizes),
+        "inputs": _name_input_kind(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -157,15 +165,23 @@ def measure_policy(policy: Policy, channels: int, seconds: float) -> Row:
     }
 
 
-def _input_kind(sizes: Sizes) -> str:
-    """Return the kind of inputs that a policy's neurons receive."""
+def _name_input_kind(sizes: Sizes) -> str:
+    """Return the kind of inputs that a policy's neurons receive: patches, stacked or readings."""
     if isinstance(sizes, VisionSizes):
         return "patches"
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
 def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
-    """Return the median and the 99th percentile of the duration of `tick` in microseconds."""
+    """Call a function repeatedly, and return the median and the 99th percentile of its duration.
+
+    Args:
+        tick: The function; its argument is the index (0 to `INPUTS` - 1) of the readings to use.
+        seconds: Duration of the measurement.
+
+    Returns:
+        Both durations in microseconds.
+    """
     clock_ns = time.perf_counter_ns
     for i in range(WARM_UP_TICKS):
         tick(i % INPUTS)
@@ -182,45 +198,53 @@ def _measure_quantiles_us(tick: Callable[[int], object], seconds: float) -> tupl
     return float(p50), float(p99)
 
 
-def main(seconds: str, what: str | None = None) -> None:
-    """Measure in this process and print each row as a line of JSON.
+def main(seconds: str, source: str | None = None) -> None:
+    """Measure in this process and print each row of figures as a line of JSON.
 
     Args:
-        seconds: Duration of each measurement.
-        what: A model file, "--parts", or None.
+        seconds: Duration of each measurement, as text.
+        source: Path of a model file, "--parts" for the architecture variants in `PARTS`, or None
+            for random weights.
     """
     models: dict[str, Model]
-    if what == "--parts":
+    if source == "--parts":
         models = {
             parts: random_model(replace(ANT_SIZES, **changes), task=ANT_TASK)
             for parts, changes in PARTS.items()
         }
-    elif what is not None:
-        models = {"": read_model(what)}
+    elif source is not None:
+        models = {"": read_model(source)}
     else:
         models = {
             str(place): random_model(sizes, task=task) for place, (sizes, task) in enumerate(RANDOM)
         }
     for parts, model in models.items():
-        for engine in _supported_engines(model.sizes, what == "--parts"):
+        for engine in _list_supported_engines(model.sizes, source == "--parts"):
             policy = make_policy(model, "off", engine=engine)
-            for channels in _channel_counts(model):
+            for channels in _choose_channel_counts(model):
                 row = {"parts": parts, **measure_policy(policy, channels, float(seconds))}
                 print(json.dumps(row), flush=True)
 
 
-def _supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
-    """Return the engines that support these sizes.
+def _list_supported_engines(sizes: Sizes, parts: bool) -> list[EngineName]:
+    """Return the names of the engines that can run a policy of these sizes and are to be measured.
 
-    Parts are compared with numpy only, which supports all of them.
+    Args:
+        sizes: Sizes of the policy's layers.
+        parts: Whether architecture variants are compared, which only numpy supports all of.
     """
     compiles = not isinstance(sizes, AttentionSizes) or sizes.compiles
     installed = importlib.util.find_spec("numba") is not None
     return ["numpy", "numba"] if compiles and installed and not parts else ["numpy"]
 
 
-def _channel_counts(model: Model) -> tuple[int, ...]:
-    """Return the numbers of channels to measure; for image patches it is the task's."""
+def _choose_channel_counts(model: Model) -> tuple[int, ...]:
+    """Return the numbers of channels to measure a model with.
+
+    A policy of image patches is measured with the number of its task. An encoder that attends all
+    to all is not measured with the largest number, as its memory grows with the square of the
+    number.
+    """
     if isinstance(model.sizes, VisionSizes):
         return (len(model.task.channels) or 256,)
     if isinstance(model.sizes, AttentionSizes) and model.sizes.encoder == "sab":

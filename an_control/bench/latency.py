@@ -1,8 +1,8 @@
-"""Measure the time from a sensor message to the command, and that of a bare echo beside it.
+"""Measure the time from a sensor message to the command, and that of a bare echo for comparison.
 
-Both run in processes of their own and get the same JointState in turn, so that other load on the
-machine affects both alike. The echo's callback publishes the message that it got; the policy node,
-in lockstep, also reads the channels, runs the policy and sends a command.
+Echo and policy node run in processes of their own and get the same JointState in turn, so that
+other load on the machine affects both alike. The echo's callback publishes the message that it got;
+the policy node, in lockstep, also reads the channels, runs the policy and sends a command.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ PATHS = {"echo": "echoed", "node": "joint_commands"}
 
 
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
-    """Measure the latency of a policy node and of a bare echo.
+    """Measure the time from message to answer of a policy node and of a bare echo.
 
     rclpy must not be initialised yet.
 
     Args:
-        model: An attention_neuron model file; None for random weights.
+        model: Path of an attention_neuron model file; None for random weights.
         seconds: Duration of the measurement.
 
     Returns:
-        "rows" with median and 99th percentile of both paths in microseconds, "ratio" of the
-        medians, and "lost", the number of messages without an answer.
+        "rows" with the median and the 99th percentile for node and echo in microseconds, "ratio" of
+        the medians, and "lost", the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.
@@ -78,12 +78,12 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
 
 
 def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
-    """Return the command line of a policy node that activates itself, in lockstep.
+    """Return the command line of a policy node in lockstep that activates itself.
 
     Args:
         wiring: Path of the wiring YAML.
         model: Path of the model file.
-        namespace: The node's namespace.
+        namespace: ROS namespace of the node.
     """
     values = {
         "wiring": wiring,
@@ -99,7 +99,11 @@ def make_policy_command(wiring: Path, model: Path, namespace: str = "/") -> list
 
 
 class _Prober:
-    """Sender of a JointState on one of the paths that waits for the answer with the same stamp."""
+    """Sender of JointState messages that measures how long the answer with the same stamp takes.
+
+    Args:
+        namespace: ROS namespace of the topics.
+    """
 
     def __init__(self, namespace: str) -> None:
         self._node = QuietNode("prober", namespace=namespace)
@@ -115,11 +119,17 @@ class _Prober:
         self._stamp_ns, self._answer_ns, self._answered_s = STEP_NS, 0, 0.0
 
     def _on_answer(self, message: JointState) -> None:
+        """Remember the stamp of an answer and the time of its arrival."""
         self._answered_s = time.perf_counter()
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
-    def latency_s(self, path: str, wait_s: float) -> float | None:
-        """Return the seconds from publishing to the answer's callback, or None after `wait_s`."""
+    def measure_latency_s(self, path: str, wait_s: float) -> float | None:
+        """Publish a message and return the seconds until its answer came, or None after `wait_s`.
+
+        Args:
+            path: Who answers, a key of `PATHS`: "echo" or "node".
+            wait_s: Maximum time in seconds to wait for the answer.
+        """
         self._stamp_ns += STEP_NS
         set_stamp(self._message.header.stamp, self._stamp_ns)
         self._message.position = array.array("d", self._rng.standard_normal(CHANNELS))
@@ -133,13 +143,24 @@ class _Prober:
 
 
 def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
-    """Send messages on both paths in turn and return the figures of `measure_latency`."""
+    """Send messages to the echo process and to the node in turn, and return the measured latencies.
+
+    Args:
+        prober: Sends the messages.
+        seconds: Duration of the measurement.
+
+    Returns:
+        The figures of `measure_latency`.
+
+    Raises:
+        RuntimeError: Too many messages get no answer.
+    """
     taken_s: dict[str, list[float]] = {path: [] for path in PATHS}
     lost = 0
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s or len(taken_s["node"]) < 2 * WARM_UP:
         for path, taken in taken_s.items():
-            latency_s = prober.latency_s(path, ANSWER_S)
+            latency_s = prober.measure_latency_s(path, ANSWER_S)
             if latency_s is None:
                 lost += 1
                 if lost > WARM_UP:
@@ -155,13 +176,18 @@ def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
 
 
 def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process of a path answers.
+    """Send messages until echo or node answers for the first time.
+
+    Args:
+        prober: Sends the messages.
+        path: Who answers, a key of `PATHS`: "echo" or "node".
+        process: The process of echo or node.
 
     Raises:
         RuntimeError: The process ended or does not answer.
     """
     end_s = time.perf_counter() + START_S
-    while prober.latency_s(path, 0.1) is None:
+    while prober.measure_latency_s(path, 0.1) is None:
         if process.poll() is not None:
             raise RuntimeError(f"the {path} ended with status {process.returncode}")
         if time.perf_counter() > end_s:
@@ -169,12 +195,16 @@ def _wait_for_answer(prober: _Prober, path: str, process: subprocess.Popen[bytes
 
 
 def _drop_task(model: Model) -> Model:
-    """Return the model without its task, whose channels differ from those of this wiring."""
+    """Return a copy of the model without its task, whose channel names this wiring lacks."""
     return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
 def _make_wiring(model: Model) -> dict[str, Any]:
-    """Return the content of a wiring YAML for the node under test."""
+    """Return the content of a wiring YAML for the node, with `CHANNELS` joints as channels.
+
+    Args:
+        model: The model, whose number of actions is the number of actuators.
+    """
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"
     return {
@@ -201,7 +231,7 @@ def _make_wiring(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the end of the block."""
+    """Run a command as a process until the block ends."""
     process = subprocess.Popen(bind_to_parent(command), start_new_session=True)
     try:
         yield process
@@ -215,7 +245,7 @@ def _run_process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> int:
-    """Run the echo as a process: `python -m an_control.bench.latency`."""
+    """Run the echo in this process until interrupted: `python -m an_control.bench.latency`."""
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))

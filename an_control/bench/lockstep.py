@@ -1,7 +1,7 @@
 """Measure steps per second in lockstep, with the simulator here and a node in a second process.
 
-That node is the policy node, or a stub that does the least any policy node must do: receive all
-messages of a step and answer once.
+In lockstep simulator and node wait for each other at every step. The node is the policy node, or a
+stub that does the minimum: it receives all messages of a step and answers once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from an_control_sim.process import (
 
 
 class EchoNode(QuietNode):
-    """Node that answers every step of a simulation with commands of 0.
+    """Node that answers every step of a simulation with commands of 0, in place of a policy node.
 
     Args:
         simulation: The simulation whose messages it answers.
         name: Name of the node, by default that of a policy node.
-        **node_options: Passed to rclpy's Node.
+        **node_options: Keyword arguments of rclpy's Node.
     """
 
     def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
@@ -61,13 +61,22 @@ class EchoNode(QuietNode):
         self._sources = {one.topic for one in simulation.publish}
         for one in simulation.publish:
             kind = message_class(one.type)
-            self.create_subscription(kind, one.topic, self._listener(one.topic, kind), RELIABLE)
+            self.create_subscription(
+                kind, one.topic, self._make_listener(one.topic, kind), RELIABLE
+            )
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
-    def _listener(self, topic: str, kind: Any) -> Callable[[Any], None]:
+    def _make_listener(self, topic: str, kind: Any) -> Callable[[Any], None]:
+        """Return the callback of one topic, which answers once all topics of a step have sent.
+
+        Args:
+            topic: Name of the topic.
+            kind: Class of the topic's messages.
+        """
         stamp_of = stamp_reader(kind)
 
         def listen(message: Any) -> None:
+            """Take a message, and send the replies if it is the last one of the step."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
@@ -77,6 +86,7 @@ class EchoNode(QuietNode):
         return listen
 
     def _send_replies(self) -> None:
+        """Publish all command messages with values of 0 and the stamp of the present step."""
         for reply, zeros, publisher in zip(
             self._replies, self._zeros, self._publishers_of_replies, strict=True
         ):
@@ -84,6 +94,7 @@ class EchoNode(QuietNode):
             publisher.publish(reply.message)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
+        """Answer the service `reset_state`: forget the messages of the present step."""
         self._heard.clear()
         response.success = True
         return response
@@ -101,15 +112,15 @@ def measure_lockstep(
     rclpy must not be initialised yet.
 
     Args:
-        simulation: Path of a simulation YAML; by default the Ant's.
-        steps: Number of steps.
-        policy_command: Command line that starts the node `policy`; None starts the stub.
+        simulation: Path of a simulation YAML; by default that of the Ant.
+        steps: Number of steps to measure.
+        policy_command: Command line that starts a node named `policy`; None starts the stub.
         start_timeout_s: Seconds to wait for that node.
 
     Returns:
-        "steps_per_s"; parts of one step in microseconds: "environment_us" and "messages_us",
-        measured here without ROS, and "latency_p50_us" and "latency_p99_us", from publishing to the
-        command; and the number of "timeouts".
+        "steps_per_s"; the time of one step and its parts in microseconds: "step_us",
+        "environment_us" and "messages_us", measured here without ROS, and "latency_p50_us" and
+        "latency_p99_us", from publishing to the command; and the number of "timeouts".
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
@@ -136,7 +147,12 @@ def measure_lockstep(
 
 
 def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run the steps and return the figures of `measure_lockstep`."""
+    """Run the steps and return the figures of `measure_lockstep`.
+
+    Args:
+        bridge: Simulator that exchanges messages with the node; it is started here.
+        steps: Number of steps to measure.
+    """
     bridge.start()
     bridge.reset(0, 0)
     robot = bridge.robot
@@ -150,6 +166,7 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
     latency_s = np.array(bridge.latency_s)
 
     def idle() -> None:
+        """Step the environment with the safe command, without ROS."""
         robot.step(robot.commands.safe)
 
     return {
@@ -164,14 +181,24 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
 
 
 def _step_or_reset(bridge: Bridge, step: Callable[[], None]) -> None:
-    """Make one step, in a new episode if the last one has ended."""
+    """Make one step, after a reset of the robot if the episode has ended.
+
+    Args:
+        bridge: Simulator that exchanges messages with the node.
+        step: Function that makes the step.
+    """
     if bridge.robot.over:
         bridge.robot.reset(0)
     step()
 
 
 def _measure_cost_us(call: Callable[[], None], times: int = 1000) -> float:
-    """Return the mean duration of a call in microseconds."""
+    """Return the mean duration of a function's call in microseconds.
+
+    Args:
+        call: The function.
+        times: Number of calls.
+    """
     begin_s = time.perf_counter()
     for _ in range(times):
         call()
@@ -179,7 +206,7 @@ def _measure_cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 
 def main() -> int:
-    """Run the stub as a process: `python -m an_control.bench.lockstep SIMULATION`."""
+    """Run the stub in this process: `python -m an_control.bench.lockstep SIMULATION`."""
     with catch_signals() as stopped, ros_context():
         executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))

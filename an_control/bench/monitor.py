@@ -1,4 +1,7 @@
-"""Measure how much longer the monitor makes a tick, in the model's own task."""
+"""Measure how much time the identity monitor adds to a tick, in the model's own task.
+
+The monitor is the estimator between readings and policy that detects unannounced rewiring.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +30,26 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 def measure_monitor(
     model: Model, engines: list[EngineName], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return how much longer a monitored tick takes, for each engine and kind of tick.
+    """Return how much longer a tick takes with the monitor, for each engine and kind of tick.
 
     All signals are permuted every 100 steps. After each episode every channel repeats readings of
-    that episode, each channel from another tick, so that no assignment explains them. At least one
-    episode is played.
+    that episode, each channel from another tick, so that no assignment of signals to channels
+    explains them. At least one episode is played.
 
     Args:
         model: A model with a monitor.
-        engines: The engines to measure.
-        seconds: Duration for each engine.
+        engines: Names of the engines to measure.
+        seconds: Duration in seconds for each engine.
 
     Returns:
-        Rows with the median, the 99th percentile and the maximum in microseconds; None if there was
-        no such tick.
+        One row for each engine and kind of tick, with the median, the 99th percentile and the
+        maximum of the additional time in microseconds; None if there was no such tick.
     """
     return [row for engine in engines for row in _measure_engine(model, engine, seconds)]
 
 
 def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
+    """Return the rows of `measure_monitor` for one engine."""
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
@@ -55,7 +59,16 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
 
     def tick(values: np.ndarray, shown: np.ndarray, kind: str) -> np.ndarray:
-        """Step both policies; the monitored one on the readings as they are `shown` (N,) to it."""
+        """Step the policy with and without the monitor, and record the additional time.
+
+        Args:
+            values: Readings (N,) in nominal order, for the policy without the monitor.
+            shown: The same readings (N,) as they are permuted for the policy with the monitor.
+            kind: Kind of the tick, under which the time is recorded.
+
+        Returns:
+            The action (A,) of the policy with the monitor.
+        """
         begin_ns = time.perf_counter_ns()
         alone.step_array(values, ids)
         middle_ns = time.perf_counter_ns()
@@ -89,7 +102,11 @@ def _measure_engine(model: Model, engine: EngineName, seconds: float) -> list[di
 
 
 def _summarise_costs(costs_ns: list[int]) -> dict[str, float | None]:
-    """Return the median, 99th percentile and maximum in microseconds of costs in nanoseconds."""
+    """Return the median, 99th percentile and maximum in microseconds, by name; None without values.
+
+    Args:
+        costs_ns: Durations in nanoseconds.
+    """
     if not costs_ns:
         return {"p50_us": None, "p99_us": None, "max_us": None}
     p50, p99, longest = (float(np.percentile(costs_ns, share)) / 1e3 for share in (50, 99, 100))

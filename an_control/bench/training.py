@@ -1,4 +1,4 @@
-"""Measure how fast training plays episodes, beside a rollout as the paper's authors wrote it."""
+"""Measure how many steps per second training plays, also with code like the paper authors' own."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ NOISE = 0.02
 
 
 def measure_training(seconds: float) -> dict[str, Any]:
-    """Measure the steps per second of each way to play rollouts of CartPole.
+    """Measure the steps per second of each way to play episodes of CartPole.
 
     Args:
-        seconds: Duration of each measurement; its median rate counts.
+        seconds: Duration in seconds of each measurement.
 
     Returns:
-        "rows" with the rates, the settings, and the ratios of the compiled rollouts to the others.
+        "rows" with the median rate of each way, the settings, and the ratios of the compiled
+        rollouts to the others; a ratio is None if a package is missing.
     """
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
@@ -50,42 +51,48 @@ def measure_training(seconds: float) -> dict[str, Any]:
     people, starts = _make_population(), draw_training_starts(np.random.default_rng(0), ROLLOUTS)
     model = people[0]
 
-    def row(engine: str, rate: float) -> float:
+    def add_row(engine: str, rate: float) -> float:
+        """Add a row to the result, and return its rate.
+
+        Args:
+            engine: Description of the way to play episodes.
+            rate: Steps per second.
+        """
         rows.append({"engine": engine, "steps_per_s": rate})
         return rate
 
     fused = {}
     for threads in (1, 2):
         engine = FusedEngine(inner.batch, inner.channels, 1, threads)
-        fused[threads] = row(
+        fused[threads] = add_row(
             f"fused, {threads} thread{'s'[: threads - 1]}",
             _measure_rate(engine, people, starts, seconds),
         )
         if threads == 1:
-            row(
+            add_row(
                 "fused, a second of one core's time",
                 _measure_rate(engine, people, starts, seconds, time.process_time),
             )
         engine.close()
-    policy, what = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NO_DISTURBANCE)
-    tick = row(
+    policy, settings = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NO_DISTURBANCE)
+    tick = add_row(
         "tick by tick, our compiled policy",
         measure_median_rate(
-            lambda: sum(result.steps for result in play_episodes(policy, *what)), seconds
+            lambda: sum(result.steps for result in play_episodes(policy, *settings)), seconds
         ),
     )
     authors = None
     if importlib.util.find_spec("torch") is not None:
         play = _make_authors_rollout(model)
         play(env)
-        authors = row(
+        authors = add_row(
             "tick by tick, torch modules as the authors'",
             measure_median_rate(lambda: play(env), seconds),
         )
     env.close()
     evojax = None
     if importlib.util.find_spec("evojax") is not None:
-        evojax = row("EvoJAX, all cores", _measure_evojax_rate(seconds))
+        evojax = add_row("EvoJAX, all cores", _measure_evojax_rate(seconds))
     return {
         "rows": rows,
         "model": str(share_path(SHIPPED)),
@@ -98,14 +105,15 @@ def measure_training(seconds: float) -> dict[str, Any]:
 
 
 def measure_workers(task: str, seconds: float) -> dict[str, Any]:
-    """Measure one and two workers, in processes and with Dask.
+    """Measure the steps per second of one and two workers, as processes and with Dask.
 
     Args:
         task: A task known by name, or a gymnasium id.
-        seconds: Duration of each measurement.
+        seconds: Duration in seconds of each measurement.
 
     Returns:
-        "rows" with the rates and their ratios, and "same_numbers": whether all returns are equal.
+        "rows" with the rates and their ratios, and "same_numbers", whether all ways gave the same
+        returns to the last bit.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)
@@ -136,7 +144,7 @@ def measure_workers(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _make_population() -> list[Model]:
-    """Return the shipped policy and random variations of it."""
+    """Return the shipped CartPole policy and variations of its weights, `POPULATION` models."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.to_vector(read_model(share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
@@ -151,7 +159,15 @@ def _measure_rate(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Return the steps per second of an engine."""
+    """Return the median steps per second with which an engine plays episodes.
+
+    Args:
+        engine: Plays the episodes.
+        people: The models; each plays every start.
+        starts: Initial states of the episodes.
+        seconds: Duration of the measurement.
+        clock: Returns the time in seconds; also a clock of processor time.
+    """
     engine.play(people[:2], starts[:2])
     return measure_median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
 
@@ -159,12 +175,12 @@ def _measure_rate(
 def measure_median_rate(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Return the median rate in steps per second of several calls.
+    """Call a function repeatedly, and return the median of its rates in steps per second.
 
     Args:
-        play: Plays and returns the number of steps.
+        play: Function that plays episodes and returns their number of steps.
         seconds: Total duration of the calls.
-        clock: Clock in seconds.
+        clock: Returns the time in seconds; also a clock of processor time.
     """
     rates: list[float] = []
     end = time.perf_counter() + seconds
@@ -176,9 +192,12 @@ def measure_median_rate(
 
 
 def _measure_evojax_rate(seconds: float) -> float:
-    """Return the steps per second of EvoJAX's task, policy and rollout, with the same population.
+    """Return the steps per second of EvoJAX, with its own task, policy and rollout.
 
-    It computes all steps of all episodes, also after their ends; they all count here.
+    EvoJAX computes all steps of all episodes, also after their ends; they all count here.
+
+    Args:
+        seconds: Duration of the measurement.
     """
     import logging
 
@@ -203,6 +222,7 @@ def _measure_evojax_rate(seconds: float) -> float:
     people = np.random.default_rng(0).normal(0.0, 0.1, (POPULATION, policy.num_params))
 
     def play() -> int:
+        """Play all episodes of the population, and return their number of steps."""
         np.asarray(manager.eval_params(params=people, test=False)[0])
         return POPULATION * ROLLOUTS * task.max_steps
 
@@ -211,10 +231,16 @@ def _measure_evojax_rate(seconds: float) -> float:
 
 
 def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
-    """Return a function that plays `EPISODES` episodes with the authors' torch modules.
+    """Return a function that plays episodes with torch modules like those of the paper's authors.
 
     As in their code (Tang & Ha 2021), a tick runs torch modules, and projects queries and keys
-    again. The function returns the number of steps.
+    again.
+
+    Args:
+        model: The shipped CartPole policy, whose weights are copied into the modules.
+
+    Returns:
+        A function that plays `EPISODES` episodes in an environment and returns the number of steps.
     """
     import torch
     from torch import nn
@@ -237,6 +263,7 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
     head = nn.Sequential(out, nn.Tanh())
 
     def play(env: Any) -> int:
+        """Play `EPISODES` episodes in an environment, and return the number of steps."""
         steps = 0
         for seed in range(EPISODES):
             observation, _ = env.reset(seed=seed)

@@ -17,8 +17,8 @@ from typing import Any
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, WorkError, check_outputs
-from an_control.cli.help import SHELLS, VERBS, parse, unknown_verb, usage
-from an_control.cli.verbs import completion, verb_class
+from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usage, parse_arguments
+from an_control.cli.verbs import load_verb_class, print_completion
 from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import report_compilation
@@ -29,33 +29,40 @@ from an_control.wiring import WiringError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit status.
+    """Run one verb of the command line and return the exit status.
 
     Args:
-        arguments: The verb and its arguments; None: those of the command line.
+        arguments: The verb and its arguments, such as ["sim", "ant"]; None takes them from
+            `sys.argv`.
+
+    Returns:
+        0 if the work is done, 1 if it failed, 2 for bad input, or 128 plus a signal's number.
     """
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
-        return run_verb(lambda: verb_class(first), f"an-control {first}", rest)
-    return _run_reporting_errors("an-control", lambda: _answer_without_verb(first, rest))
+        return run_verb(lambda: load_verb_class(first), f"an-control {first}", rest)
+    return _run_reporting_errors("an-control", lambda: _run_without_verb(first, rest))
 
 
 def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
-    """Run a verb and return the exit status.
+    """Parse a verb's arguments, run the verb and return its exit status.
 
     Args:
-        verb: Returns the verb's dataclass.
-        prog: The name of the program in messages, such as ``an-control sim``.
-        arguments: The arguments of the verb.
+        verb: Function that imports and returns the verb's dataclass; an import error is then
+            reported.
+        prog: Name of the program in messages, such as ``an-control sim``.
+        arguments: Arguments of the verb, without its name.
     """
 
-    def say(text: str) -> None:
+    def print_message(text: str) -> None:
+        """Print a message on standard error, behind the name of the program."""
         print(f"{prog}: {text}", file=sys.stderr)
 
     def run() -> int:
-        work = parse(verb(), prog, arguments)
+        """Parse the arguments, check the output paths, run the verb and return its exit status."""
+        work = parse_arguments(verb(), prog, arguments)
         check_outputs(work)
-        with interruptible(), report_compilation(say):
+        with interruptible(), report_compilation(print_message):
             status: int = work.run()
             sys.stdout.flush()
         return status
@@ -63,24 +70,43 @@ def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str])
     return _run_reporting_errors(prog, run)
 
 
-def _answer_without_verb(first: str, rest: Sequence[str]) -> int:
-    """Answer a call of `an-control` without a verb; return the exit status."""
+def _run_without_verb(first: str, rest: Sequence[str]) -> int:
+    """Handle a call of `an-control` whose first argument is no verb, and return the exit status.
+
+    Args:
+        first: First argument, such as ``--help``; "" if there are no arguments.
+        rest: Remaining arguments.
+
+    Raises:
+        InputError: ``--completion`` names no supported shell.
+    """
     if first in ("-h", "--help"):
-        print(usage())
+        print(format_usage())
     elif first == "--version":
         print(f"an_control {__version__}")
     elif first == "--completion":
         if not rest or rest[0] not in SHELLS:
             raise InputError(f"--completion {' '.join(rest)}: must be {', '.join(SHELLS)}")
-        completion(rest[0])
+        print_completion(rest[0])
     else:
-        print(f"an-control: {unknown_verb(first)}" if first else usage(), file=sys.stderr)
+        print(
+            f"an-control: {describe_unknown_verb(first)}" if first else format_usage(),
+            file=sys.stderr,
+        )
         return 2
     return 0
 
 
 def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
-    """Run `work` and return its exit status; print the error that ends it in one line."""
+    """Run `work` and return its exit status, or the status of the error that ends it.
+
+    An expected error, such as bad input, is printed on standard error in one line, without a
+    traceback.
+
+    Args:
+        prog: Name of the program in messages, such as ``an-control sim``.
+        work: Function that does the work and returns an exit status.
+    """
     try:
         with OUTPUT.reported():
             try:
@@ -105,9 +131,10 @@ def _run_reporting_errors(prog: str, work: Callable[[], int]) -> int:
 
 
 def _close_unread_output() -> bool:
-    """Return whether standard output is a pipe whose reader has gone, and close it if so.
+    """Redirect standard output to /dev/null if it is a pipe whose reader has ended, such as `head`.
 
-    The reader may be a program such as `head` that has ended.
+    Returns:
+        Whether standard output was redirected.
     """
     try:
         output = sys.stdout.fileno()

@@ -52,10 +52,10 @@ LOCKSTEP_COLUMNS = {
     "timeouts": "timeouts",
 }
 RANDOM = "random"
-"""Stands for a model file where random weights of the size of the authors' policies are
+"""Text in place of a model file's path if random weights of the size of the authors' policies are
 measured."""
 ANT_ACTIONS = 8
-READS = {
+USED_OPTIONS = {
     "inference": ("model", "seconds"),
     "parts": ("seconds",),
     "monitor": ("model", "seconds"),
@@ -63,7 +63,7 @@ READS = {
     "ant": ("seconds",),
     "training": ("seconds",),
 }
-"""The options that each benchmark uses, beside --json."""
+"""Options that have an effect on each benchmark, beside --json."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class BenchCommand:
                 found = f"{sizes.actions} actions"
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
         measure = {
-            "inference": self._inference,
-            "parts": self._parts,
-            "monitor": self._monitor,
-            "ros": self._ros,
-            "ant": self._ant,
-            "training": self._training,
+            "inference": self._measure_inference,
+            "parts": self._measure_parts,
+            "monitor": self._measure_monitor,
+            "ros": self._measure_ros,
+            "ant": self._measure_ant,
+            "training": self._measure_training,
         }[self.what]
         try:
             result = measure()
@@ -116,8 +116,12 @@ class BenchCommand:
         return 0
 
     def _check_options(self) -> None:
-        """Raise InputError for an option that this benchmark does not use."""
-        reads = *READS[self.what], "json"
+        """Check that each option that was given has an effect on the chosen benchmark.
+
+        Raises:
+            InputError: An option has none; the text names it and lists the allowed options.
+        """
+        reads = *USED_OPTIONS[self.what], "json"
         for one in fields(self)[1:]:
             if one.name not in reads and (value := getattr(self, one.name)) != one.default:
                 allowed = ", ".join(map(format_flag, reads))
@@ -126,21 +130,24 @@ class BenchCommand:
                     f" (allowed: {allowed})"
                 )
 
-    def _inference(self) -> dict[str, Any]:
+    def _measure_inference(self) -> dict[str, Any]:
+        """Measure the duration of a policy's tick on one core, print it and return the figures."""
         rows = list(measure_on_one_core(self.model, self.seconds))
-        _show("a tick on one core, us", INFERENCE_COLUMNS, rows)
+        _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = compute_linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
-        _show_linearity(ratios)
+        _print_linearity(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
-    def _parts(self) -> dict[str, Any]:
+    def _measure_parts(self) -> dict[str, Any]:
+        """Measure the tick of each architecture variant, print it and return the figures."""
         rows = list(measure_on_one_core(None, self.seconds, parts=True))
-        _show("a tick on one core, us", PARTS_COLUMNS, rows)
+        _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_linearity(rows, by="parts")
-        _show_linearity(ratios)
+        _print_linearity(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
-    def _monitor(self) -> dict[str, Any]:
+    def _measure_monitor(self) -> dict[str, Any]:
+        """Measure the time that the monitor adds to a tick, print it and return the figures."""
         require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor
 
@@ -154,16 +161,17 @@ class BenchCommand:
         if importlib.util.find_spec("numba") is not None:
             engines.append("numba")
         rows = measure_monitor(model, engines, self.seconds)
-        _show("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
+        _print_table("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
         return {"model": str(path), "rows": rows}
 
-    def _ros(self) -> dict[str, Any]:
+    def _measure_ros(self) -> dict[str, Any]:
+        """Measure latency and lockstep speed over ROS 2, print them and return the figures."""
         require_packages("ros", "rclpy")
         from an_control.bench.latency import make_policy_command, measure_latency
 
         latency = measure_latency(self.model, self.seconds)
         latency["model"] = str(self.model or RANDOM)
-        _show("JointState out, answer back, us", LATENCY_COLUMNS, latency["rows"])
+        _print_table("JointState out, answer back, us", LATENCY_COLUMNS, latency["rows"])
         print(f"the node takes {latency['ratio']:.2f} times as long as the echo")
         if importlib.util.find_spec("pybullet") is None:
             print("lockstep: not measured, needs pybullet (pip install 'an_control[sim]')")
@@ -179,10 +187,11 @@ class BenchCommand:
         ):
             figures = measure_lockstep(steps=steps, policy_command=process)
             lockstep.append({"node": name, "model": used, **figures})
-        _show("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
+        _print_table("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
 
-    def _ant(self) -> dict[str, Any]:
+    def _measure_ant(self) -> dict[str, Any]:
+        """Measure the Ant environment's steps per second, print them and return the figures."""
         require_packages("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, measure_ant
 
@@ -191,16 +200,17 @@ class BenchCommand:
             {"environment": "an_control/Ant-v0", "steps_per_s": result["ant_steps_per_s"]},
             {"environment": "AntBulletEnv", "steps_per_s": result["package_steps_per_s"]},
         ]
-        _show("one core", {"environment": "environment", "steps_per_s": "steps/s"}, rows)
+        _print_table("one core", {"environment": "environment", "steps_per_s": "steps/s"}, rows)
         print(f"{result['ratio']:.2f} times the package's own")
         return result
 
-    def _training(self) -> dict[str, Any]:
+    def _measure_training(self) -> dict[str, Any]:
+        """Measure how many steps per second training plays, print it and return the figures."""
         require_packages("train", "cma")
         from an_control.bench.training import measure_training, measure_workers
 
         result = measure_training(self.seconds)
-        _show(
+        _print_table(
             "CartPole, 256 x 16 episodes",
             {"engine": "engine", "steps_per_s": "steps/s"},
             result["rows"],
@@ -217,21 +227,29 @@ class BenchCommand:
         task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
         workers = measure_workers(task, self.seconds)
         columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}
-        _show(f"{task}, steps/s of worker processes", columns, workers["rows"])
+        _print_table(f"{task}, steps/s of worker processes", columns, workers["rows"])
         print(f"the same numbers from all of them: {workers['same_numbers']}")
         return {"rollouts": result, "workers": workers}
 
 
-def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:
+def _print_table(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:
+    """Print rows of figures as a table.
+
+    Args:
+        title: Text above the table.
+        columns: Heading of each column, by the key of its values in `rows`.
+        rows: One dict of values by key for each row of the table; other keys are not shown.
+    """
     table = Table(title=title, title_justify="left")
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(_cell_text(row[key]) for key in columns))
+        table.add_row(*(_format_cell(row[key]) for key in columns))
     Console().print(table)
 
 
-def _cell_text(value: Any) -> str:
+def _format_cell(value: Any) -> str:
+    """Return a value as the text of a table's cell, with separated thousands; "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -239,7 +257,13 @@ def _cell_text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _show_linearity(ratios: dict[str, float]) -> None:
+def _print_linearity(ratios: dict[str, float]) -> None:
+    """Print how the time per channel grows from few to many channels, one line for each name.
+
+    Args:
+        ratios: Time per additional channel among many, divided by that among few, by engine or
+            part.
+    """
     low, middle, high = CHANNELS[1:]
     for name, ratio in ratios.items():
         print(

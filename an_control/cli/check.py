@@ -42,32 +42,44 @@ if TYPE_CHECKING:
     from an_control.commissioning.listen import ListenResult
 
 LISTEN_S, DOCTOR_S = 5.0, 10.0
-"""Seconds for which to listen, without and with the doctor."""
+"""Seconds for which to listen, without and with a diagnosis of wrong wiring ("doctor")."""
 FACTOR = 3.0
-"""A channel that reads more than this many times as much as in training may have another unit."""
+"""If a channel's largest reading is more than this many times that in training, its unit may be
+another one."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
 NEAR = 2.0
-"""A unit is suggested if the ratio of the readings is within this factor of the unit's."""
+"""A unit is suggested if the ratio of the readings differs from the unit's ratio by less than this
+factor."""
 WHERE = ("source", "topic", "type", "publishers", "qos")
 ARRIVED = ("source", "messages", "rate_hz", "longest_gap_s", "max_age_s", "stamp_to_arrival_s")
 """The columns of the second table of the sources; one table of all would be too wide for a
 window."""
 RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high")}
-"""By column the keys of the two ends that its cells show."""
+"""For each column that shows a range, the keys of its two ends."""
 WIDE = 200
-"""The width of the tables in columns if the output is no terminal."""
+"""Width of the tables in characters if the output is no terminal."""
 
 
 @dataclass
 class Findings:
-    """The findings of a check; any problem makes the exit status 1."""
+    """Tables, problems and notes that a check collects; any problem makes the exit status 1.
+
+    Attributes:
+        channels: Rows of the table of channels, by column.
+        actuators: Rows of the table of actuators, by column.
+        sources: Rows of the table of sources (topic subscriptions), by column.
+        doctor: Rows of the table of wrongly wired channels and motors, by column.
+        diff: Difference of the wiring file's text to the corrected one; "" if nothing is corrected.
+        problems: Sentences that describe problems.
+        notes: Sentences that need no action.
+    """
 
     channels: list[dict[str, Any]] = field(default_factory=list)
     actuators: list[dict[str, Any]] = field(default_factory=list)
     sources: list[dict[str, Any]] = field(default_factory=list)
     doctor: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
-    """The change from the wiring to the corrected one."""
+    """Difference of the wiring file's text to the corrected one; "" if nothing is corrected."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -76,11 +88,11 @@ class Findings:
 class CheckCommand:
     """Compare a wiring with a model, and with a running robot.
 
-    Prints tables of the channels, the actuators and, with --live or --bag, the sources. While a
-    live robot is driven, by the policy or somebody else, a model with a monitor also finds which
-    channels and motors are wired wrong, and how; the corrected lines are printed. The open
-    decisions of a draft (comments that begin with SET) count as problems until they are deleted.
-    Exit status 0: no problem; 1: a problem; 2: bad input.
+    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics).
+    While a live robot is driven, by the policy or another node, a model with an identity monitor
+    also finds which channels and motors are wired wrong, and prints the corrected lines. The
+    undecided values of a draft (comments that begin with SET) are problems until their comments are
+    deleted. Exit status 0: no problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -103,7 +115,7 @@ class CheckCommand:
     """Also write the findings here as JSON."""
 
     def run(self) -> int:
-        """Check, print the findings and return the exit status."""
+        """Check the wiring, print the findings and return the exit status."""
         if self.seconds is not None and not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
         if self.sim is not None and (self.live or self.bag or self.model is None):
@@ -120,39 +132,43 @@ class CheckCommand:
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
-        found = Findings()
-        found.problems += [
+        findings = Findings()
+        findings.problems += [
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in find_undecided(read_regular(self.wiring).decode())
         ]
-        found.notes += unread_sources(wiring).values()
+        findings.notes += unread_sources(wiring).values()
         if model is None:
-            found.problems += self._command_problems(wiring)
+            findings.problems += self._find_command_problems(wiring)
         else:
-            self._check_model(wiring, table, model, found)
-        recorder = self._recorder(wiring, model, found) if self.live else None
-        heard = self._listen(wiring, recorder) if self.live else None
+            self._check_model(wiring, table, model, findings)
+        recorder = self._make_recorder(wiring, model, findings) if self.live else None
+        heard = self._listen_to_robot(wiring, recorder) if self.live else None
         if self.bag is not None:
             heard, said = self._read_bag(wiring, self.bag)
-            found.notes += said
-        _list_channels(wiring, table, model, heard, found)
-        _list_actuators(wiring, str(self.model), model, found)
+            findings.notes += said
+        _add_channel_rows(wiring, table, model, heard, findings)
+        _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
-            _list_sources(heard, found)
+            _add_source_rows(heard, findings)
         if recorder is not None and model is not None:
             if recorder.commands:
-                self._examine(wiring, model, recorder.recorder.recording(), found)
+                self._diagnose_recording(wiring, model, recorder.recorder.recording(), findings)
             else:
-                found.notes.append("doctor: nobody commanded the robot, so nothing was examined")
-        elif self.sim is not None and model is not None and not found.problems:
-            self._examine(wiring, model, self._simulate(), found)
-        _show(found)
+                findings.notes.append("doctor: nobody commanded the robot, so nothing was examined")
+        elif self.sim is not None and model is not None and not findings.problems:
+            self._diagnose_recording(wiring, model, self._record_simulation(), findings)
+        _print_findings(findings)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
-        write_json(self.json, {**asked, **vars(found)})
-        return 1 if found.problems else 0
+        write_json(self.json, {**asked, **vars(findings)})
+        return 1 if findings.problems else 0
 
-    def _command_problems(self, wiring: Wiring) -> list[str]:
-        """Return why the node would refuse the command's messages, whatever the model."""
+    def _find_command_problems(self, wiring: Wiring) -> list[str]:
+        """Return why the node would refuse the wiring's command messages, whatever the model.
+
+        Returns:
+            One error text, or nothing if the messages can be made.
+        """
         try:
             command_messages(wiring.command, str(self.wiring))
         except WiringError as error:
@@ -160,27 +176,42 @@ class CheckCommand:
         return []
 
     def _check_model(
-        self, wiring: Wiring, table: ChannelTable, model: Model, found: Findings
+        self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
-        """Add why the node would refuse wiring and model, and its notes on their names."""
+        """Add to `findings` why the node would refuse this wiring with this model, and notes.
+
+        Args:
+            wiring: The robot's wiring.
+            table: Channel table of this wiring, which names its channels.
+            model: The model to compare the wiring with.
+            findings: Receives the problems and notes.
+        """
         try:
             controller = Controller(str(self.wiring), str(self.model), "numpy")
         except WiringError as error:
-            found.problems.append(str(error))
+            findings.problems.append(str(error))
         else:
             if refusal := controller.rate_refusal():
-                found.problems.append(refusal)
-        found.problems += command_differences(wiring, str(self.model), model)
+                findings.problems.append(refusal)
+        findings.problems += command_differences(wiring, str(self.model), model)
         if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
         if warning := monitor_warning(model, None):
-            found.notes.append(warning)
+            findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
         watched = resolve_monitor(model, None) != "off"
-        found.problems += describe_differences(names, str(self.model), watched=watched)
+        findings.problems += describe_differences(names, str(self.model), watched=watched)
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Return what the bag holds of the wiring's sources, and notes on it."""
+        """Return the recorded messages of the wiring's sources, and notes about the bag.
+
+        Args:
+            wiring: The robot's wiring.
+            path: Path of the bag, a ROS 2 recording.
+
+        Raises:
+            InputError: The bag cannot be read.
+        """
         from rclpy.serialization import deserialize_message
 
         from an_control.commissioning.bag import listen_to_bag
@@ -192,7 +223,17 @@ class CheckCommand:
         except BagError as error:
             raise InputError(f"--bag {error}") from error
 
-    def _listen(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
+    def _listen_to_robot(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
+        """Listen to the running robot and return the messages that came from the wiring's sources.
+
+        Args:
+            wiring: The robot's wiring.
+            recorder: Recorder that also gets the messages, for the diagnosis; None if there is
+                none.
+
+        Raises:
+            InputError: The namespace is no valid ROS 2 name.
+        """
         from an_control.commissioning.listen import listen
 
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
@@ -203,14 +244,20 @@ class CheckCommand:
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
 
-    def _recorder(
-        self, wiring: Wiring, model: Model | None, found: Findings
+    def _make_recorder(
+        self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
-        """Return what records the robot for the doctor, None where no model can examine it."""
+        """Return a recorder of the robot's messages for the diagnosis, or None if impossible.
+
+        Args:
+            wiring: The robot's wiring.
+            model: The model, whose monitor is needed for the diagnosis; None if none is given.
+            findings: Receives a note if the model has no monitor.
+        """
         if model is None or wiring.images:
             return None
         if model.forward is None:
-            found.notes.append(
+            findings.notes.append(
                 f"doctor: {self.model} has no monitor (an-control train-monitor makes one), so"
                 " signs, scales and swapped wires are not checked"
             )
@@ -222,7 +269,7 @@ class CheckCommand:
         except WiringError:  # is a problem already
             return None
 
-    def _simulate(self) -> Recording:
+    def _record_simulation(self) -> Recording:
         """Return a recording of the simulated robot, driven by the wiring and the model."""
         require_packages("sim", "gymnasium", "numba")
         from an_control_sim.bridge.doctor_run import record_simulation
@@ -232,8 +279,22 @@ class CheckCommand:
         recording, _ = record_simulation(controller, self.sim, self.seconds or DOCTOR_S)
         return recording
 
-    def _examine(self, wiring: Wiring, model: Model, recording: Recording, found: Findings) -> None:
-        """Let the doctor say what of the wiring does not fit the recording."""
+    def _diagnose_recording(
+        self, wiring: Wiring, model: Model, recording: Recording, findings: Findings
+    ) -> None:
+        """Find what in the wiring does not fit a recording, and add it to `findings`.
+
+        With ``--fix`` the corrected wiring is written.
+
+        Args:
+            wiring: The robot's wiring.
+            model: A model with a monitor, which predicts readings.
+            recording: Readings and commands of the robot.
+            findings: Receives the diagnosis and the corrected lines.
+
+        Raises:
+            InputError: The model has no monitor.
+        """
         from an_control.commissioning.doctor import diagnose, report
         from an_control.commissioning.doctor.repair import Repair
         from an_control.monitor.forward_model import ForwardModel
@@ -247,23 +308,32 @@ class CheckCommand:
         repair = Repair(text, wiring, recording, places)
         if not diagnosis.alternatives:
             repair.write(diagnosis.wires)
-        found.doctor = report.rows(diagnosis)
-        found.diff = repair.diff
-        found.problems += report.problems(diagnosis)
-        found.notes += report.notes(diagnosis, repair)
+        findings.doctor = report.rows(diagnosis)
+        findings.diff = repair.diff
+        findings.problems += report.problems(diagnosis)
+        findings.notes += report.notes(diagnosis, repair)
         if self.fix is not None and repair.diff:
             write_file(self.fix, repair.text)
-            found.notes.append(f"doctor: the corrected wiring is {self.fix}")
+            findings.notes.append(f"doctor: the corrected wiring is {self.fix}")
 
 
-def _list_channels(
+def _add_channel_rows(
     wiring: Wiring,
     table: ChannelTable,
     model: Model | None,
     heard: ListenResult | None,
-    found: Findings,
+    findings: Findings,
 ) -> None:
-    """Add a row for each channel of wiring and model, with its readings if the robot was heard."""
+    """Add a table row for each channel of wiring and model to `findings`.
+
+    Args:
+        wiring: The robot's wiring.
+        table: Channel table of this wiring, which names its channels.
+        model: The model to compare with; None if none is given.
+        heard: Result of listening to the robot, which adds ranges of readings; None if not
+            listened.
+        findings: Receives the rows, and problems with the readings.
+    """
     trained = () if model is None else model.task.channels
     ranges = {} if model is None else trained_ranges(model)
     seen = {} if heard is None else heard.ranges
@@ -283,25 +353,36 @@ def _list_channels(
         if id_ in lacking:
             row["model"] = "not wired"
         if heard is not None:
-            row |= _channel_row(id_, heard, ranges, found)
-        found.channels.append(row)
+            row |= _make_channel_row(id_, heard, ranges, findings)
+        findings.channels.append(row)
     if heard is not None:
         for reason, missing in heard.missing.items():
-            found.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
+            findings.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
 
 
-def _channel_row(
-    id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], found: Findings
+def _make_channel_row(
+    id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], findings: Findings
 ) -> dict[str, Any]:
-    """Return the readings of a channel and its range in training; add problems with them."""
+    """Return the cells that describe a channel's readings, beside their range in training.
+
+    Args:
+        id_: Id of the channel.
+        heard: Result of listening to the robot.
+        ranges: Lowest and highest reading in training, by channel id.
+        findings: Receives problems, such as readings that suggest another unit.
+
+    Returns:
+        Cells by column: "present" (share of reads with a reading), "low", "high", and if known
+        "trained_low" and "trained_high".
+    """
     one = heard.ranges.get(id_)
     if one is None:
         return {"present": 0.0, "low": None, "high": None}
     row = {"present": one.count / max(1, heard.reads), "low": one.low, "high": one.high}
     if one.turns:
-        found.notes.append(f"channel {id_}: {one.turns}")
+        findings.notes.append(f"channel {id_}: {one.turns}")
     if one.clipped > one.count / 2:
-        found.problems.append(
+        findings.problems.append(
             f"channel {id_}: its readings are at a limit of its clip most of the time"
         )
     if id_ in ranges:
@@ -315,15 +396,24 @@ def _channel_row(
                 for unit, text in UNITS.items()
                 if unit / NEAR < factor < unit * NEAR
             ]
-            found.problems.append(
+            findings.problems.append(
                 f"channel {id_}: reads {one.low:.3g} .. {one.high:.3g}, in training"
                 f" {low:.3g} .. {high:.3g}: {factor:.0f} times as much{''.join(units)}"
             )
     return row
 
 
-def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found: Findings) -> None:
-    """Add a row for each actuator of the wiring, with the action that it gets."""
+def _add_actuator_rows(
+    wiring: Wiring, model_path: str, model: Model | None, findings: Findings
+) -> None:
+    """Add a table row for each actuator of the wiring, with the model's action that it receives.
+
+    Args:
+        wiring: The robot's wiring.
+        model_path: Path of the model file, for errors.
+        model: The model, whose actuators are matched by name; None if none is given.
+        findings: Receives the rows and a note if the orders differ.
+    """
     places: list[int] | None = list(range(len(wiring.command.names)))
     trained = () if model is None else actuator_names(model)
     if model is not None:
@@ -334,7 +424,7 @@ def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found:
         else:
             if order.places is not None:
                 places = order.places.tolist()
-                found.notes.append(
+                findings.notes.append(
                     "the model has its actuators in another order; each gets its own action"
                 )
     for number, one in enumerate(wiring.command.actuators):
@@ -342,13 +432,19 @@ def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found:
         row["safe"] = one.safe
         if trained:
             row["action"] = "none" if places is None else trained[places[number]]
-        found.actuators.append(row)
+        findings.actuators.append(row)
 
 
-def _list_sources(heard: ListenResult, found: Findings) -> None:
+def _add_source_rows(heard: ListenResult, findings: Findings) -> None:
+    """Add a table row for each source that was listened to, and the problems found with it.
+
+    Args:
+        heard: Result of listening to the robot.
+        findings: Receives the rows, notes and problems.
+    """
     for one in heard.sources:
         problem = one.describe_problem(heard.seconds, heard.control_hz)
-        found.sources.append(
+        findings.sources.append(
             {
                 "source": one.config.name,
                 "topic": one.topic,
@@ -363,37 +459,42 @@ def _list_sources(heard: ListenResult, found: Findings) -> None:
             }
         )
         if problem:
-            found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
-    found.notes += heard.commands
-    found.problems += heard.wrong_commands
-    found.problems += heard.disagreements
+            findings.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
+    findings.notes += heard.commands
+    findings.problems += heard.wrong_commands
+    findings.problems += heard.disagreements
 
 
-def _show(found: Findings) -> None:
+def _print_findings(findings: Findings) -> None:
+    """Print all tables, the corrections, the notes and the problems."""
     console = Console()
     if not console.is_terminal:
         console.width = WIDE
     for title, rows in (
-        ("sources", [{key: row[key] for key in WHERE} for row in found.sources]),
-        ("messages", [{key: row[key] for key in ARRIVED} for row in found.sources]),
-        ("channels", [_with_ranges(row) for row in found.channels]),
-        ("actuators", found.actuators),
-        ("doctor", found.doctor),
+        ("sources", [{key: row[key] for key in WHERE} for row in findings.sources]),
+        ("messages", [{key: row[key] for key in ARRIVED} for row in findings.sources]),
+        ("channels", [_merge_range_ends(row) for row in findings.channels]),
+        ("actuators", findings.actuators),
+        ("doctor", findings.doctor),
     ):
         if rows:
-            console.print(_table(title, rows))
-    if found.diff:
-        print(found.diff)
-    for note in found.notes:
+            console.print(_make_table(title, rows))
+    if findings.diff:
+        print(findings.diff)
+    for note in findings.notes:
         print(f"note: {note}")
-    for problem in found.problems:
+    for problem in findings.problems:
         print(f"problem: {problem}")
-    if not found.problems:
+    if not findings.problems:
         print("nothing is wrong")
 
 
-def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with both ends of a range in one cell."""
+def _merge_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a table row in which the two ends of each range share one cell.
+
+    Args:
+        channel: Row of the table of channels, by column.
+    """
     ends = [end for pair in RANGES.values() for end in pair]
     row = {key: value for key, value in channel.items() if key not in ends}
     for name, (low, high) in RANGES.items():
@@ -402,20 +503,28 @@ def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Return a table; in a narrow window long names are folded, and nothing is cut."""
+def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Return a table of these rows for printing.
+
+    In a narrow window long texts are folded into several lines; nothing is cut off.
+
+    Args:
+        title: Text above the table.
+        rows: Cells by column name; a row may lack columns.
+    """
     table = Table(title=title, title_justify="left", box=SIMPLE)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:
         numbers = column in RANGES or any(isinstance(row.get(column), float) for row in rows)
-        least = max(len(_cell_text(row.get(column))) for row in rows) if numbers else None
+        least = max(len(_format_cell(row.get(column))) for row in rows) if numbers else None
         table.add_column(column.replace("_", " "), overflow="fold", min_width=least)
     for row in rows:
-        table.add_row(*(_cell_text(row.get(column)) for column in columns))
+        table.add_row(*(_format_cell(row.get(column)) for column in columns))
     return table
 
 
-def _cell_text(value: Any) -> str:
+def _format_cell(value: Any) -> str:
+    """Return a value as the text of a table's cell; "" for None."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else escape(str(value))

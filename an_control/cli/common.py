@@ -1,4 +1,4 @@
-"""Code that the verbs share: errors, missing packages, and checks of output paths."""
+"""Provide what all verbs of the command line share: errors, package checks and output checks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from an_control.system.ros_source import describe_ros_problem
 
 
 class InputError(ValueError):
-    """Bad input to a verb; ends it with exit status 2 and prints the text in one line."""
+    """Error for bad input to a verb: exit status 2, and the text is printed in one line."""
 
 
 class WorkError(RuntimeError):
-    """Work that cannot be done; ends a verb with exit status 1 and prints the text in one line."""
+    """Error for work of a verb that fails: exit status 1, and the text is printed in one line."""
 
 
 class Output(Enum):
-    """The kind of output that a verb writes at the path of an option."""
+    """Marker in an option's type that says whether the verb writes a file or a folder there."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -38,11 +38,14 @@ OutputFolder = Annotated[Path, Output.FOLDER]
 
 
 def require_packages(extra: str, *packages: str) -> None:
-    """Raise InputError if one of these packages is not installed or ROS 2 cannot be used.
+    """Check that these packages are installed and, for the extra ``ros``, that ROS 2 can be used.
 
     Args:
-        extra: The extra of an_control that installs the packages, such as ``sim``.
-        packages: The names of the packages.
+        extra: Optional dependency group of an_control that installs the packages, such as ``sim``.
+        *packages: Import names of the packages.
+
+    Raises:
+        InputError: A package is missing, or ROS 2 cannot be used; the text says what to install.
     """
     for package in packages:
         if importlib.util.find_spec(package) is None:
@@ -53,56 +56,69 @@ def require_packages(extra: str, *packages: str) -> None:
 
 
 def check_outputs(verb: Any) -> None:
-    """Raise InputError naming option and path if a result of the verb could not be written.
+    """Check before the work, which may take hours, that all results of a verb can be written.
 
-    Checks the fields of type `OutputFile` and `OutputFolder`. Call it before the work, which may
-    take hours.
+    Args:
+        verb: Instance of a verb's dataclass; its fields of type `OutputFile` and `OutputFolder` are
+            checked.
+
+    Raises:
+        InputError: A path cannot be written; the text names option and path.
     """
     hints = get_type_hints(type(verb), include_extras=True)
     for field in fields(verb):
         path = getattr(verb, field.name)
-        kind = next(outputs_in(hints[field.name]), None)
+        kind = next(find_outputs(hints[field.name]), None)
         if kind is None or path is None:
             continue
-        if problem := file_problem(path) if kind is Output.FILE else _folder_problem(path):
+        if (
+            problem := describe_file_problem(path)
+            if kind is Output.FILE
+            else _describe_folder_problem(path)
+        ):
             raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
 
-def outputs_in(hint: Any) -> Iterator[Output]:
-    """Yield each `Output` in a type such as ``Annotated[Path, Output.FILE] | None``."""
+def find_outputs(hint: Any) -> Iterator[Output]:
+    """Yield each `Output` marker within a type such as ``Annotated[Path, Output.FILE] | None``."""
     for part in get_args(hint):
         if isinstance(part, Output):
             yield part
         else:
-            yield from outputs_in(part)
+            yield from find_outputs(part)
 
 
-def file_problem(path: Path) -> str:
-    """Return why no file can be written here, or ""."""
+def describe_file_problem(path: Path) -> str:
+    """Return why no file can be written at `path`, as text for an error, or "" if it can."""
     if path.is_dir():
         return "is a folder, must be a file"
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         return "" if os.access(path, os.W_OK) else "is not writable"
     folder = path.resolve().parent  # of the file that a link leads to
-    return _writable(folder) if folder.exists() else f"there is no folder {folder}"
+    return _describe_write_problem(folder) if folder.exists() else f"there is no folder {folder}"
 
 
-def _folder_problem(path: Path) -> str:
-    """Return why no folder can be made or filled here, or ""."""
+def _describe_folder_problem(path: Path) -> str:
+    """Return why no folder can be created or filled at `path`, as text, or "" if it can."""
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    return _writable(there)
+    return _describe_write_problem(there)
 
 
-def _writable(folder: Path) -> str:
+def _describe_write_problem(folder: Path) -> str:
+    """Return why nothing can be created in `folder`, as text for an error, or "" if it can."""
     if not folder.is_dir():
         return f"{folder} is no folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a verb's result to the file of ``--json``; do nothing for None.
+    """Write a verb's result to the file that the option ``--json`` names.
 
     Numbers that are not finite, which JSON cannot represent, become null.
+
+    Args:
+        path: Path of the file; None does nothing.
+        result: The values to write, by name.
 
     Raises:
         InputError: The file cannot be written.
@@ -110,15 +126,15 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     if path is None:
         return
     try:
-        write_file(path, json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
+        write_file(path, json.dumps(_replace_non_finite(result), indent=2, allow_nan=False) + "\n")
     except WriteError as error:
         raise InputError(f"--json {error}") from error
 
 
-def _finite(value: Any) -> Any:
-    """Return the value with None in place of numbers that are not finite."""
+def _replace_non_finite(value: Any) -> Any:
+    """Return a copy of nested dicts and lists with None in place of NaN and infinite numbers."""
     if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _replace_non_finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_replace_non_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

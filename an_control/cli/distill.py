@@ -8,20 +8,20 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import with_environment_offers, with_help_texts
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes, add_help_texts
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import format_command
 
 PartOptions = Annotated[
-    PolicyParts, tyro.conf.arg(name="", constructor=with_help_texts(PolicyParts))
+    PolicyParts, tyro.conf.arg(name="", constructor=add_help_texts(PolicyParts))
 ]
 
 
 @dataclass(frozen=True)
 class DistillCommand(DistillOptions):
-    """Teach a permutation-invariant student what a teacher does.
+    """Train a permutation-invariant student to imitate a teacher's actions (DAgger).
 
     The same command continues a stopped run.
     """
@@ -33,18 +33,18 @@ class DistillCommand(DistillOptions):
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
-        """Train the student, print the model file and return the exit status."""
+        """Train the student, print the model file's path and return the exit status."""
         require_packages("train", "torch")
         if self.bag:
             require_packages("record", "mcap")
         with RunAtTerminal(ProgressLine(format_command(self, "distill"))) as terminal:
-            result = distill(self, terminal.progress)
+            result = distill(self, terminal.report_progress)
         print(result.model)
         made = {"task": self.task, "seed": self.seed, "rounds": result.metrics}
         write_json(self.json, {**made, "model": str(result.model)})
         return 0
 
 
-DistillCommand.__doc__ = with_environment_offers(
-    with_figures(DistillCommand.__doc__, "return", "validation", "undone", "failed")
+DistillCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(DistillCommand.__doc__, "return", "validation", "undone", "failed")
 )

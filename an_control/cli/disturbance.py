@@ -1,4 +1,4 @@
-"""The disturbance settings as options of a verb, made from their table."""
+"""Make a verb's options for disturbing sensors, commands or the robot, from a settings table."""
 
 from __future__ import annotations
 
@@ -11,45 +11,50 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 
 
 class DisturbanceOptions:
-    """The disturbances."""
+    """Command line options for the disturbances, one for each setting, such as ``--noise 0.1``."""
 
-    def settings(self) -> DisturbanceSettings:
-        """Return the settings; raise ValueError that names an option's bad value."""
+    def to_settings(self) -> DisturbanceSettings:
+        """Return the settings that the options describe.
+
+        Raises:
+            ValueError: A value is not allowed; the text names the option and the value.
+        """
         return DisturbanceSettings.from_values(vars(self))
 
-    def plain(self) -> dict[str, Any]:
-        """Return the values for JSON: numbers, and texts for shuffles and ranges."""
-        return {one.name: one.plain_value(self.settings()) for one in SETTINGS}
+    def to_json_values(self) -> dict[str, Any]:
+        """Return the values by option name for JSON: numbers, or texts for shuffles and ranges."""
+        return {setting.name: setting.plain_value(self.to_settings()) for setting in SETTINGS}
 
 
-def _help(one: Setting) -> str:
-    allowed = "" if one.kind is bool else f": {one.allowed}"
-    return f"{one.meaning[0].upper()}{one.meaning[1:]}{allowed}."
+def _make_help_text(setting: Setting) -> str:
+    """Return the help text of a setting's option: its meaning, and the allowed values."""
+    allowed = "" if setting.kind is bool else f": {setting.allowed}"
+    return f"{setting.meaning[0].upper()}{setting.meaning[1:]}{allowed}."
 
 
-_MADE = make_dataclass(
-    "_MADE",
+_GeneratedOptions = make_dataclass(
+    "_GeneratedOptions",
     [
         (
-            one.name,
+            setting.name,
             Annotated[
-                str if one.textual else one.kind,
-                tyro.conf.arg(help=_help(one)),
+                str if setting.textual else setting.kind,
+                tyro.conf.arg(help=_make_help_text(setting)),
                 tyro.conf.FlagCreatePairsOff,
             ],
-            one.plain,
+            setting.plain,
         )
-        for one in SETTINGS
+        for setting in SETTINGS
     ],
     bases=(DisturbanceOptions,),
     namespace={"__doc__": DisturbanceOptions.__doc__},
     frozen=True,
 )
-Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_MADE)]
+Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_GeneratedOptions)]
 """The type of a verb's field that becomes an option for each setting."""
 
 
-def default_options(**values: object) -> DisturbanceOptions:
-    """Return the options at their defaults, but for `values`."""
-    made: DisturbanceOptions = _MADE(**values)
+def make_default_options(**values: object) -> DisturbanceOptions:
+    """Return the options at their defaults, except for the options given in `values` by name."""
+    made: DisturbanceOptions = _GeneratedOptions(**values)
     return made

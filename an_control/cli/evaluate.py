@@ -17,7 +17,7 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.disturbance import Options, default_options
+from an_control.cli.disturbance import Options, make_default_options
 from an_control.learning.api.evaluation import (
     SHARED_OPTIONS,
     EvaluateOptions,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from an_control.learning.runs.progress import RunProgress
 RESHUFFLE_STEPS = 200
 """The steps between two reshuffles of an identification."""
-USUAL = default_options(shuffle="reset")
+USUAL = make_default_options(shuffle="reset")
 """The disturbance options if none are given."""
 
 
@@ -42,13 +42,14 @@ USUAL = default_options(shuffle="reset")
 class EvaluateCommand:
     """Measure a model's returns without ROS, with readings disturbed as in the simulator.
 
-    Options describe one protocol. --table takes several, each as comma-separated words: first the
-    shuffle (none, reset, K for every K steps, or reset+K; none if left out), then any of announced;
-    reset or zeroed (what happens to the neurons' state); the other disturbance options without
-    their dashes, as in delay=1, delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for
-    --noise-channels); until=STEP; monitor=off|reset|match; without=attention|queries|action (parts
-    of the policy to remove); and background=NAME (CarRacing). The same seed gives the same starts
-    and permutations under every protocol.
+    The options describe one protocol, which is a set of disturbances. --table takes several
+    protocols, each as comma-separated words: first the shuffle (none, reset, K for every K steps,
+    or reset+K; none if left out), then any of these: announced; reset or zeroed (what happens to
+    the neurons' state); the other disturbance options without their dashes, as in delay=1,
+    delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels); until=STEP;
+    monitor=off|reset|match; without=attention|queries|action (parts of the policy to remove); and
+    background=NAME (CarRacing). The same seed gives the same starts and permutations under every
+    protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -102,7 +103,7 @@ class EvaluateCommand:
     plays only the rows that a stopped one lacks."""
 
     def run(self) -> int:
-        """Evaluate, print the results and return the exit status."""
+        """Evaluate the model, print the results and return the exit status."""
         require_packages("sim", "gymnasium")
         if self.plots is not None:
             require_packages("train", "matplotlib")
@@ -110,57 +111,68 @@ class EvaluateCommand:
             raise InputError(f"--state {self.state}: keeps the rows of a --table")
         try:
             if self.identification:
-                return self._identify()
-            result = evaluate(self._options(), self._report)
+                return self._measure_identification()
+            result = evaluate(self._make_options(), self._print_progress)
         except (ValueError, WriteError) as error:
             raise InputError(str(error)) from error
-        self._show(result)
+        self._print_result(result)
         for path in result.pictures:
             print(f"wrote {path}")
         return 0
 
-    def _options(self) -> EvaluateOptions:
+    def _make_options(self) -> EvaluateOptions:
+        """Return the command line's options as those of the function `evaluate`."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._check_table()
-        protocols = self.table or (self._protocol(),)
+        protocols = self.table or (self._make_protocol(),)
         given = {name: getattr(self, name) for name in (*names, *SHARED_OPTIONS)}
         return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
-        """Raise InputError for an option that belongs among the words of --table's protocols."""
+        """Check that with ``--table`` no option is given that belongs into a protocol's words.
+
+        Raises:
+            InputError: Such an option is given; the text shows how to write it among the words.
+        """
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
         given |= {one.name: getattr(self, one.name) for one in others if self._is_given(one)}
         if given:
             name, value = next(iter(given.items()))
             typed = format_flag(name) if value is True else f"{format_flag(name)} {value}"
-            words = self._protocol()
+            words = self._make_protocol()
             raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")
 
-    def _protocol(self) -> EvaluationProtocol:
-        """Return the protocol that the options describe."""
+    def _make_protocol(self) -> EvaluationProtocol:
+        """Return the evaluation protocol that the command line's options describe."""
         from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
         return EvaluationProtocol(
-            self.disturbance.settings(), self.memory, self.until, self.monitor
+            self.disturbance.to_settings(), self.memory, self.until, self.monitor
         )
 
-    def _is_given(self, one: Field[Any]) -> bool:
-        """Return whether this option is not at its default."""
-        return bool(getattr(self, one.name) != one.default)
+    def _is_given(self, option: Field[Any]) -> bool:
+        """Return whether an option differs from its default.
 
-    def _report(self, progress: RunProgress) -> None:
+        Args:
+            option: Dataclass field of the option.
+        """
+        return bool(getattr(self, option.name) != option.default)
+
+    def _print_progress(self, progress: RunProgress) -> None:
+        """Print a finished episode, a finished row of the table, or a note."""
         figures = progress.figures
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
         elif progress.unit == "row" and self.table:
-            print(_protocol_line(figures["protocol"], figures["results"]), flush=True)
+            print(_format_protocol_line(figures["protocol"], figures["results"]), flush=True)
         elif progress.unit == "episode" and not self.table:
             print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
 
-    def _show(self, result: EvaluateResult) -> None:
-        from an_control.learning.evaluation.comparison import format_lines
+    def _print_result(self, result: EvaluateResult) -> None:
+        """Print the result of an evaluation, and write it as JSON if ``--json`` is given."""
+        from an_control.learning.evaluation.comparison import format_row_lines
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
         about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
@@ -169,19 +181,28 @@ class EvaluateCommand:
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(format_lines(row, result.success, result.walk_m)))
-        described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
+        print("\n".join(format_row_lines(row, result.success, result.walk_m)))
+        described = {
+            **self.disturbance.to_json_values(),
+            "memory": self.memory,
+            "until": self.until,
+        }
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})
 
-    def _identify(self) -> int:
+    def _measure_identification(self) -> int:
+        """Measure how fast the neurons identify their channels, and return the exit status.
+
+        Raises:
+            InputError: An option has no effect on this measurement, or a file cannot be written.
+        """
         require_packages("train", "matplotlib")
         from an_control.learning.evaluation.comparison import write_tables
         from an_control.learning.evaluation.identification import TABLES, measure_identification
 
         if self.markdown is not None:
             check_table_marks(self.markdown, TABLES)
-        disturbance = self.disturbance.settings()
+        disturbance = self.disturbance.to_settings()
         given = [one.name for one in disturbance.changed if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
@@ -192,7 +213,7 @@ class EvaluateCommand:
         if not shuffle.at_reset:
             raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
         every, plots = shuffle.every or RESHUFFLE_STEPS, self.plots
-        self._options().check()
+        self._make_options().check()
         try:
             found = measure_identification(
                 self.model, self.task, self.episodes, self.seed, every, plots
@@ -208,8 +229,13 @@ class EvaluateCommand:
         return 0
 
 
-def _protocol_line(name: str, results: list[PlayedEpisode]) -> str:
-    """Return a line with a protocol's mean return and its numbers of real and detected moves."""
+def _format_protocol_line(name: str, results: list[PlayedEpisode]) -> str:
+    """Return a line with a protocol's mean return and how many rewirings the monitor detected.
+
+    Args:
+        name: Name of the protocol.
+        results: Its episodes.
+    """
     mean, ticks = (
         sum(one.total for one in results) / len(results),
         sum(one.steps for one in results),

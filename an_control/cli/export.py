@@ -16,14 +16,16 @@ from an_control.system.files import WriteError, write_file
 class ExportCommand:
     """Write a policy as an ONNX file, or a recording as a table.
 
-    With --onnx SOURCE is a model. The ONNX file reads the task's channels in their order and, where
-    the policy has them, the previous action and its states, which go in and out. It loses what an
-    ONNX file cannot hold: any order of the channels to the last bit, channels that come and go,
-    attention to look at, the recovery, and the monitor.
+    With --onnx, SOURCE is a model. The inputs of the ONNX network are the task's channels in their
+    order and, if the policy has them, its previous action and its states; the outputs are the
+    action and the new states. An ONNX file cannot do everything: the action may differ in the last
+    bits if the order of the channels changes, no channels can be added or left out, and attention,
+    recovery and monitor are missing.
 
-    With --csv or --parquet SOURCE is a recording, and the table has a row for each tick. Its
-    columns are time_ns, episode, reading.CHANNEL, wanted.ACTUATOR (what the policy asked for) and
-    command.ACTUATOR (what went out last by then). Missing values are empty.
+    With --csv or --parquet, SOURCE is a recording, and the table has a row for each tick (control
+    step). Its columns are time_ns, episode, reading.CHANNEL, wanted.ACTUATOR (the policy's command
+    before limits) and command.ACTUATOR (the newest command that was sent). Missing values are
+    empty.
     """
 
     source: tyro.conf.Positional[Path]
@@ -36,7 +38,7 @@ class ExportCommand:
     """Write the recording here as Parquet."""
 
     def run(self) -> int:
-        """Write the files, print what they hold and return the exit status."""
+        """Write the files, print a summary of each and return the exit status."""
         tables = self.csv is not None or self.parquet is not None
         if (self.onnx is not None) == tables:
             raise InputError("give --onnx FILE for a model, or --csv FILE, --parquet FILE or both")
@@ -47,6 +49,15 @@ class ExportCommand:
         return 0
 
     def _export_model(self, path: Path) -> None:
+        """Write the model as an ONNX file and print what the file holds.
+
+        Args:
+            path: The file to write.
+
+        Raises:
+            InputError: The path is no .onnx file or cannot be written, or the model cannot be
+                exported.
+        """
         require_packages("onnx", "onnx")
         from an_control.policy.onnx_export import export_onnx
         from an_control.policy.onnx_file import SUFFIX, is_onnx
@@ -65,6 +76,12 @@ class ExportCommand:
         print(f"{path}: {channels} channels, {model.sizes.actions} actions{lost}")
 
     def _export_recording(self) -> None:
+        """Write the recording as CSV, Parquet or both, and print what the files hold.
+
+        Raises:
+            InputError: The recording cannot be read.
+            WorkError: A file cannot be written.
+        """
         require_packages("record", "mcap")
         if self.parquet is not None:
             require_packages("export", "pyarrow")

@@ -1,4 +1,4 @@
-"""Help texts of `an-control`: its verbs, their options, and what an environment may offer."""
+"""Make the help texts of `an-control`: its verbs, their options, and attributes of environments."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ SHELLS = {
 """The shells that can complete verbs and options, and how to enable that."""
 
 
-def usage() -> str:
-    """Return the list of verbs."""
+def format_usage() -> str:
+    """Return the text of ``an-control --help``, a list of all verbs by group."""
     width = max(map(len, VERBS))
     lines = ["usage: an-control VERB ...     (an-control VERB --help shows its options)"]
     for group, verbs in GROUPS.items():
@@ -72,8 +72,12 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def unknown_verb(word: str) -> str:
-    """Return the error text for a word that is no verb: its new name, or similar verbs."""
+def describe_unknown_verb(word: str) -> str:
+    """Return the error text for a word that is no verb, with its new name or similar verbs.
+
+    Args:
+        word: The first argument of the command line.
+    """
     if word in RENAMED:
         return f"{word!r} is now: {RENAMED[word]}"
     near = difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
@@ -81,24 +85,32 @@ def unknown_verb(word: str) -> str:
     return f"unknown verb {word!r}: {hint}"
 
 
-def parse(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
-    """Return the verb's dataclass with these arguments.
+def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) -> Command:
+    """Return an instance of a verb's dataclass with the values of the command line.
+
+    Args:
+        verb: Dataclass of the verb.
+        prog: Name of the program in messages, such as ``an-control sim``.
+        arguments: Arguments of the verb, without its name.
 
     Raises:
-        SystemExit: The arguments ask for help or are wrong.
+        SystemExit: The arguments ask for help, which is printed, or are wrong.
     """
-    return tyro.cli(with_help_texts(verb), prog=prog, args=arguments)
+    return tyro.cli(add_help_texts(verb), prog=prog, args=arguments)
 
 
-def with_help_texts(verb: type[Command]) -> type[Command]:
-    """Return a subclass of the verb with what tyro needs for a plain help text.
+def add_help_texts(verb: type[Command]) -> type[Command]:
+    """Return a subclass of a verb's dataclass with annotations for a plain help text by tyro.
 
-    An option whose default stands for "not given" shows no default and no `None` among its values;
-    its text says what happens then. A flag that is off by default has no opposite.
+    An option whose default stands for "not given" shows neither its default nor `None` as a value.
+    A flag that is off by default gets no opposite ``--no-...`` flag.
+
+    Args:
+        verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.
     """
     conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
-    texts = _texts(verb)
+    texts = _collect_field_docstrings(verb)
     annotations: dict[str, Any] = {}
     for field in fields(verb):  # type: ignore[arg-type]
         hint = hints[field.name]
@@ -113,29 +125,37 @@ def with_help_texts(verb: type[Command]) -> type[Command]:
             help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
             aliases=field.metadata.get("aliases"),
-            metavar=field.name.upper() if _is_word(hint) else None,
+            metavar=field.name.upper() if _takes_any_word(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]
     return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})
 
 
-def _is_word(hint: Any) -> bool:
-    """Return whether an argument is positional and can be any word."""
+def _takes_any_word(hint: Any) -> bool:
+    """Return whether an argument is positional and takes any word, not one of a fixed list.
+
+    Args:
+        hint: Type of the argument's dataclass field.
+    """
     if tyro.conf.Positional not in getattr(hint, "__metadata__", ()):
         return False
     kind = get_args(hint)[0]
     return all(get_origin(one) is not Literal for one in (kind, *get_args(kind)))
 
 
-def _texts(verb: type) -> dict[str, str]:
-    """Return the docstrings of a class's fields, also inherited ones, each on one line."""
+def _collect_field_docstrings(verb: type) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields by name, each on one line.
+
+    Fields that are inherited from other dataclasses are included.
+    """
     texts: dict[str, str] = {}
     for base in reversed([one for one in verb.__mro__ if is_dataclass(one)]):
-        texts |= _own_texts(base)
+        texts |= _read_field_docstrings(base)
     return texts
 
 
-def _own_texts(verb: type) -> dict[str, str]:
+def _read_field_docstrings(verb: type) -> dict[str, str]:
+    """Return the docstrings of the fields that a class itself defines, by name, from its source."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(verb))).body
     assert isinstance(tree, ast.ClassDef)
     return {
@@ -168,8 +188,12 @@ OFFERS = {
 """Optional attributes of `env.unwrapped`, and their meaning."""
 
 
-def with_environment_offers(text: str | None) -> str:
-    """Return a help text, completed by the attributes that an environment may offer."""
+def add_environment_attributes(text: str | None) -> str:
+    """Return a help text, extended by the attributes that an environment may offer to training.
+
+    Args:
+        text: The help text; None counts as empty.
+    """
     said = "; ".join(f"{name}: {what}" for name, what in OFFERS.items())
     return (
         f"{(text or '').rstrip()}\n\n    An environment of yours may offer, as attributes: {said}."

@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, require_packages
-from an_control.learning.import_policy import Names, import_policy
+from an_control.learning.import_policy import PolicyNames, import_policy
 from an_control.policy import read_model
 from an_control.policy.onnx_file import SUFFIX, is_onnx
 from an_control.system.files import WriteError, write_file
@@ -19,8 +19,8 @@ from an_control.system.files import WriteError, write_file
 class ImportCommand:
     """Convert a policy of Stable-Baselines3 or TorchScript to an ONNX file.
 
-    No torch runs on the robot then, and no pickle is read there. An ONNX file needs no conversion:
-    give it as --model.
+    The robot then needs no torch and reads no pickle. A policy that is an ONNX file already needs
+    no conversion: give it as --model.
     """
 
     policy: tyro.conf.Positional[Path]
@@ -35,13 +35,13 @@ class ImportCommand:
     """The file of the VecNormalize that a policy of Stable-Baselines3 learned behind."""
 
     def run(self) -> int:
-        """Write the file and return the exit status."""
+        """Convert the policy, write the ONNX file and return the exit status."""
         require_packages("train", "torch", "onnx", "onnxruntime")
         if not is_onnx(self.out):
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")
         if is_onnx(self.policy):
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
-        content = import_policy(self.policy, self._names(), self.normalise)
+        content = import_policy(self.policy, self._read_names(), self.normalise)
         try:
             write_file(self.out, content)
         except WriteError as error:
@@ -51,9 +51,14 @@ class ImportCommand:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _names(self) -> Names:
+    def _read_names(self) -> PolicyNames:
+        """Return the channel and actuator names of ``--task``; numbered names without it.
+
+        Raises:
+            InputError: The task is unknown, or its environment cannot be made.
+        """
         if self.task is None:
-            return Names()
+            return PolicyNames()
         require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (
             describe_task,
@@ -67,4 +72,4 @@ class ImportCommand:
                 task = describe_task(env, self.task, environment)
         except ValueError as error:
             raise InputError(f"--task: {error}") from error
-        return Names(task.channels, task.actuators, task.step_s or None, self.task)
+        return PolicyNames(task.channels, task.actuators, task.step_s or None, self.task)

@@ -15,8 +15,12 @@ from an_control.policy.onnx_file import ForeignNetwork
 NO_ATTENTION = "none: this policy needs its channels in order; a monitor in front can find them"
 
 
-def _about(network: ForeignNetwork) -> dict[str, Any]:
-    """Return what is known of the network of another tool."""
+def _describe_network(network: ForeignNetwork) -> dict[str, Any]:
+    """Return facts about the network in an ONNX file of another tool, by name, for printing.
+
+    Args:
+        network: The network, with its inputs, outputs and the layout of its observation.
+    """
     layout = network.layout
     return {
         "sha256": network.sha256,
@@ -32,7 +36,7 @@ def _about(network: ForeignNetwork) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class InfoCommand:
-    """Show what a model file holds: its kind, sizes, task, training and arrays."""
+    """Show the content of a model file: its kind, sizes, task, training and arrays."""
 
     model: tyro.conf.Positional[Path]
     """A .safetensors model file, or an .onnx file of another tool."""
@@ -53,7 +57,7 @@ class InfoCommand:
             "arrays": {name: list(array.shape) for name, array in model.arrays.items()},
         }
         if model.network is not None:
-            shown["network"] = _about(model.network)
+            shown["network"] = _describe_network(model.network)
         if isinstance(model.sizes, OrderedSizes):
             shown["attention"] = NO_ATTENTION
         for title, value in shown.items():

@@ -1,4 +1,4 @@
-"""The verb ``an-control learn ENV --out RUN``: teacher, student, monitor, table and card."""
+"""Define the verb ``an-control learn ENV --out RUN``: train teacher, student and monitor."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.help import with_environment_offers
-from an_control.cli.terminal import PartBars, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes
+from an_control.cli.terminal import PartBars, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
 from an_control.learning.command_line import format_command
 from an_control.learning.runs.progress import RunStoppedError
@@ -28,8 +28,8 @@ from an_control.system.interrupts import INTERRUPTED
 class LearnCommand(LearnOptions):
     """Train a policy for any gymnasium id: teacher, student, monitor, table of scores, model card.
 
-    Each step is also a verb of its own: train-teacher, distill, train-monitor, evaluate --table.
-    The same command continues a run that was stopped or killed.
+    Each step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The same
+    command continues a run that was stopped or killed.
     """
 
     task: tyro.conf.Positional[str]
@@ -42,11 +42,11 @@ class LearnCommand(LearnOptions):
         require_packages("train", "torch", "gymnasium")
         try:
             with PartBars(PARTS) as bars, RunAtTerminal(bars) as terminal:
-                result = learn(self, terminal.progress)
+                result = learn(self, terminal.report_progress)
         except BrokenEnvironmentError as failure:
-            raise BrokenEnvironmentError(f"{failure}{self._kept}") from failure
+            raise BrokenEnvironmentError(f"{failure}{self._kept_models}") from failure
         except (InputError, WorkError) as error:
-            raise InputError(f"{error}{self._kept}") from error
+            raise InputError(f"{error}{self._kept_models}") from error
         except (KeyboardInterrupt, RunStoppedError):
             with suppress(OSError):  # where nothing was made yet
                 self.out.rmdir()
@@ -58,13 +58,13 @@ class LearnCommand(LearnOptions):
         return 0
 
     @property
-    def _kept(self) -> str:
-        """The models that exist already, as the end of an error text; "" if there are none."""
+    def _kept_models(self) -> str:
+        """Model files that exist already, as the end of an error text; "" if there are none."""
         steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
         made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
         return f"; kept: {', '.join(made)}" if made else ""
 
 
-LearnCommand.__doc__ = with_environment_offers(
-    with_figures(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
+LearnCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
 )

@@ -1,4 +1,4 @@
-"""The verb ``an-control new NAME``: drafts YAML files from an environment, a robot or a bag."""
+"""Define the verb ``an-control new NAME``, which drafts YAML files for another robot."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 class NewCommand:
     """Draft the YAML files of another robot, with comments, for you to complete.
 
-    For a gymnasium environment it drafts both files of `an-control sim --simulation F --wiring F
-    --model M`, for a running robot its wiring.
+    From a gymnasium environment both files of `an-control sim --simulation F --wiring F --model M`
+    are drafted, from a running robot or a recording its wiring.
     """
 
     name: tyro.conf.Positional[str]
@@ -73,6 +73,15 @@ class NewCommand:
         )
 
     def _draft_from_environment(self, wiring: Path, simulation: Path) -> int:
+        """Draft and write both YAML files from a gymnasium environment; return the exit status.
+
+        Args:
+            wiring: Path of the wiring file to write.
+            simulation: Path of the simulation file to write.
+
+        Raises:
+            InputError: The environment is unknown or cannot be used.
+        """
         require_packages("sim", "gymnasium")
         from an_control_sim.bridge.draft import draft_environment
         from an_control_sim.bridge.robot import SimulatedRobot
@@ -89,36 +98,44 @@ class NewCommand:
             first, second = _write_texts(Path(folder), texts)
             _check_wiring(first)
             SimulatedRobot(load_simulation(second)).close()
-        self._write(texts)
-        _show(draft.channels, draft.actuators)
+        self._write_files(texts)
+        _print_names(draft.channels, draft.actuators)
         print(f"\nan-control sim --simulation {simulation} --wiring {wiring} --model MODEL")
-        self._report(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
+        self._write_json_report(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
         return 0
 
     def _draft_from_robot(self, path: Path) -> int:
+        """Draft a wiring from a running robot or a bag, write it and return the exit status.
+
+        Args:
+            path: Path of the wiring file to write.
+
+        Raises:
+            InputError: The topics do not suffice for a draft.
+        """
         from an_control.commissioning.draft import draft_robot
 
         try:
-            draft = draft_robot(self.name, self._survey(), self.namespace)
+            draft = draft_robot(self.name, self._survey_topics(), self.namespace)
         except ValueError as error:
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}") from error
         texts = {path: draft.text()}
         with tempfile.TemporaryDirectory() as folder:
             _check_wiring(*_write_texts(Path(folder), texts))
-        self._write(texts)
+        self._write_files(texts)
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
         channels = [one.id for one, _ in draft.channels]
         actuators = [one.name for one, _ in draft.actuators]
-        _show(channels, actuators)
+        _print_names(channels, actuators)
         live = "--live" if self.bag is None else f"--bag {self.bag}"
         live += f" --namespace {self.namespace}" if self.namespace else ""
         print(f"\nset the limits and safe values, then: an-control check {path} {live}")
-        self._report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
+        self._write_json_report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
         return 0
 
-    def _survey(self) -> Survey:
-        """Return the topics of the running robot, or those of the bag."""
+    def _survey_topics(self) -> Survey:
+        """Return the topics of the running robot, or of the bag if ``--bag`` is given."""
         if self.bag is None:
             from an_control.commissioning.survey import survey_topics
 
@@ -131,25 +148,43 @@ class NewCommand:
 
         return survey_bag(Bag(self.bag), self.namespace, deserialize_message)
 
-    def _write(self, texts: Mapping[Path, str]) -> None:
+    def _write_files(self, texts: Mapping[Path, str]) -> None:
+        """Write texts as files and print their paths.
+
+        Args:
+            texts: Content of each file, by path.
+        """
         self.out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             write_file(path, text)
             print(f"wrote {path}")
 
-    def _report(
+    def _write_json_report(
         self,
         files: Mapping[Path, str],
         channels: Sequence[str],
         actuators: Sequence[str],
         more: Mapping[str, Any],
     ) -> None:
+        """Write files, channels and actuators as JSON if ``--json`` is given.
+
+        Args:
+            files: Content of each drafted file, by path.
+            channels: Ids of the channels.
+            actuators: Names of the actuators.
+            more: Further values to write, by name.
+        """
         shown = {"files": list(map(str, files)), "channels": list(channels)}
         write_json(self.json, {**shown, "actuators": list(actuators), **more})
 
 
 def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
-    """Write the texts as files in a folder, and return their paths in the same order."""
+    """Write texts into files of a folder, and return the files' paths in the same order.
+
+    Args:
+        folder: Folder of the files.
+        texts: Content of each file, by a path that gives its name.
+    """
     paths = [folder / path.name for path in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
@@ -157,10 +192,15 @@ def _write_texts(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
 
 
 def _check_wiring(path: Path) -> None:
-    """Raise WiringError if the draft cannot be used as it is."""
+    """Check that the drafted wiring file can be loaded.
+
+    Raises:
+        WiringError: It cannot be used as it is.
+    """
     ChannelTable(load_wiring(path))
 
 
-def _show(channels: Sequence[str], actuators: Sequence[str]) -> None:
+def _print_names(channels: Sequence[str], actuators: Sequence[str]) -> None:
+    """Print the number and the names of channels and actuators."""
     for title, names in (("channels", channels), ("actuators", actuators)):
         print(f"{len(names)} {title}: {', '.join(names)}")

@@ -19,9 +19,9 @@ from an_control.wiring import load_wiring
 
 @dataclass(frozen=True)
 class NewModelCommand:
-    """Write a small random policy for a robot, for its bring-up before anything is learned.
+    """Write a small random policy for a robot, to test the robot before anything is learned.
 
-    Its channels and actuators are the robot's, in their order.
+    The policy has the robot's channels and actuators, in their order.
     """
 
     robot: tyro.conf.Positional[str]
@@ -42,9 +42,9 @@ class NewModelCommand:
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         task = (
-            self._task_of_wiring()
+            self._make_task_from_wiring()
             if self.robot.endswith((".yaml", ".yml"))
-            else self._task_of_environment()
+            else self._make_task_from_environment()
         )
         channels, actions = len(task.channels), len(task.actuators)
         sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
@@ -58,8 +58,12 @@ class NewModelCommand:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _task_of_wiring(self) -> Task:
-        """Return the task for the model file, from a wiring."""
+    def _make_task_from_wiring(self) -> Task:
+        """Return the task description for the model file, from a robot's wiring.
+
+        Raises:
+            InputError: The robot has a camera.
+        """
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
             raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
@@ -70,8 +74,12 @@ class NewModelCommand:
             step_s=1.0 / wiring.rate_hz,
         )
 
-    def _task_of_environment(self) -> Task:
-        """Return the task for the model file, from a gymnasium environment."""
+    def _make_task_from_environment(self) -> Task:
+        """Return the task description for the model file, from a gymnasium environment.
+
+        Raises:
+            InputError: The environment is unknown, or shows images.
+        """
         require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (
             describe_task,

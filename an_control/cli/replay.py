@@ -1,4 +1,4 @@
-"""``an-control replay BAG``."""
+"""Define the verb ``an-control replay BAG``, which computes a recording's commands again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WIDE = 120
 class ReplayCommand:
     """Compute the commands of a recording again, and compare each with the recorded one.
 
-    The node's own code runs, fed with the recorded messages at the recorded times, faster than real
-    time. With the recorded model and wiring every command is equal to the last bit, on the machine
-    that recorded it and with the same libraries. With another model or wiring a table shows where
-    the commands part; what went out before each tick stays what was recorded. Exit status 0: all
-    are equal, or another model or wiring was given; 1: some differ; 2: bad input.
+    The node's own code gets the recorded messages at the recorded times, faster than real time.
+    With the recorded model and wiring every command is equal to the last bit, on the machine that
+    recorded it and with the same libraries. With another model or wiring a table shows where the
+    commands differ; the command sent before each tick is always the recorded one. Exit status 0:
+    all are equal, or another model or wiring was given; 1: some differ; 2: bad input.
     """
 
     bag: tyro.conf.Positional[Path]
@@ -41,7 +41,7 @@ class ReplayCommand:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        """Replay, print where commands part and return the exit status."""
+        """Replay the recording, print which commands differ and return the exit status."""
         require_packages("ros", "rclpy")
         require_packages("record", "mcap")
         if self.plot is not None:
@@ -79,7 +79,7 @@ class ReplayCommand:
         else:
             count = f"{summary.different} of {summary.commands}"
             print(f"{count} commands differ, first at tick {first.tick}")
-            _show(rows)
+            _print_differences(rows)
         if self.plot is not None:
             comparison.plot(self.plot, summary.actuators)
             print(f"wrote {self.plot}")
@@ -104,8 +104,12 @@ class ReplayCommand:
         return 1 if first is not None and not other else 0
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    """Print where the commands of each actuator part."""
+def _print_differences(rows: list[dict[str, Any]]) -> None:
+    """Print a table of how much the replayed commands differ from the recorded ones.
+
+    Args:
+        rows: One dict of figures for each actuator, as `Comparison.rows` returns them.
+    """
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):
         table.add_column(name, justify="left" if name == "actuator" else "right")

@@ -12,10 +12,11 @@ from an_control.cli.common import InputError, require_packages
 
 @dataclass(frozen=True)
 class RewireCommand:
-    """Change where the channels of a running policy node come from, all at once or not at all.
+    """Connect the channels of a running policy node to other topics or fields, all at once.
 
     SOURCE=TOPIC connects a source to another topic, CHANNEL.field=FIELD a channel to another field,
-    CHANNEL.source=SOURCE a channel to another source. The policy keeps the state of each channel.
+    CHANNEL.source=SOURCE a channel to another source. If one change is refused, none is made. The
+    policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]
@@ -30,7 +31,7 @@ class RewireCommand:
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
         require_packages("ros", "rclpy")
-        parsed = [_parse(change) for change in self.changes]
+        parsed = [_parse_change(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
@@ -59,8 +60,15 @@ class RewireCommand:
         return 0
 
 
-def _parse(change: str) -> tuple[str, str]:
-    """Return the node's parameter and value for a change such as SOURCE=TOPIC."""
+def _parse_change(change: str) -> tuple[str, str]:
+    """Return the name and new value of the node's parameter for one change.
+
+    Args:
+        change: SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
+
+    Raises:
+        InputError: The text has none of these forms.
+    """
     key, separator, value = change.partition("=")
     if not (separator and key and value):
         raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")

@@ -17,10 +17,14 @@ from an_control.ros.settings import PARAMETERS, parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
-def node_option(name: str) -> Any:
-    """Return the dataclass field of an option that sets this parameter of the policy node.
+def make_node_option(name: str) -> Any:
+    """Return the dataclass field of an option that sets a parameter of the policy node.
 
-    Its default is None if the parameter's default is not a plain value.
+    The help text is the parameter's description. The default is None if a value of the parameter's
+    type cannot express "not given".
+
+    Args:
+        name: Name of the parameter, such as ``ramp_s``.
     """
     one = PARAMETERS[name]
     text = f"{one.option[0].upper()}{one.option[1:]}."
@@ -29,33 +33,33 @@ def node_option(name: str) -> Any:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Run the policy node for a robot; Ctrl-C sends the safe command and ends it."""
+    """Run the policy node for a robot; Ctrl-C sends the safe command and stops it."""
 
     wiring: Path
     """The robot's wiring YAML."""
     model: Path
     """A .safetensors model file, or an .onnx file of another tool."""
-    activate: bool = node_option("autostart")
+    activate: bool = make_node_option("autostart")
     namespace: str = ""
     """The robot's namespace."""
-    mode: Literal["rate", "lockstep"] = node_option("mode")
-    trigger: Literal["sources", "timer"] = node_option("trigger")
-    shadow: bool = node_option("shadow")
-    ramp: float | None = node_option("ramp_s")
-    monitor: Monitor | None = node_option("monitor")
-    recovery: float | None = node_option("recovery")
-    thread_priority: int = node_option("thread_priority")
+    mode: Literal["rate", "lockstep"] = make_node_option("mode")
+    trigger: Literal["sources", "timer"] = make_node_option("trigger")
+    shadow: bool = make_node_option("shadow")
+    ramp: float | None = make_node_option("ramp_s")
+    monitor: Monitor | None = make_node_option("monitor")
+    recovery: float | None = make_node_option("recovery")
+    thread_priority: int = make_node_option("thread_priority")
     record: OutputFolder | None = None
     """Record everything that decides commands into a new folder in this one; `an-control replay`
     reads it."""
     use_sim_time: bool = False
     """Take the time from /clock."""
-    check_rate: bool = node_option("check_rate")
+    check_rate: bool = make_node_option("check_rate")
     ros_args: tyro.conf.Positional[tuple[str, ...]] = ()
     """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 
     def run(self) -> int:
-        """Run the policy node until it ends, and return the exit status."""
+        """Run the policy node until it stops, and return the exit status."""
         exit_on_signal(INTERRUPTED)  # until the node handles signals itself
         require_packages("ros", "rclpy")
         if self.record is not None:
@@ -85,13 +89,16 @@ class RunCommand:
         arguments = ["--ros-args", *self.ros_args]
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
-        return main(arguments + parameter_arguments(values))
+        return main(arguments + format_parameter_arguments(values))
 
 
-def parameter_arguments(values: Mapping[str, object]) -> list[str]:
-    """Return the ROS arguments that set these parameters.
+def format_parameter_arguments(values: Mapping[str, object]) -> list[str]:
+    """Return the ROS arguments (``-p NAME:=VALUE``) that set these parameters.
 
-    Values are quoted, so that any path is taken as a text.
+    Each value is quoted, so that a path that looks like a number stays text.
+
+    Args:
+        values: Values of the parameters, by name.
     """
     yaml = {
         name: json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)

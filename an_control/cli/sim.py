@@ -1,4 +1,4 @@
-"""The verb ``an-control sim``: the simulator in this process, the policy node in another."""
+"""Define the verb ``an-control sim``: run the simulator here and the policy node as a process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.disturbance import Options, default_options
-from an_control.cli.run import node_option, parameter_arguments
+from an_control.cli.disturbance import Options, make_default_options
+from an_control.cli.run import format_parameter_arguments, make_node_option
 from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
@@ -55,12 +55,12 @@ SIMULATORS = {
     "car_racing": ("Box2D", "pygame", "cv2"),
     "pong": ("ale_py", "cv2"),
 }
-"""The packages that each task needs beside gymnasium."""
+"""Packages that each task needs in addition to gymnasium."""
 
 
 @dataclass(frozen=True)
-class _Files:
-    """The files that a simulation needs."""
+class _SimulationFiles:
+    """Paths of the three files that a simulation needs."""
 
     simulation: Path
     wiring: Path
@@ -87,7 +87,7 @@ class SimCommand:
     """Number of episodes."""
     seed: int = 0
     """Seed of every start and every disturbance."""
-    disturbance: Options = field(default_factory=default_options)
+    disturbance: Options = field(default_factory=make_default_options)
     """The disturbances."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
@@ -98,13 +98,13 @@ class SimCommand:
     scrambler: bool = False
     """Put the scrambler between sensors and policy even if it changes nothing at first; its
     parameters, on the node simulator, can then be set at any time."""
-    monitor: Monitor | None = node_option("monitor")
-    recovery: float | None = node_option("recovery")
+    monitor: Monitor | None = make_node_option("monitor")
+    recovery: float | None = make_node_option("recovery")
     realtime: bool = False
     """Step in real time, as a real robot does, instead of in lockstep."""
-    trigger: Literal["sources", "timer"] = node_option("trigger")
-    ramp: float | None = node_option("ramp_s")
-    thread_priority: int = node_option("thread_priority")
+    trigger: Literal["sources", "timer"] = make_node_option("trigger")
+    ramp: float | None = make_node_option("ramp_s")
+    thread_priority: int = make_node_option("thread_priority")
     record: OutputFolder | None = None
     """Record what the policy node does into a new folder in this one; `an-control replay` reads
     it."""
@@ -132,7 +132,7 @@ class SimCommand:
             raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
-        files = self._files()
+        files = self._choose_files()
         model, wiring = files.model, files.wiring
         controller = Controller(
             str(wiring), str(model), "numpy", monitor=self.monitor, recovery=self.recovery
@@ -141,13 +141,13 @@ class SimCommand:
         if refusal:
             raise InputError(refusal)
         try:
-            disturbance = self.disturbance.settings()
+            disturbance = self.disturbance.to_settings()
             schedule = () if self.schedule is None else load_schedule(self.schedule)
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
-            _check_read(disturbance)
+            _check_used_options(disturbance)
         silent = self._check_pair(files.simulation, controller.wiring, disturbance)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
@@ -155,8 +155,12 @@ class SimCommand:
             print(f"{files.simulation} publishes nothing for: {', '.join(silent)}", flush=True)
         return self._simulate(files, name, disturbance, schedule)
 
-    def _files(self) -> _Files:
-        """Return the three files; raise InputError if one is not given and no task has it."""
+    def _choose_files(self) -> _SimulationFiles:
+        """Return the paths of the three files: the given ones, and the task's files for the others.
+
+        Raises:
+            InputError: A file is not given, and no task is given.
+        """
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
             if lacking := [f"--{name}" for name, path in given.items() if path is None]:
@@ -165,20 +169,29 @@ class SimCommand:
                     f"give a robot ({tasks}), or --simulation, --wiring and --model; {missing}"
                     " not given"
                 )
-            return _Files(**given)
-        return _Files(
+            return _SimulationFiles(**given)
+        return _SimulationFiles(
             self.simulation or share_path(f"config/{self.task}_sim.yaml"),
             self.wiring or share_path(f"config/{self.task}.yaml"),
-            self.model or _shipped_model(self.task),
+            self.model or _find_shipped_model(self.task),
         )
 
     def _check_pair(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """Return the sources that the simulation does not publish.
+        """Check that simulation and wiring fit each other.
+
+        Args:
+            simulation: Path of the simulation file.
+            wiring: The robot's wiring.
+            disturbance: Disturbances from the start; some cannot be applied to every robot.
+
+        Returns:
+            Names of the wiring's sources that the simulation does not publish.
 
         Raises:
             WiringError: Simulation and wiring do not fit each other.
+            InputError: A disturbance cannot be applied to this robot.
         """
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
@@ -195,12 +208,20 @@ class SimCommand:
 
     def _simulate(
         self,
-        files: _Files,
+        files: _SimulationFiles,
         name: str,
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
-        from an_control.cli.sim import progress
+        """Run policy node and simulator until the episodes are done, and return the exit status.
+
+        Args:
+            files: The three files of the simulation.
+            name: Name of the robot, which becomes the ROS namespace.
+            disturbance: Disturbances from the start.
+            schedule: Changes of the disturbances during each episode.
+        """
+        from an_control.cli.sim import show_progress
         from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
         from an_control_sim.bridge.rehearsal import derive_rehearsal_wiring
@@ -213,7 +234,7 @@ class SimCommand:
         if self.realtime:
             take_priority()
         wired = load_wiring(files.wiring)
-        settings = self._settings(files, wired, disturbance, schedule)
+        settings = self._make_settings(files, wired, disturbance, schedule)
         summary, failure = RunSummary(()), ""
         with ExitStack() as stack:
             stopped = stack.enter_context(catch_signals())
@@ -228,15 +249,17 @@ class SimCommand:
             except BridgeError as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
-            died = stack.enter_context(self._policy_node(name, seen, files.model))
+            died = stack.enter_context(self._start_policy_node(name, seen, files.model))
             if self.view:
-                page = stack.enter_context(_page(name, self.view_port))
+                page = stack.enter_context(_run_page(name, self.view_port))
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
-            report = stack.enter_context(progress(self.episodes))
+            report = stack.enter_context(show_progress(self.episodes))
             recorder = None
             if self.video is not None:
-                recorder = _recorder(node, self.video, load_simulation(files.simulation), wired)
+                recorder = _make_video_recorder(
+                    node, self.video, load_simulation(files.simulation), wired
+                )
             try:
                 with recorder or nullcontext():
                     summary = simulate(node, settings, report)
@@ -244,15 +267,23 @@ class SimCommand:
                 failure = str(error)
         if died:
             failure = f"the policy node ended by itself, status {died[0]}"
-        return self._report(name, files.model, summary, failure or summary.failure)
+        return self._report_result(name, files.model, summary, failure or summary.failure)
 
-    def _settings(
+    def _make_settings(
         self,
-        files: _Files,
+        files: _SimulationFiles,
         wiring: Wiring,
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> SimulatorSettings:
+        """Return the settings of the simulator.
+
+        Args:
+            files: The three files of the simulation.
+            wiring: The robot's wiring.
+            disturbance: Disturbances from the start.
+            schedule: Changes of the disturbances during each episode.
+        """
         from an_control_sim.bridge.policy_link import COMMAND_S
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.simulator_node import SimulatorSettings
@@ -270,20 +301,34 @@ class SimCommand:
             camera_hz=RATE_HZ if self.video is not None and not wiring.images else 0.0,
         )
 
-    def _report(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
-        """Print and write the finished episodes, also after a failure; return the exit status."""
+    def _report_result(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
+        """Print and write the finished episodes, also after a failure, and return the exit status.
+
+        Args:
+            name: Name of the robot.
+            model: Path of the model file.
+            summary: Results of the finished episodes.
+            failure: Why the run failed, as text; "" if it did not.
+        """
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.lines()))
         if summary.episodes:
-            write_json(self.json, self._result(name, model, summary))
+            write_json(self.json, self._make_json_result(name, model, summary))
         if failure:
             print(f"an-control sim: {failure}", file=sys.stderr)
             return 1
         return 0 if len(summary.episodes) == self.episodes else INTERRUPTED
 
-    def _policy_node(
+    def _start_policy_node(
         self, name: str, wiring: Path, model: Path
     ) -> AbstractContextManager[list[int]]:
+        """Return a context in which the policy node runs; it yields the statuses of an early exit.
+
+        Args:
+            name: Name of the robot, which becomes the ROS namespace.
+            wiring: Path of the wiring that the node reads.
+            model: Path of the model file.
+        """
         from an_control_sim.bridge.policy_link import SOURCES_S
 
         values = parameter_values(
@@ -300,24 +345,35 @@ class SimCommand:
             thread_priority=self.thread_priority,
             record=None if self.record is None else str(self.record.absolute()),
         )
-        return _policy_node(name, values)
+        return _run_policy_node(name, values)
 
-    def _result(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
+    def _make_json_result(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
+        """Return the result of the run for ``--json``, by name.
+
+        Args:
+            name: Name of the robot.
+            model: Path of the model file.
+            summary: Results of the finished episodes.
+        """
         enough = SUCCESS.get(self.task or "")
         success = None if enough is None else float((summary.returns > enough).mean())
         return {
             "task": name,
             "model": str(model),
             "seed": self.seed,
-            **self.disturbance.plain(),
+            **self.disturbance.to_json_values(),
             "success_share": success,
             "episodes_asked": self.episodes,
             **summary.as_dict(),
         }
 
 
-def _shipped_model(task: str) -> Path:
-    """Return the model that ships for the task; raise InputError if there is none."""
+def _find_shipped_model(task: str) -> Path:
+    """Return the path of the model that is shipped for a task.
+
+    Raises:
+        InputError: None is shipped.
+    """
     try:
         return share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
@@ -327,24 +383,43 @@ def _shipped_model(task: str) -> Path:
 def _check_disturbance(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
-    """Raise ValueError naming a disturbance that is impossible for the robot's messages."""
+    """Check that the disturbances are possible for the messages of a robot.
+
+    Args:
+        wiring: Path of the robot's wiring.
+        disturbance: Disturbances from the start.
+        schedule: Changes of the disturbances during each episode.
+
+    Raises:
+        ValueError: A disturbance is impossible; the text names it.
+    """
     from an_control_sim.scrambler.messages import make_scrambled_message
 
     make_scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 
 
-def _check_read(disturbance: DisturbanceSettings) -> None:
-    """Raise InputError naming an option that has no effect without another one."""
+def _check_used_options(disturbance: DisturbanceSettings) -> None:
+    """Check that no disturbance option is given that has no effect without another one.
+
+    Raises:
+        InputError: Such an option is given; the text names both options.
+    """
     for one in disturbance.changed:
         if one.modifies and TABLE[one.modifies] not in disturbance.changed:
             given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
             raise InputError(f"{given}: does nothing without {format_flag(one.modifies)}")
 
 
-def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
-    """Return a recorder of the simulator's picture, or of the first camera and its attention.
+def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
+    """Return a recorder of the simulator's picture, or of a robot's camera and its attention.
 
     It records at the rate of the pictures, so that a video plays as fast as the robot moves.
+
+    Args:
+        node: ROS node that subscribes to the pictures.
+        path: The .mp4 or .png file to write.
+        simulation: The simulation, which names the topic of its picture.
+        wiring: The robot's wiring.
     """
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
     from an_control_sim.bridge.step_outputs import compute_steps_per_picture
@@ -360,8 +435,13 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
 
 
 @contextmanager
-def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the live page as a process, and end it; the simulation also runs without it."""
+def _run_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the live page as a process until the block ends; the simulation also runs without it.
+
+    Args:
+        namespace: ROS namespace of the robot.
+        port: Port of the page; 0 takes any that is free.
+    """
     process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
     try:
         yield process
@@ -370,19 +450,25 @@ def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
-    """Start the policy node as a process, and end it; yield a list for an early exit status.
+def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
+    """Run the policy node as a process until the block ends.
 
-    If the node ends too early, its exit status is put into the list, and this process stops as
-    after SIGTERM. The node also ends if this process is killed, if util-linux is installed.
+    If the node ends too early, its exit status is put into the list that the context yields, and
+    this process stops as after SIGTERM. The node also ends if this process is killed, if util-linux
+    is installed.
+
+    Args:
+        namespace: ROS namespace of the robot.
+        values: Parameters of the node, by name.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
-    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameter_arguments(values)]
+    command += [f"__ns:=/{namespace}", "--log-level", "warn", *format_parameter_arguments(values)]
     process = subprocess.Popen(bind_to_parent(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
 
     def watch() -> None:
+        """Wait until the node ends, and stop this process if that is too early."""
         status = process.wait()
         if not done.is_set():
             died.append(status)
@@ -399,7 +485,7 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process, and kill it if it has not ended after `STOP_S`."""
+    """Terminate a process, and kill it if it has not ended after `STOP_S` seconds."""
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -413,8 +499,15 @@ USUAL_STEPS = 1000
 
 
 @contextmanager
-def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """Show a progress line; yield the callback that `simulate` calls with its progress."""
+def show_progress(episodes: int) -> Iterator[Callable[[Any], None]]:
+    """Show a progress line during the block.
+
+    Args:
+        episodes: Number of episodes to run.
+
+    Yields:
+        The callback to pass to `simulate`, which calls it with its progress after each step.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -427,6 +520,7 @@ def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
         usual = USUAL_STEPS
 
         def report(state: Any) -> None:
+            """Update the progress line, and print a line for a finished episode."""
             nonlocal usual
             part = min(state.steps / usual, 1.0)
             if state.finished is not None:

@@ -1,7 +1,8 @@
-"""A run at the terminal: shows its progress, and stops it after the present step on Ctrl-C.
+"""Show the progress of a training run in the terminal, and stop the run on Ctrl-C or SIGTERM.
 
-SIGTERM stops it as well. Progress is one line, or for `learn` a bar for each part. It shows the
-step, the remaining time, and the `FIGURES` of the newest step; `metrics.jsonl` has all figures.
+A stopped run first completes its present step. Progress is one line, or for `learn` one bar for
+each part. It shows the step, the remaining time, and the `FIGURES` of the newest step; the run's
+file `metrics.jsonl` has all figures.
 """
 
 from __future__ import annotations
@@ -36,8 +37,13 @@ VALIDATION = ("validation", "validation_failed")
 """The figures that are shown until the next validation."""
 
 
-def with_figures(text: str | None, *names: str) -> str:
-    """Return a help text, completed by the meaning of these figures of the progress line."""
+def add_figure_meanings(text: str | None, *names: str) -> str:
+    """Return a help text, extended by the meanings of some figures of the progress line.
+
+    Args:
+        text: The help text; None counts as empty.
+        *names: Names of the figures, keys of `FIGURES`.
+    """
     said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
     return (
         f"{(text or '').rstrip()}\n\n    While it works, a line shows the step, how many there are"
@@ -46,19 +52,21 @@ def with_figures(text: str | None, *names: str) -> str:
 
 
 class Display(Protocol):
-    """A display of a run's progress."""
+    """Interface of a display of a run's progress."""
 
     def show(self, progress: RunProgress) -> None:
-        """Show a report."""
+        """Show a report of the run."""
 
     def note(self, text: str) -> None:
         """Print a sentence for the user."""
 
 
 class RunAtTerminal:
-    """A context in which `progress` shows runs, and a signal stops one after the present step.
+    """Context in which a run shows its progress and can be stopped by Ctrl-C or SIGTERM.
 
-    A second signal raises KeyboardInterrupt. Errors of runs are converted to those of a verb.
+    Pass its method `report_progress` to the run as the callback. The first signal stops the run
+    after its present step, a second one raises KeyboardInterrupt at once. An error of the run
+    becomes an error of the verb.
 
     Args:
         display: Shows the progress.
@@ -83,8 +91,8 @@ class RunAtTerminal:
         if isinstance(error, ValueError) and not isinstance(error, ModelError | WiringError):
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
-    def progress(self, progress: RunProgress) -> bool:
-        """Show a report; return False if the run should stop."""
+    def report_progress(self, progress: RunProgress) -> bool:
+        """Show a progress report; return False if the run should stop."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._take_signals(progress.unit)
         elif progress.event == "end":
@@ -95,15 +103,22 @@ class RunAtTerminal:
         return not self._asked
 
     def _take_signals(self, unit: str) -> None:
+        """Handle SIGINT and SIGTERM until `_release_signals` is called.
+
+        Args:
+            unit: Name of the run's step, such as "round", for the message to the user.
+        """
         self._unit = unit
         for number in (signal.SIGINT, signal.SIGTERM):
             self._handlers.setdefault(number, signal.signal(number, self._stop))
 
     def _release_signals(self) -> None:
+        """Restore the previous handlers of SIGINT and SIGTERM."""
         while self._handlers:
             signal.signal(*self._handlers.popitem())
 
     def _stop(self, *_: object) -> None:
+        """Handle a signal: stop after the present step, or at once for the second signal."""
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
@@ -112,38 +127,45 @@ class RunAtTerminal:
 
 
 class Clock:
-    """An estimate of a run's remaining time.
+    """Estimate of a run's remaining time.
 
     Args:
-        progress: The first report of the run.
+        progress: First report of the run, from which the pace is measured.
     """
 
     def __init__(self, progress: RunProgress) -> None:
         self._first, self._start_s = progress.share, time.monotonic()
 
-    def left_s(self, progress: RunProgress) -> float | None:
-        """Return the remaining seconds, or None if they are unknown.
+    def estimate_left_s(self, progress: RunProgress) -> float | None:
+        """Return the remaining time in seconds, or None if it is unknown.
 
-        They are estimated from the pace since this command started, else from the run's limit.
+        It is estimated from the pace since this command started, else from the run's time limit.
+
+        Args:
+            progress: Newest report of the run.
         """
         over = progress.share
         if over > self._first:
             return (time.monotonic() - self._start_s) / (over - self._first) * (1.0 - over)
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
-    def line(self, progress: RunProgress) -> str:
-        """Return the present step, the number of steps, and the remaining time, as text."""
-        left_s = self.left_s(progress)
+    def format_step(self, progress: RunProgress) -> str:
+        """Return the present step, the number of steps and the remaining time as text.
+
+        Args:
+            progress: Newest report of the run.
+        """
+        left_s = self.estimate_left_s(progress)
         number = max(1, progress.done)
         step = f"{progress.unit} {number}"
         if progress.steps < sys.maxsize:
             about = "about " if progress.minutes_left < 1e9 else ""
             step = f"{step} of {about}{max(number, progress.steps)}"
-        return step if left_s is None else f"{step}, {duration(left_s)} left"
+        return step if left_s is None else f"{step}, {format_duration(left_s)} left"
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as text: 40 s, 3 min, 2 h 05 min."""
+def format_duration(seconds: float) -> str:
+    """Return a duration in seconds as text such as 40 s, 3 min or 2 h 05 min."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60.0)
@@ -156,10 +178,10 @@ def is_live() -> bool:
 
 
 class ProgressLine:
-    """A line that is overwritten on a terminal; elsewhere a new line every few seconds.
+    """Display that overwrites one line on a terminal, and else prints a line every few seconds.
 
     Args:
-        command: The command that continues the run; None if its folder is not kept.
+        command: Command that continues the run, for a message; None if its folder is not kept.
         every_s: Seconds between two lines if the output is no terminal.
     """
 
@@ -169,10 +191,10 @@ class ProgressLine:
         self._validation: dict[str, Any] = {}
         """The figures of the last validation."""
         self._open = False
-        """Whether the cursor is behind a line that is to be overwritten."""
+        """Whether the cursor is at the end of a line that the next print will overwrite."""
 
     def show(self, progress: RunProgress) -> None:
-        """Show a report: a metrics line if it is time for one, or the last line."""
+        """Show a report: its figures if a new line is due, or a message at the start or end."""
         if progress.event == "note":
             self.note(progress.note)
         elif progress.event == "begin":
@@ -184,19 +206,21 @@ class ProgressLine:
             print(f"stopped after {progress.unit} {progress.done} of {progress.steps}; {how}")
 
     def note(self, text: str) -> None:
-        """Print a sentence above the line."""
+        """Print a sentence for the user on a line of its own."""
         print(f"{chr(10) if self._open else ''}{text}", flush=True)
         self._open = False
 
     def _begin(self, progress: RunProgress) -> None:
+        """Start the clock, and print the step from which the run continues."""
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
         self._clock = Clock(progress)
         if not progress.finished:
-            self._print(self._clock.line(progress), last=False)
+            self._print(self._clock.format_step(progress), last=False)
 
     def _step(self, progress: RunProgress) -> None:
+        """Show the figures of a step, unless the last line is too recent."""
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
@@ -204,9 +228,15 @@ class ProgressLine:
             return
         self._shown = now
         figures = format_figures({**line, **self._validation})
-        self._print(f"{self._clock.line(progress)}  {figures}", progress.finished)
+        self._print(f"{self._clock.format_step(progress)}  {figures}", progress.finished)
 
     def _print(self, text: str, last: bool) -> None:
+        """Print the progress line.
+
+        Args:
+            text: Content of the line, cut to the width of the terminal.
+            last: Whether the cursor moves to the next line, so that this line stays.
+        """
         if not is_live():
             print(text.rstrip(), flush=True)
             return
@@ -216,10 +246,10 @@ class ProgressLine:
 
 
 class PartBars:
-    """A context that shows a bar for each part of `learn`; without a terminal, a line at times.
+    """Context and display that shows one bar for each part of `learn`, or lines without a terminal.
 
     Args:
-        parts: The names of the parts.
+        parts: Names of the parts, such as "teacher".
         every_s: Seconds between two lines if the output is no terminal.
     """
 
@@ -269,10 +299,10 @@ class PartBars:
         elif progress.event == "begin":
             self._clock = Clock(progress)
             if not progress.finished:
-                self._update(progress.part, progress.share, self._clock.line(progress))
+                self._update(progress.part, progress.share, self._clock.format_step(progress))
         elif progress.event == "step":
             self._figures |= progress.figures
-            about = f"{self._clock.line(progress)}  {format_figures(self._figures)}"
+            about = f"{self._clock.format_step(progress)}  {format_figures(self._figures)}"
             self._update(progress.part, progress.share, about)
 
     def note(self, text: str) -> None:
@@ -280,6 +310,13 @@ class PartBars:
         self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     def _update(self, part: str, share: float, about: str) -> None:
+        """Update the bar of a part; without a terminal print a line if one is due.
+
+        Args:
+            part: Name of the part.
+            share: Finished share (0..1) of the part.
+            about: Text behind the bar.
+        """
         self._bars.update(self._tasks[part], completed=share, about=about)
         now = time.monotonic()
         if not self._live and now - self._said_s > self._every_s:
@@ -288,12 +325,17 @@ class PartBars:
 
 
 def format_figures(line: Mapping[str, Any]) -> str:
-    """Return the `FIGURES` of a metrics line as text on one line."""
+    """Return the figures of a metrics line that are in `FIGURES`, as text on one line.
+
+    Args:
+        line: Values of the metrics line, by name.
+    """
     there = {name: line[name] for name in FIGURES if name in line}
     if not there.get("failed"):
         there.pop("failed", None)
-    return "  ".join(f"{name.replace('_', ' ')} {_number(v)}" for name, v in there.items())
+    return "  ".join(f"{name.replace('_', ' ')} {_format_number(v)}" for name, v in there.items())
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
+    """Return a value as text, a float with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -8,8 +8,8 @@ import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.distill import PartOptions
-from an_control.cli.help import with_environment_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.evolution import EvolveOptions, evolve
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_command
@@ -18,7 +18,10 @@ from an_control.learning.runs.progress import RunProgress
 
 @dataclass(frozen=True)
 class TrainCommand(EvolveOptions):
-    """Search for a policy by its return alone; the same command continues a stopped run."""
+    """Search for a policy with a high return by CMA-ES or PGPE.
+
+    The same command continues a stopped run.
+    """
 
     task: tyro.conf.Positional[str]
     out: OutputFolder
@@ -32,8 +35,9 @@ class TrainCommand(EvolveOptions):
         with RunAtTerminal(ProgressLine(format_command(self, "train"))) as terminal:
 
             def report(progress: RunProgress) -> bool:
+                """Show the progress or a finished evaluation; return False to stop the run."""
                 if progress.unit != "evaluation":
-                    return terminal.progress(progress)
+                    return terminal.report_progress(progress)
                 row = progress.figures
                 failed = f"  {row['failed']} episodes failed" if "failed" in row else ""
                 print(
@@ -50,8 +54,8 @@ class TrainCommand(EvolveOptions):
         return 0
 
 
-TrainCommand.__doc__ = with_environment_offers(
-    with_figures(
+TrainCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(
         TrainCommand.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
     )
 )

@@ -11,24 +11,25 @@ from an_control.cli.common import (
     InputError,
     OutputFile,
     OutputFolder,
-    file_problem,
+    describe_file_problem,
     require_packages,
     write_json,
 )
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.command_line import format_command
 
 
 @dataclass(frozen=True)
 class TrainMonitorCommand(MonitorOptions):
-    """Train the forward model of a model's monitor and write it into the model file.
+    """Train the forward model of a model's identity monitor and write it into the model file.
 
-    With it the monitor predicts each channel's next reading, and so detects unannounced rewiring.
-    The model itself drives the episodes to learn from, with exploration; this takes about ten
-    minutes. The policy stays as it is. At the end the monitor is tried on new episodes, also on
-    robots with slower sensors, other mass and friction: if it reports wrong moves or finds too few
-    real ones, the model file says so, and the monitor is off by default.
+    The forward model predicts each channel's next reading; with it the monitor detects that signals
+    arrive in other channels than before. It is trained on episodes that the model's policy drives,
+    with exploration; this takes about ten minutes. The policy stays as it is. At the end the
+    monitor is tested on new episodes, also on robots with slower sensors and other mass and
+    friction. If it reports wrong moves of signals or finds too few real ones, the model file says
+    so, and the monitor is off by default.
     """
 
     model: tyro.conf.Positional[Path]
@@ -42,11 +43,11 @@ class TrainMonitorCommand(MonitorOptions):
         require_packages("train", "torch", "gymnasium")
         if self.bag:
             require_packages("record", "mcap")
-        if self.out is None and (problem := file_problem(self.model)):
+        if self.out is None and (problem := describe_file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:
-            result = train_monitor(self, terminal.progress)
+            result = train_monitor(self, terminal.report_progress)
         made = {"model": str(result.model)}
         if result.validation is None:
             if self.bag:
@@ -65,4 +66,4 @@ class TrainMonitorCommand(MonitorOptions):
         return 0
 
 
-TrainMonitorCommand.__doc__ = with_figures(TrainMonitorCommand.__doc__, "learns")
+TrainMonitorCommand.__doc__ = add_figure_meanings(TrainMonitorCommand.__doc__, "learns")

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import with_environment_offers
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, with_figures
+from an_control.cli.help import add_environment_attributes
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_figure_meanings
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
 from an_control.learning.command_line import format_command
 
 
 @dataclass(frozen=True)
 class TrainTeacherCommand(TeacherOptions):
-    """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` makes a student of it.
+    """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` then trains a student by it.
 
-    The teacher is an MLP policy, which needs its channels in order. For a task with a teacher of
-    its own (ant), PPO starts from that one. The same command continues a stopped run, also with
-    other limits: minutes, steps, score. A run also ends when validation has not improved for half
-    of it, and for a third of its limits.
+    The teacher is an MLP policy, which needs its channels in order. If the task already has a
+    teacher (ant), PPO starts from that one. The same command continues a stopped run, also with
+    other limits: minutes, steps, score. A run also stops if validation has not improved for half of
+    its duration so far, and for a third of its limits.
     """
 
     task: tyro.conf.Positional[str]
@@ -32,7 +32,7 @@ class TrainTeacherCommand(TeacherOptions):
         """Train the teacher, print its evaluation and model file, and return the exit status."""
         require_packages("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
         with RunAtTerminal(ProgressLine(format_command(self, "train-teacher"))) as terminal:
-            result = train_teacher(self, terminal.progress)
+            result = train_teacher(self, terminal.report_progress)
         print(f"ended: {result.end}")
         for row in result.evaluations:
             score = f"{row['mean']:.1f} +- {row['standard_error']:.1f}"
@@ -44,6 +44,6 @@ class TrainTeacherCommand(TeacherOptions):
         return 0
 
 
-TrainTeacherCommand.__doc__ = with_environment_offers(
-    with_figures(TrainTeacherCommand.__doc__, "return", "validation", "failed")
+TrainTeacherCommand.__doc__ = add_environment_attributes(
+    add_figure_meanings(TrainTeacherCommand.__doc__, "return", "validation", "failed")
 )

@@ -1,4 +1,4 @@
-"""The verbs of `an-control`, each imported only when it is used."""
+"""Find the dataclass of each verb of `an-control`; a verb is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from typing import Any
 
 import tyro
 
-from an_control.cli.help import VERBS, with_help_texts
+from an_control.cli.help import VERBS, add_help_texts
 
 
-def verb_class(verb: str) -> type[Any]:
-    """Return the dataclass of a verb, by the verb's name; imports its module."""
+def load_verb_class(verb: str) -> type[Any]:
+    """Import a verb's module and return the verb's dataclass.
+
+    Args:
+        verb: Name of the verb, such as "sim".
+
+    Raises:
+        KeyError: There is no such verb.
+    """
     match verb:
         case "sim":
             from an_control.cli.sim import SimCommand
@@ -92,10 +99,14 @@ def verb_class(verb: str) -> type[Any]:
             raise KeyError(verb)
 
 
-def completion(shell: str) -> None:
-    """Print the script with which `shell` completes the verbs and their options."""
+def print_completion(shell: str) -> None:
+    """Print the script with which a shell completes the verbs and their options.
+
+    Args:
+        shell: One of `SHELLS`: bash, zsh or fish.
+    """
     tyro.extras.subcommand_cli_from_dict(
-        {verb: with_help_texts(verb_class(verb)) for verb in VERBS},
+        {verb: add_help_texts(load_verb_class(verb)) for verb in VERBS},
         prog="an-control",
         args=["--tyro-print-completion", shell],
     )

@@ -21,8 +21,9 @@ LOOPBACK = "127.0.0.1"
 class ViewCommand:
     """Show a running robot in the browser, and rewire it there; prints the page's address.
 
-    The page shows the robot, its policy's attention and the monitor's estimate; signals can be
-    moved, cut and copied on it. It waits until a robot runs; Ctrl-C ends it.
+    The page shows the robot, its policy's attention and the monitor's estimate; on it signals can
+    be moved to other channels, cut and copied. The command waits until a robot runs; Ctrl-C stops
+    it.
     """
 
     namespace: str = ""
@@ -45,7 +46,7 @@ class ViewCommand:
 
         os.nice(NICE)  # now, so that the middleware's threads have it too
         try:
-            asyncio.run(serve(self.port, self.host, robot, self._say))
+            asyncio.run(serve(self.port, self.host, robot, self._print_address))
         except OSError as error:
             raise InputError(
                 f"--host {self.host} --port {self.port}: cannot listen there"
@@ -53,7 +54,8 @@ class ViewCommand:
             ) from error
         return 0
 
-    def _say(self, server: PageServer) -> None:
+    def _print_address(self, server: PageServer) -> None:
+        """Print the address of the page, with a warning if other machines can reach it."""
         if self.host != LOOPBACK:
             print(
                 f"an-control view: listens on {self.host}: whoever has the address below can watch,"

@@ -1,1 +1,1 @@
-"""Tools for before the first run: list what a robot publishes, draft its wiring, check a wiring."""
+"""Tools for the time before a robot's first run: list topics, draft a wiring, check a wiring."""

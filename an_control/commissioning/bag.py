@@ -1,7 +1,7 @@
-"""Examines a bag as `listen` and `survey` do a running robot: rates, gaps, stamps, names, ranges.
+"""Examines a recording (a ROS 2 bag) for rates, gaps, stamps and ranges of the robot's sensors.
 
-Times are those at which the messages were recorded, and the readings come from the same table that
-the policy node uses.
+`listen` and `survey` do the same on a running robot. Times are those at which the messages were
+recorded, and readings come from the same channel table that the policy node uses.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from an_control.commissioning.listen import (
     HeardSource,
     ListenResult,
     ReadingRange,
-    take_readings,
+    record_readings,
 )
 from an_control.commissioning.survey import (
     COMMANDS,
-    INSIDE,
+    POLICY_TOPICS,
     SubscribedTopic,
     Survey,
     SurveyedTopic,
-    is_robots_own,
-    note_message,
+    is_robot_topic,
+    record_message,
 )
 from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
 from an_control.record.reader import Bag
@@ -35,32 +35,42 @@ from an_control.wiring.messages import message_class
 
 Deserialize = Callable[[bytes, Any], Any]
 JUMP_S = 1.0
-"""A stamp that is so far from where the one before and the time between them lead, jumps."""
+"""Seconds by which a stamp may differ from the previous one plus the time since then before it
+counts as a jump."""
 OTHER_CLOCK_S = 1e7
-"""Stamps that are so far from the time of the recording are of another clock than that."""
+"""Seconds between stamp and recording from which on the stamps belong to another clock."""
 MAX_READS = 100_000
-"""Maximum number of times that the readings are taken; a longer bag is only read for its rates."""
+"""Maximum number of times that readings are taken; the rest of a longer bag is only read for its
+rates."""
 MAX_TOPICS = 1000
 SENDER = "the bag"
 
 
 @dataclass
-class BagHeard(HeardSource):
-    """The messages of one source in a bag."""
+class BagSource(HeardSource):
+    """The messages of one source (topic in the wiring file) that a bag holds.
+
+    Attributes:
+        jumps: The number of stamps that go back or jump ahead.
+        orders: The different orders in which messages list their names.
+    """
 
     jumps: int = 0
-    """Number of stamps that go back, or jump ahead."""
     orders: set[tuple[str, ...]] = field(default_factory=set)
-    """The orders in which its names come."""
 
     @property
     def delay_s(self) -> float | None:
-        """Median delay from stamp to recording, None for stamps of another clock, as simulated."""
+        """Median seconds from stamp to recording; None if the stamps are of another clock."""
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
     def describe_problem(self, seconds: float, control_hz: float) -> str:
-        """Return the problems of this source for a policy at `control_hz`, or ""."""
+        """Return the problems of this source as text, or "".
+
+        Args:
+            seconds: The length of the recording.
+            control_hz: The control rate of the policy.
+        """
         found = (
             super()
             .describe_problem(seconds, control_hz)
@@ -69,8 +79,8 @@ class BagHeard(HeardSource):
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
         return "; ".join(filter(None, [found, jumps]))
 
-    def notes(self) -> list[str]:
-        """Return what is no problem and yet worth knowing."""
+    def describe_orders(self) -> list[str]:
+        """Return a note if the order of names in the messages changes, which is no problem."""
         if len(self.orders) < 2:
             return []
         alike = len({frozenset(one) for one in self.orders}) == 1
@@ -81,25 +91,25 @@ class BagHeard(HeardSource):
         ]
 
 
-class _Messages:
-    """The messages of a bag, deserialized."""
+class _BagMessages:
+    """A reader that deserializes the messages of a bag."""
 
     def __init__(self, bag: Bag, deserialize: Deserialize) -> None:
         self._bag, self._deserialize = bag, deserialize
         self._classes: dict[str, Any] = {}
         self.types: dict[str, str] = {}
-        """The type of each topic."""
+        """The message type of each topic."""
 
     def entries(self) -> Iterator[BagEntry]:
-        """Yield the entries that are messages."""
+        """Yield the bag's entries that are messages."""
         for entry in self._bag.entries():
             if entry.type != ATTACHMENT:
                 if len(self.types) < MAX_TOPICS:
                     self.types.setdefault(entry.topic, entry.type)
                 yield entry
 
-    def class_of(self, type_: str) -> Any:
-        """Return the class of a message type, None if it is not installed."""
+    def find_class(self, type_: str) -> Any:
+        """Return the class of a message type, or None if it is not installed."""
         if type_ not in self._classes:
             try:
                 self._classes[type_] = message_class(type_)
@@ -107,10 +117,14 @@ class _Messages:
                 self._classes[type_] = None
         return self._classes[type_]
 
-    def read(self, entry: BagEntry) -> Any:
-        """Return the message; BagError where it is none of its type."""
+    def deserialize(self, entry: BagEntry) -> Any:
+        """Convert an entry of the bag to a ROS message.
+
+        Raises:
+            BagError: The entry is not a message of its type.
+        """
         try:
-            return self._deserialize(entry.data, self.class_of(entry.type))
+            return self._deserialize(entry.data, self.find_class(entry.type))
         except Exception as error:
             raise BagError(
                 f"{self._bag.path}: topic {entry.topic}: no message of type {entry.type}"
@@ -121,20 +135,23 @@ class _Messages:
 def listen_to_bag(
     wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
 ) -> tuple[ListenResult, list[str]]:
-    """Read a wiring's sources from a bag; return what was heard, and notes.
+    """Read a wiring's sources from a bag.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring: the YAML file that connects topics to the policy's channels.
         bag: The bag.
-        namespace: The robot's namespace; a topic that is not in it is looked for in any.
-        deserialize: Makes a ROS message of bytes and a class.
+        namespace: The robot's namespace; "" finds a relative topic in any namespace.
+        deserialize: Makes a ROS message from bytes and a message class.
+
+    Returns:
+        The figures of all sources and channels, and notes as sentences.
 
     Raises:
-        WiringError: If the wiring does not fit its message types.
-        BagError: If the bag cannot be read.
+        WiringError: The wiring does not fit its message types.
+        BagError: The bag cannot be read.
     """
-    table, messages = ChannelTable(wiring), _Messages(bag, deserialize)
-    heard = {one.name: BagHeard(one) for one in wiring.sources}
+    table, messages = ChannelTable(wiring), _BagMessages(bag, deserialize)
+    heard = {one.name: BagSource(one) for one in wiring.sources}
     stamps = {name: stamp_reader(cls) for name, cls in table.message_classes.items()}
     names = {name: names_reader(cls) for name, cls in table.message_classes.items()}
     ranges: dict[str, ReadingRange] = {}
@@ -144,12 +161,14 @@ def listen_to_bag(
     for entry in messages.entries():
         if entry.topic not in readers:
             readers[entry.topic] = [
-                one.name for one in wiring.sources if _is_meant(one.topic, entry.topic, namespace)
+                one.name
+                for one in wiring.sources
+                if _is_same_topic(one.topic, entry.topic, namespace)
             ]
         begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
         next_ns = next_ns or begin_ns + step_ns
         while now_ns >= next_ns and reads < MAX_READS:
-            take_readings(table, ranges, next_ns)
+            record_readings(table, ranges, next_ns)
             reads += 1
             next_ns = max(next_ns + step_ns, now_ns - 100 * step_ns)
         for name in readers[entry.topic]:
@@ -159,15 +178,15 @@ def listen_to_bag(
                 one.other_types = f"{entry.type}, where the wiring says {one.config.type}"
                 continue
             one.publishers = (SENDER,)
-            message = messages.read(entry)
+            message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
-            _note(one, entry.log_ns, stamp_ns)
+            _record_times(one, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store(name, message, stamp_ns, entry.log_ns)
     if not readers:
         raise BagError(f"{bag.path}: holds no message")
-    take_readings(table, ranges, now_ns)
+    record_readings(table, ranges, now_ns)
     for one in heard.values():
         if not one.topic:
             one.topic = one.config.topic
@@ -178,7 +197,7 @@ def listen_to_bag(
     commands = tuple(
         f"{message.topic}: commands are in the bag"
         for message in wiring.command.messages
-        if any(_is_meant(message.topic, topic, namespace) for topic in counts)
+        if any(_is_same_topic(message.topic, topic, namespace) for topic in counts)
     )
     listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
@@ -190,12 +209,18 @@ def listen_to_bag(
         commands=commands,
         wrong_commands=(),
     )
-    notes = [note for one in heard.values() for note in one.notes()]
+    notes = [note for one in heard.values() for note in one.describe_orders()]
     return listened, [*bag.notes, *notes]
 
 
-def _note(one: BagHeard, log_ns: int, stamp_ns: int | None) -> None:
-    """Record a message's times."""
+def _record_times(one: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+    """Record the times of a message of a source.
+
+    Args:
+        one: The source.
+        log_ns: When the message was recorded.
+        stamp_ns: The stamp in the message, or None if it has none.
+    """
     if len(one.times_s) >= KEPT:
         return
     if one.times_s and stamp_ns is not None and one.stamps_ns[-1] is not None:
@@ -208,29 +233,35 @@ def _note(one: BagHeard, log_ns: int, stamp_ns: int | None) -> None:
         one.delays_s.append((log_ns - stamp_ns) / 1e9)
 
 
-def _is_meant(wired: str, recorded: str, namespace: str) -> bool:
-    """Return whether a recorded topic is the one that a wiring names."""
-    if wired.startswith("/"):
-        return wired == recorded
-    wired = wired.removeprefix("~/")
+def _is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
+    """Return whether a topic in a bag is the one that a wiring file names.
+
+    Args:
+        wired_topic: The topic in the wiring, which may be relative.
+        recorded_topic: The full name of the topic in the bag.
+        namespace: The robot's namespace; "" allows any.
+    """
+    if wired_topic.startswith("/"):
+        return wired_topic == recorded_topic
+    wired_topic = wired_topic.removeprefix("~/")
     if namespace.strip("/"):
-        return recorded == f"/{namespace.strip('/')}/{wired}"
-    return recorded == f"/{wired}" or recorded.endswith(f"/{wired}")
+        return recorded_topic == f"/{namespace.strip('/')}/{wired_topic}"
+    return recorded_topic == f"/{wired_topic}" or recorded_topic.endswith(f"/{wired_topic}")
 
 
 def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
-    """Return the topics of a bag, as `survey` returns those of a running robot.
+    """List the sensor topics of a bag, as `survey_topics` does for a running robot.
 
     Args:
         bag: The bag.
-        namespace: Namespace of the topics; "": all topics.
-        deserialize: Makes a ROS message of bytes and a class.
+        namespace: The namespace of the topics; "" for all topics.
+        deserialize: Makes a ROS message from bytes and a message class.
 
     Raises:
-        BagError: If the bag cannot be read.
+        BagError: The bag cannot be read.
     """
     prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
-    messages = _Messages(bag, deserialize)
+    messages = _BagMessages(bag, deserialize)
     topics: dict[str, SurveyedTopic] = {}
     taken: dict[str, str] = {}
     own = tuple(f"/{name}" for name in TYPES if "/" in name)
@@ -240,19 +271,19 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])
             continue
-        if name not in messages.types or not is_robots_own(name, prefix):
+        if name not in messages.types or not is_robot_topic(name, prefix):
             continue
         if COMMANDS.search(PurePosixPath(name).name):
             taken[name] = entry.type
             continue
-        cls = messages.class_of(entry.type)
+        cls = messages.find_class(entry.type)
         if cls is None:
             continue
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
-        message = messages.read(entry)
-        note_message(topic, message, stamp_reader(cls)(message) is not None, entry.log_ns / 1e9)
+        message = messages.deserialize(entry)
+        record_message(topic, message, stamp_reader(cls)(message) is not None, entry.log_ns / 1e9)
     for node in nodes:
-        for name in INSIDE:
+        for name in POLICY_TOPICS:
             topics.pop(f"{node}/{name}", None)
     heard = tuple(topics[name] for name in sorted(topics))
     commands = [SubscribedTopic(name, type_, (SENDER,)) for name, type_ in taken.items()]

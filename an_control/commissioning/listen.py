@@ -1,6 +1,7 @@
-"""Listens to a wiring's sources on a running robot: their rates, gaps, stamps and readings.
+"""Listens to the sensor topics of a running robot: their rates, gaps, stamps and readings.
 
-Nothing is sent, and the readings come from the same table that the policy node uses.
+The topics are those of a wiring, the YAML file that connects them to a policy. Nothing is sent, and
+readings come from the same channel table that the policy node uses.
 """
 
 from __future__ import annotations
@@ -39,50 +40,63 @@ from an_control.wiring.command import MessageFields
 
 SLICE_S = 0.05
 ENOUGH = 5
-"""Minimum number of messages for which a rate is judged."""
+"""Minimum number of messages from which a rate is judged."""
 KEPT = 100_000
 """Maximum number of messages of a source whose times are kept."""
 
 
 @dataclass
 class HeardSource:
-    """The messages of one source; times are of the steady clock, in seconds."""
+    """The messages that one source (topic in the wiring) sent while the robot was observed.
+
+    Attributes:
+        config: The source in the wiring.
+        topic: The full name of the topic.
+        publishers: The full names of the nodes that publish it.
+        quality: The quality of service of the publishers, as text.
+        other_types: Publishers with another message type, as text.
+        elsewhere: Another topic with messages of its type, as text after "no publisher".
+        rivals: A warning for each pair of nodes that send the same channels.
+        times_s: The arrival times of the messages, by the steady clock.
+        stamps_ns: The stamps of the messages; None for one without a stamp.
+        delays_s: The time from each stamp to the arrival, by the node's clock.
+    """
 
     config: SourceConfig
     topic: str = ""
-    """Full name of the topic."""
     publishers: tuple[str, ...] = ()
     quality: str = ""
     other_types: str = ""
-    """Publishers of other types, as text."""
     elsewhere: str = ""
-    """Another topic with messages of its type, as text after "no publisher"."""
     rivals: tuple[str, ...] = ()
-    """A warning for each pair of nodes that send the same channels."""
     times_s: list[float] = field(default_factory=list)
     stamps_ns: list[int | None] = field(default_factory=list)
     delays_s: list[float] = field(default_factory=list)
-    """Time from each stamp to the arrival, by the node's clock."""
 
     @property
     def rate_hz(self) -> float | None:
-        """Messages per second, None if fewer than two came."""
+        """Messages per second; None if fewer than two arrived."""
         if len(self.times_s) < 2 or self.times_s[-1] <= self.times_s[0]:
             return None
         return (len(self.times_s) - 1) / (self.times_s[-1] - self.times_s[0])
 
     @property
     def longest_gap_s(self) -> float | None:
-        """Longest time between two messages, None if fewer than two came."""
+        """Longest time between two messages in seconds; None if fewer than two arrived."""
         return float(np.diff(self.times_s).max()) if len(self.times_s) > 1 else None
 
     @property
     def delay_s(self) -> float | None:
-        """Median delay from stamp to arrival, None without stamps."""
+        """Median seconds from stamp to arrival; None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
     def describe_problem(self, seconds: float, control_hz: float) -> str:
-        """Return the problems of this source for a policy at `control_hz`, or ""."""
+        """Return the problems of this source as text, or "".
+
+        Args:
+            seconds: How long the robot was observed.
+            control_hz: The control rate of the policy.
+        """
         if self.other_types:
             return f"publisher of {self.other_types}"
         if not self.publishers:
@@ -112,7 +126,16 @@ class HeardSource:
 
 @dataclass
 class ReadingRange:
-    """The range of a channel's readings, scaled and clipped as the policy gets them."""
+    """The range of a channel's readings, scaled and clipped as the policy gets them.
+
+    Attributes:
+        count: The number of readings.
+        low: The lowest reading.
+        high: The highest reading.
+        clipped: The number of readings at or beyond the clip bounds of the wiring.
+        turning: The detector of an angle that jumps by a full turn.
+        turns: What to read instead of such an angle, as text; "" if there is no problem.
+    """
 
     count: int = 0
     low: float = np.inf
@@ -120,44 +143,49 @@ class ReadingRange:
     clipped: int = 0
     turning: AngleDetector = field(default_factory=AngleDetector)
     turns: str = ""
-    """A hint for an angle that jumps or grows, or ""."""
 
 
 @dataclass(frozen=True)
 class ListenResult:
-    """Everything that was heard in `seconds`."""
+    """Everything that was observed of a robot's sensors.
+
+    Attributes:
+        seconds: How long the robot was observed.
+        sources: The messages of each source.
+        ranges: The range of each channel's readings by its id, without the patches of cameras.
+        reads: How often the readings were taken.
+        missing: The ids of the channels that are missing at the end, by reason.
+        control_hz: The control rate of the policy.
+        commands: Subscribers and present publishers of each command topic, as text.
+        wrong_commands: Problems of the command topics, as texts.
+        disagreements: Contradictions between readings, as texts (see `check_series`).
+    """
 
     seconds: float
     sources: tuple[HeardSource, ...]
     ranges: dict[str, ReadingRange]
-    """Range of each channel by its id; a camera's patches are left out."""
     reads: int
-    """Number of times that the readings were taken."""
     missing: dict[str, list[str]]
-    """Ids of the channels that are missing at the end, by reason."""
     control_hz: float
     commands: tuple[str, ...]
-    """Subscribers and present publishers of each command topic, as text."""
     wrong_commands: tuple[str, ...]
-    """Problems of the command topics, as texts."""
     disagreements: tuple[str, ...] = ()
-    """What the readings say against each other, see `check_series`."""
 
 
 def listen(
     wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
 ) -> ListenResult:
-    """Listen to a wiring's sources.
+    """Listen to a wiring's sources on a running robot and return what was observed.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
         namespace: The robot's namespace.
         seconds: How long to listen.
-        recorder: Records the robot meanwhile.
+        recorder: Records the robot meanwhile; None: nothing is recorded.
 
     Raises:
-        WiringError: If the wiring does not fit its message types.
-        ValueError: If `namespace` is not allowed as one.
+        WiringError: The wiring does not fit its message types.
+        ValueError: `namespace` is not a valid namespace.
     """
     table = ChannelTable(wiring)
     with temporary_node("an_control_check", namespace) as node:
@@ -177,7 +205,15 @@ def _listen(
     seconds: float,
     recorder: LiveRecorder | None,
 ) -> ListenResult:
-    """Listen with this node and table."""
+    """Listen to the robot with a node that exists already; see `listen`.
+
+    Args:
+        node: The node.
+        executor: The executor that runs it.
+        table: The channel table of the wiring, which stores the messages.
+        seconds: How long to listen.
+        recorder: Records the robot meanwhile; None: nothing is recorded.
+    """
     wiring = table.wiring
     heard = {one.name: HeardSource(one) for one in wiring.sources}
     ranges: dict[str, ReadingRange] = {}
@@ -193,7 +229,7 @@ def _listen(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
-            take_readings(table, ranges, time.monotonic_ns(), history)
+            record_readings(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
         _record_publishers(node, one)
         one.rivals = tuple(inputs.describe_rivals(one.config.name))
@@ -211,12 +247,16 @@ def _listen(
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
         wrong_commands=tuple(text for _, wrong in said for text in wrong),
-        disagreements=tuple(check_series(_series(history), table.configs)),
+        disagreements=tuple(check_series(_make_series(history), table.configs)),
     )
 
 
-def _series(history: list[tuple[float, dict[str, float]]]) -> Series:
-    """Return what was read as arrays."""
+def _make_series(history: list[tuple[float, dict[str, float]]]) -> Series:
+    """Convert readings to arrays.
+
+    Args:
+        history: The time in seconds and the readings by channel id, for each tick.
+    """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
     times_s = np.array([time_s for time_s, _ in history])
@@ -235,7 +275,14 @@ def wait_for_publishers(
 def _record_message(
     node: Node, heard: dict[str, HeardSource], source: str, stamp_ns: int | None
 ) -> None:
-    """Record a message's times."""
+    """Record the arrival time, stamp and delay of a message.
+
+    Args:
+        node: The node whose clock measures the delay.
+        heard: The sources by name.
+        source: The name of the source that sent the message.
+        stamp_ns: The message's stamp, or None if it has none.
+    """
     one = heard[source]
     if len(one.times_s) < KEPT:
         one.times_s.append(time.monotonic())
@@ -244,13 +291,20 @@ def _record_message(
             one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
 
 
-def take_readings(
+def record_readings(
     table: ChannelTable,
     ranges: dict[str, ReadingRange],
     now_ns: int,
     history: list[tuple[float, dict[str, float]]] | None = None,
 ) -> None:
-    """Take the readings, and record them in the channels' ranges."""
+    """Take the current readings from a channel table and extend the channels' ranges by them.
+
+    Args:
+        table: The channel table, which stores the newest readings.
+        ranges: The range of each channel by its id, which is updated.
+        now_ns: The time, from which the age of readings counts.
+        history: A list to which time and unscaled readings are added; None: none is kept.
+    """
     readings = table.read(now_ns)
     if readings.values.ndim > 1:
         return
@@ -265,13 +319,13 @@ def take_readings(
         raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.wave or config.wrap):
             one.turning.record((value - config.offset) / config.scale)
-            one.turns = one.turning.hint(config.field.replace("*", "NAME"))
+            one.turns = one.turning.describe_hint(config.field.replace("*", "NAME"))
         clip = config.clip
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
 def _record_publishers(node: Node, one: HeardSource) -> None:
-    """Record who publishes a source's topic, and with which quality of service."""
+    """Record which nodes publish a source's topic, and with which quality of service."""
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
     right = select_type(infos, one.config.type)
@@ -283,14 +337,22 @@ def _record_publishers(node: Node, one: HeardSource) -> None:
 
 
 def _describe_quality(qos: QoSProfile) -> str:
-    """Return a quality of service as text."""
+    """Describe a quality of service in words, such as "best effort"."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
 def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, list[str]]:
-    """Return subscribers and publishers of a command topic as text, and its problems."""
+    """Describe which nodes publish and receive commands on a topic.
+
+    Args:
+        node: The node whose view of the ROS graph is used.
+        message: The topic and the message type of the commands.
+
+    Returns:
+        A description, and a list of problems.
+    """
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)

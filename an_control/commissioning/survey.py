@@ -1,7 +1,7 @@
-"""Listens to the topics of a running robot: their types, names, rates and ranges.
+"""Lists the sensor topics of a running robot: their types, names, rates and ranges.
 
-Only topics that a wiring could read are covered: those that are published, with message types that
-hold numbers. Nothing is sent.
+It covers topics that a wiring can read: those that are published, with message types that contain
+numbers. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from an_control.wiring.messages import (
 SLICE_S, LOOK_S = 0.05, 0.5
 QUATERNION = "geometry_msgs/msg/Quaternion"
 ELEMENTS = 16
-"""Maximum length of an unnamed array with a channel for each element; longer ones get a wildcard.
-"""
-OWN = ("/rosout", "/parameter_events", "/clock", "/diagnostics", "/tf", "/tf_static")
-"""Topics without readings of a robot's sensors."""
+"""Maximum length of an unnamed array with one channel per element; a longer one gets a wildcard."""
+SYSTEM_TOPICS = ("/rosout", "/parameter_events", "/clock", "/diagnostics", "/tf", "/tf_static")
+"""Topics that never have readings of a robot's sensors."""
 COMMANDS = re.compile(r"cmd|command|setpoint|target", re.IGNORECASE)
-"""Pattern in the last name of topics that carry commands, and are not read."""
-INSIDE = ("channels", "attention", "keys", "attended", "proposed")
-"""Last names of topics that a policy node publishes about itself."""
+"""Pattern in the last part of a topic's name that marks topics with commands, which are not
+read."""
+POLICY_TOPICS = ("channels", "attention", "keys", "attended", "proposed")
+"""Last parts of the names of topics that a policy node publishes about itself."""
 ANGULAR = re.compile(r"position\[|yaw\(|roll\(|theta|angle|heading", re.IGNORECASE)
-"""Pattern in the path of numbers that may be angles."""
+"""Pattern in the path of a field that marks numbers which may be angles."""
 JUMP, STRAIGHT = 0.5, 0.95
-"""Maximum difference of a jump from 2 pi in rad; share of changes in one direction of a growing
-angle."""
+"""Maximum difference in rad of a jump from 2 pi, and the share of its changes that a growing angle
+makes in one direction."""
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
 class AngleDetector:
-    """A detector of angles whose values jump by a turn, or grow over more than one."""
+    """A detector of angles whose values jump by a full turn, or grow over more than one."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -57,7 +57,7 @@ class AngleDetector:
         self._jumps = False
 
     def record(self, value: float) -> None:
-        """Record the next value."""
+        """Record the next value of a number that may be an angle."""
         if self._first is None:
             self._first = self._last = value
         change = value - self._last
@@ -65,8 +65,12 @@ class AngleDetector:
         self._travelled += abs(change)
         self._last = value
 
-    def hint(self, path: str) -> str:
-        """Return what to read instead of the field at this path, or ""."""
+    def describe_hint(self, path: str) -> str:
+        """Return what to read instead of this number if it jumps or grows, as text, or "".
+
+        Args:
+            path: The path of the field that holds the number.
+        """
         moved = abs(self._last - (self._first or 0.0))
         grows = moved > math.tau and moved > STRAIGHT * self._travelled
         if not (self._jumps or grows):
@@ -77,34 +81,50 @@ class AngleDetector:
 
 @dataclass
 class SurveyedTopic:
-    """A topic that was heard: lowest and highest value of each number, by field path."""
+    """A topic with numbers, and the statistics of its messages.
+
+    Attributes:
+        name: The full name.
+        type: The message type.
+        publishers: The full names of the nodes that publish it.
+        messages: The number of messages that arrived.
+        first_s: The arrival time of the first message.
+        last_s: The arrival time of the newest message.
+        gap_s: The longest time between two messages.
+        stamped: Whether a message had a stamp.
+        ranges: The lowest and the highest value of each number, by field path.
+        joints: The names in messages that list names, such as JointState.
+        turning: A detector for each number that may be an angle, by field path.
+    """
 
     name: str
-    """Full name."""
     type: str
     publishers: tuple[str, ...] = ()
     messages: int = 0
     first_s: float = 0.0
     last_s: float = 0.0
     gap_s: float = 0.0
-    """Longest time between two messages."""
     stamped: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     joints: tuple[str, ...] = ()
-    """Names in messages with a list of names, such as JointState."""
     turning: dict[str, AngleDetector] = field(default_factory=dict)
-    """Detector for each number that may be an angle, by field path."""
 
     @property
     def rate_hz(self) -> float:
-        """Messages per second, 0 if fewer than two came."""
+        """Messages per second on this topic; 0 if fewer than two arrived."""
         spread_s = self.last_s - self.first_s
         return (self.messages - 1) / spread_s if spread_s > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
 class SubscribedTopic:
-    """A topic that is subscribed but not read here, and so may take commands."""
+    """A topic that other nodes subscribe to and that is no sensor topic, so it may take commands.
+
+    Attributes:
+        name: The full name.
+        type: The message type.
+        subscribers: The full names of the nodes that subscribe to it.
+    """
 
     name: str
     type: str
@@ -113,34 +133,49 @@ class SubscribedTopic:
 
 @dataclass(frozen=True)
 class Survey:
-    """The topics of a robot: those that were heard, and those that may take commands."""
+    """The topics of a robot.
+
+    Attributes:
+        topics: The topics with sensor readings.
+        subscribed: The topics that may take commands.
+    """
 
     topics: tuple[SurveyedTopic, ...]
-    taken: tuple[SubscribedTopic, ...]
+    subscribed: tuple[SubscribedTopic, ...]
 
 
 def survey_topics(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace for a time from the first message.
+    """Listen to all topics in a namespace and return what was found.
 
     Args:
-        namespace: Namespace of the topics; "": all topics.
-        seconds: How long to listen. If no message comes, it ends after DISCOVERY_S.
+        namespace: The namespace of the topics; "" for all topics.
+        seconds: How long to listen, from the first message on. Without any message it ends after
+            DISCOVERY_S.
 
     Raises:
-        ValueError: If `namespace` is not allowed as one.
+        ValueError: `namespace` is not a valid namespace.
     """
     with temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _survey(node, executor, namespace.strip("/"), seconds)
+            return _survey_topics(node, executor, namespace.strip("/"), seconds)
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float) -> Survey:
-    """Listen with this node."""
+def _survey_topics(
+    node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float
+) -> Survey:
+    """Listen to all topics with a node that exists already; see `survey_topics`.
+
+    Args:
+        node: The node.
+        executor: The executor that runs it.
+        namespace: The namespace of the topics, without slashes; "" for all topics.
+        seconds: How long to listen, from the first message on.
+    """
     prefix = f"/{namespace}/" if namespace else "/"
     topics: dict[str, SurveyedTopic] = {}
     until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
@@ -159,9 +194,15 @@ def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, second
 
 
 def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
-    """Subscribe to topics that have appeared."""
+    """Subscribe to sensor topics that have appeared since the last call.
+
+    Args:
+        node: The node.
+        prefix: The start of the names of the wanted topics.
+        topics: The known topics by name, to which the new ones are added.
+    """
     for name, types in node.get_topic_names_and_types():
-        if name in topics or not is_robots_own(name, prefix) or not node.count_publishers(name):
+        if name in topics or not is_robot_topic(name, prefix) or not node.count_publishers(name):
             continue
         if _carries_commands(node, name):
             continue
@@ -173,24 +214,37 @@ def _subscribe_to_new(node: Node, prefix: str, topics: dict[str, SurveyedTopic])
 
 
 def _subscribe(node: Node, topic: SurveyedTopic, cls: Any) -> None:
-    """Subscribe to a topic, and record its messages."""
+    """Subscribe to a topic and record its messages.
+
+    Args:
+        node: The node.
+        topic: The topic, which is updated with each message.
+        cls: The message class.
+    """
     stamp_of = stamp_reader(cls)
 
-    def hear(message: Any) -> None:
-        """Record a message."""
-        note_message(topic, message, stamp_of(message) is not None, time.monotonic())
+    def store(message: Any) -> None:
+        """Record a message of the topic."""
+        record_message(topic, message, stamp_of(message) is not None, time.monotonic())
 
     qos = find_publishers_qos(node, topic.name, 10)
-    node.create_subscription(cls, topic.name, hear, qos)
+    node.create_subscription(cls, topic.name, store, qos)
 
 
-def note_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float) -> None:
-    """Record a message of a topic that came now."""
+def record_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float) -> None:
+    """Update a topic's statistics with a message that arrived now.
+
+    Args:
+        topic: The topic.
+        message: The message.
+        stamped: Whether it has a stamp.
+        now_s: The time.
+    """
     if topic.messages:
         topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
     else:
         topic.first_s = now_s
-    topic.joints = tuple(dict.fromkeys((*topic.joints, *_names_in(message))))
+    topic.joints = tuple(dict.fromkeys((*topic.joints, *_read_names(message))))
     topic.messages, topic.last_s = topic.messages + 1, now_s
     topic.stamped |= stamped
     if topic.type in IMAGES:
@@ -202,26 +256,41 @@ def note_message(topic: SurveyedTopic, message: Any, stamped: bool, now_s: float
             topic.turning.setdefault(path, AngleDetector()).record(low)
 
 
-def is_robots_own(name: str, prefix: str) -> bool:
-    """Return whether a topic may be one of the robot's own."""
-    return name.startswith(prefix) and name not in OWN and not name.endswith("/transition_event")
+def is_robot_topic(name: str, prefix: str) -> bool:
+    """Return whether a topic may belong to the robot, judged by its name.
+
+    Args:
+        name: The full name of the topic.
+        prefix: The robot's namespace with slashes around it.
+    """
+    return (
+        name.startswith(prefix)
+        and name not in SYSTEM_TOPICS
+        and not name.endswith("/transition_event")
+    )
 
 
 def _carries_commands(node: Node, name: str) -> bool:
-    """Return whether a topic carries commands, or is published by a policy node about itself."""
+    """Return whether a topic has commands, or is published by a policy node about itself."""
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
     owners = {owner_name(one) for one in node.get_publishers_info_by_topic(name)}
-    return last in INSIDE and head in owners
+    return last in POLICY_TOPICS and head in owners
 
 
 def _list_subscribed(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics that are subscribed but not read here."""
+    """Yield the topics that other nodes subscribe to and that are no sensor topics.
+
+    Args:
+        node: The node whose view of the ROS graph is used.
+        prefix: The start of the names of the wanted topics.
+        topics: The sensor topics by name.
+    """
     for name, types in sorted(node.get_topic_names_and_types()):
-        if name in topics or not is_robots_own(name, prefix):
+        if name in topics or not is_robot_topic(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
         subscribers = tuple(sorted({owner_name(one) for one in infos}))
@@ -229,16 +298,20 @@ def _list_subscribed(
             yield SubscribedTopic(name, types[0], subscribers)
 
 
-def _names_in(message: Any) -> tuple[str, ...]:
-    """Return the names that stand beside arrays in a message."""
+def _read_names(message: Any) -> tuple[str, ...]:
+    """Return the names that a message lists for its arrays, as JointState does, or ()."""
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 
 
 def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, float]]:
-    """Yield each number of a message: field path, lowest and highest value.
+    """Yield (field path, lowest value, highest value) for each number in a message.
 
-    Stamps and covariances are left out; a quaternion gives its three angles.
+    Stamps and covariances are left out; a quaternion is given as roll, pitch and yaw.
+
+    Args:
+        message: The message.
+        before: The path of the message within another one, with a trailing dot.
     """
     for name, kind in field_types(message).items():
         path, value = before + name, getattr(message, name)
@@ -253,7 +326,7 @@ def list_numbers(message: Any, before: str = "") -> Iterator[tuple[str, float, f
         elif kind.numeric and not kind.array:
             yield path, float(value), float(value)
         elif kind.numeric and len(value):
-            yield from _list_elements(path, np.asarray(value, np.float64), _names_in(message))
+            yield from _list_elements(path, np.asarray(value, np.float64), _read_names(message))
 
 
 _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs/Header")}
@@ -262,7 +335,15 @@ _SKIPPED = {f"{one.replace('/', '/msg/')}" for one in (TIME, DURATION, "std_msgs
 def _list_elements(
     path: str, values: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield the elements of an array, or one wildcard if it is long."""
+    """Yield (field path, lowest, highest value) for each element of an array.
+
+    A long array without names gives a single entry with a wildcard.
+
+    Args:
+        path: The path of the array.
+        values: Its elements (n,).
+        names: The names of the elements, if the message lists them.
+    """
     finite = np.isfinite(values)
     if len(names) == len(values):
         keys: tuple[object, ...] = names
@@ -283,6 +364,6 @@ def _list_elements(
 
 
 def _to_angles(value: Any) -> tuple[float, ...]:
-    """Return roll, pitch and yaw of a quaternion."""
+    """Convert a quaternion message to roll, pitch and yaw in rad."""
     parts = value.x, value.y, value.z, value.w
     return tuple(function(*parts) for function in ANGLES.values())

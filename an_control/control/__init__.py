@@ -1,1 +1,1 @@
-"""From readings to commands: the tick, the gate, bring-up and e-stop; needs no rclpy."""
+"""From sensor readings to actuator commands, without rclpy: control step, limits, e-stop."""

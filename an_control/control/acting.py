@@ -1,4 +1,4 @@
-"""The policy that acts, and a new model that takes over from it while the robot runs."""
+"""The policy that controls the robot, and its replacement by a new model while the robot runs."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from an_control.policy import Model, Policy
 from an_control.wiring import Readings, Wiring
 
 ROUNDING = 1e-6
-"""The most by which an action that was sent as float32 may seem to exceed 1."""
+"""The largest amount by which an action may exceed 1 because it was sent as float32."""
 WATCH_S = 1.0
-"""Seconds for which a new model computes beside the old one before it acts: without a memory of its
-gait a walker stops."""
+"""Seconds for which a new model computes on live readings before it takes over. A walker whose new
+policy starts without a memory of the gait stops."""
 
 
 class ActionOrder:
-    """The mapping between an action in the model's order and commands in the wiring's order.
+    """A converter between actions in the model's actuator order and commands in the wiring's order.
+
+    An action has one value from -1 to 1 for each actuator, a command one value in physical units.
 
     Args:
-        wiring: The wiring, with A actuators.
+        wiring: The robot's configuration, which names its A actuators.
         model_path: The model file, for error texts.
-        model: The model.
+        model: The model, which may name its actuators too.
 
     Raises:
-        WiringError: The model's actuators are not the wiring's.
+        WiringError: The model's actuators are not those of the wiring.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
         self._command = wiring.command
         places = action_places(wiring, model_path, model)
         self.places: np.ndarray | None = None
-        """(A,) the place in the action of each actuator of the wiring; None if the orders are
+        """(A,) for each actuator of the wiring its index in the action; None if both orders are
         equal."""
         if places is not None and places != list(range(len(places))):
             self.places = np.array(places, np.intp)
 
     def command(self, action: np.ndarray) -> np.ndarray:
-        """Return the command (A,) of an action (A,), in the wiring's order and physical units."""
+        """Convert an action (A,) to a command (A,) in the wiring's order and in physical units."""
         return self._command.command(action if self.places is None else action[self.places])
 
     def action(self, values: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that stands for a command (A,).
+        """Convert a command (A,) back to the action (A,) that produces it.
 
-        A value lies beyond +-1 if no action stands for it.
+        A value outside [-1, 1] means that no action produces this command.
         """
         ordered = self._command.action(values)
         if self.places is None:
@@ -57,9 +59,13 @@ class ActionOrder:
 
 
 class LoadedModel(NamedTuple):
-    """A policy with its model file and order of actions.
+    """A policy with its model file and the order of its actions.
 
-    `ticks` is the number of ticks that it still watches before it acts.
+    Attributes:
+        path: The model file.
+        policy: The policy that was loaded from it.
+        order: The conversion of the policy's actions to commands.
+        ticks: The number of control steps before the policy takes over, in which it only computes.
     """
 
     path: str
@@ -69,16 +75,17 @@ class LoadedModel(NamedTuple):
 
 
 class ActingPolicy:
-    """The policy that acts, which is stepped once a tick and can be swapped for another one.
+    """The policy that controls the robot.
 
-    A new model first watches: it computes beside the acting one for `WATCH_S` without effect.
+    It is stepped once a tick and can be replaced at run time. A new policy first watches: for
+    `WATCH_S` it is stepped with the same readings, but its actions are not used.
 
     Args:
-        wiring: The wiring, which names the actuators.
+        wiring: The robot's configuration, which names the actuators.
         model_path: The model file of the first policy.
         policy: The first policy.
-        ramp_s: Seconds of the ramp from the safe command to the policy's; None: as each model was
-            trained.
+        ramp_s: Seconds in which commands change from the safe command to the policy's; None: the
+            duration that each model was trained with.
     """
 
     def __init__(
@@ -89,42 +96,46 @@ class ActingPolicy:
         self._next: LoadedModel | None = None
         self._given: deque[LoadedModel] = deque(maxlen=1)  # filled from other threads
         self.new_model = ""
-        """The state of the model that was set last, as text; "" once it acts."""
+        """The state of the replacement in words, for diagnostics; "" once the new model acts."""
         self.wanted: np.ndarray | None = None
-        """The command (A,) of the last step; None before the first."""
+        """The command (A,) of the last step; None before the first step."""
 
     @property
     def model_path(self) -> str:
-        """The model file of the policy that acts."""
+        """The model file of the policy whose actions are used now."""
         return self._now.path
 
     @property
     def policy(self) -> Policy:
-        """The policy that acts."""
+        """The policy whose actions are used now."""
         return self._now.policy
 
     @property
     def newest(self) -> LoadedModel:
-        """The model that has taken over, or that watches in order to."""
+        """The new model that is about to take over, else the model that acts."""
         return self._next or self._now
 
     @property
     def ramp_s(self) -> float:
-        """Seconds of the ramp from the safe command to the commands of the model that acts."""
+        """The duration in seconds of the ramp from the safe command to this policy's commands."""
         model = self.policy.model
         if has_discrete_action(model):
             return 0.0  # there is nothing between two buttons
         return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def action(self, values: np.ndarray) -> np.ndarray:
-        """Return the action (A,), in the model's order, that means these command values (A,)."""
+        """Convert a command (A,) in physical units to the acting model's action (A,) in [-1, 1]."""
         return self._now.order.action(values)
 
     def swap(self, model_path: str, policy: Policy) -> None:
-        """Let `policy` act after it has watched for `WATCH_S`; callable from any thread.
+        """Replace the policy once the new one has watched for `WATCH_S`; callable from any thread.
+
+        Args:
+            model_path: The new model file.
+            policy: The new policy.
 
         Raises:
-            WiringError: The model's actuators are not the wiring's.
+            WiringError: The model's actuators are not those of the wiring.
         """
         order = ActionOrder(self._wiring, model_path, policy.model)
         self.new_model = f"watching {model_path}"
@@ -132,19 +143,19 @@ class ActingPolicy:
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: reset policies and monitors."""
+        """Start a new episode: reset the acting policy and a new one that is about to take over."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()
         self.wanted = None
 
     def step(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Step the policy and set `wanted`; return whether another model acts from now on.
+        """Step the policy and store its command in `wanted`; return whether a new model took over.
 
         Args:
-            readings: Readings that the policy has not seen yet.
-            sent: The last command (A,) on the robot's topics, from whatever sender, as the previous
-                action; None if it is unknown.
+            readings: The sensor readings of this tick, which the policy has not seen yet.
+            sent: The last command (A,) on the robot's topics, whichever node sent it; the policy
+                gets it as its previous action. None if it is unknown.
         """
         if self.wanted is not None and sent is not None and (sent != self.wanted).any():
             _set_previous_action(self.policy, self._now.order.action(sent))
@@ -154,7 +165,14 @@ class ActingPolicy:
         return changed
 
     def _watch(self, readings: Readings, sent: np.ndarray | None) -> bool:
-        """Step a new model too; return whether it has watched long enough and acts now."""
+        """Step the new model, if there is one.
+
+        Return whether it has watched long enough and now acts.
+
+        Args:
+            readings: The sensor readings of this tick.
+            sent: The last command (A,) on the robot's topics, or None if it is unknown.
+        """
         if self._given:
             self._next = self._given.pop()
         new = self._next
@@ -173,9 +191,10 @@ class ActingPolicy:
 
 
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
-    """Set the action (A,) that stands for the last command.
+    """Give the policy the action (A,) that was really executed, clipped to [-1, 1].
 
-    One beyond +-1 is excluded from the monitor's evidence.
+    If an element lies outside, the identity monitor ignores the next tick, as its prediction would
+    start from an action that the policy cannot express.
     """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():

@@ -1,4 +1,4 @@
-"""The policy's attention for display: arrays by channel, and a picture of a camera's frame."""
+"""The policy's attention for display: arrays ordered by channel, and coloured camera frames."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from an_control.wiring import ChannelTable
 
 COLOUR = np.array([255.0, 150.0, 0.0])
 STRONGEST = 0.75
-"""The opacity of the colour on the patch with the most attention."""
+"""The opacity of the overlay colour on the patch with the most attention."""
 HIDDEN = np.array([60.0, 60.0, 90.0])
 
 
 def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the attention (M, N) of the last step, with a column for each of `ids`.
+    """Return the attention weights (M queries, N) of the last step, with one column for each id.
 
-    None for a policy without attention, or if the step lacked one of the ids.
+    Args:
+        policy: The policy.
+        ids: The ids (N,) of the wanted channels, in the order of the columns.
+
+    Returns:
+        The weights, or None if the policy has no attention or did not get one of the ids.
     """
     attention = policy.attention
     places = None if attention is None else _places(policy, ids)
@@ -28,10 +33,16 @@ def attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 
 
 def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the keys (N, k) of the last step, with a row for each of `ids`.
+    """Return the attention keys (N, k) of the policy's last step, one row for each id.
 
-    For a vision policy these are the messages of its patches. None for a policy without keys, or if
-    the step lacked one of the ids.
+    For a vision policy these are the outputs of its patch encoder.
+
+    Args:
+        policy: The policy.
+        ids: The ids (N,) of the wanted channels, in the order of the rows.
+
+    Returns:
+        The keys, or None if the policy has none or did not get one of the ids.
     """
     keys = policy.keys
     if keys is None:
@@ -41,9 +52,16 @@ def key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 
 
 def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
-    """Return the first camera's newest frame with the last step's attention, rgb (H, W, 3).
+    """Return the first camera's newest frame with the attention drawn on it, rgb (H, W, 3).
 
-    Patches that were missing are covered. None without a camera or attention.
+    Patches that the policy did not get are covered.
+
+    Args:
+        policy: The policy, after a step.
+        table: The channel table, which keeps the cameras' frames.
+
+    Returns:
+        The picture, or None if there is no camera or the policy has no attention.
     """
     attention = policy.attention
     if not table.cameras or attention is None:
@@ -59,9 +77,9 @@ def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
 
 
 def _places(policy: Policy, ids: Sequence[str]) -> list[int] | None:
-    """Return the places of `ids` in the policy's last step; None if it lacked one of them.
+    """Return the indices of `ids` in the policy's `channel_order`, or None if one is missing there.
 
-    The step may have had more ids, as a monitor imputes missing channels.
+    The policy may have got further ids, as the identity monitor estimates missing channels.
     """
     place = {name: number for number, name in enumerate(policy.channel_order)}
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
@@ -75,13 +93,14 @@ def attended_picture(
     present: NDArray[np.bool_] | None = None,
     scale: int = 4,
 ) -> NDArray[np.uint8]:
-    """Return an rgb picture (H scale, W scale, 3) of a frame, coloured by its attention.
+    """Draw attention on a camera frame and return the enlarged rgb picture (H scale, W scale, 3).
 
     Args:
-        frame: (H, W) or (H, W, 3).
+        frame: The frame, grey (H, W) or rgb (H, W, 3).
         patch: The width and height of a patch in pixels.
-        attended: (rows, columns) each patch's share of the queries, see `shares`.
-        present: (rows, columns) False for patches to cover; None: none.
+        attended: (rows, columns) for each patch the share of queries that attend to it most, as
+            `attention_shares` returns it.
+        present: (rows, columns) False for patches that are to be covered; None covers none.
         scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
@@ -99,12 +118,12 @@ def attended_picture(
 def attention_shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return for each of `ids` the share (N,) of queries that attend to it most.
+    """Return for each of `ids` the share (N,) of attention queries whose largest weight it has.
 
     Args:
-        attention: (M, n), with columns in `order`.
-        order: The ids (n,) of the columns.
-        ids: The ids (N,) of the result.
+        attention: The attention weights (M queries, n channels).
+        order: The channel ids (n,) of the columns of `attention`.
+        ids: The channel ids (N,) of the result; one that is not in `order` gets 0.
     """
     wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
     count = dict(zip(order, wins, strict=True))
@@ -112,5 +131,5 @@ def attention_shares(
 
 
 def _repeat_elements(values: NDArray[Any], by: int) -> NDArray[Any]:
-    """Return an array with every element of (H, W, ...) repeated `by` x `by` times."""
+    """Enlarge a picture (H, W, ...) by repeating every element `by` times along both axes."""
     return np.repeat(np.repeat(values, by, axis=0), by, axis=1)

@@ -1,6 +1,6 @@
-"""Bring-up: moves the robot to its start pose before the policy acts.
+"""Bring-up: the motion to the start pose before the policy acts.
 
-It is for robots that are commanded by position. Units are the wiring's physical ones.
+It applies to actuators that are commanded by position. Units are those of the wiring.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ Values = NDArray[np.float64]
 
 
 class BringUpError(RuntimeError):
-    """A start pose that was not reached in time; the text names the actuator."""
+    """An error that says which actuator did not reach its start pose in time."""
 
 
 class BringUp:
-    """A generator of commands (A,) that move the robot at a set rate to its start pose.
+    """A controller that moves the actuators at a limited speed to their start pose.
+
+    Calling it returns the next command (A,). Actuators without a start pose get their safe value.
 
     Args:
-        command: The wiring's command, with the start pose, its rate, tolerance and timeout. Without
-            bring-up it is done at once. Actuators of messages without bring-up get their safe value
-            meanwhile.
+        command: The command section of the wiring, with start pose, speed, tolerance and timeout of
+            each actuator. Without a start pose the motion is done at once.
         step_s: Seconds between two commands.
     """
 
@@ -41,28 +42,31 @@ class BringUp:
         self.done = True
 
     def start(self) -> None:
-        """Start the bring-up from the robot's present pose."""
+        """Start the motion to the start pose, from the positions that are measured next."""
         self.done = not self._moved.any()
         self._target = None
         self._waited_s = 0.0
 
     def cancel(self) -> None:
-        """End the bring-up, whatever the robot's pose."""
+        """End the motion to the start pose, wherever the actuators are."""
         self.done = True
 
     def pause(self) -> None:
-        """Interrupt the bring-up, as other commands go out; it resumes from the pose by then."""
+        """Pause the motion to the start pose while other commands are sent.
+
+        The motion resumes from the positions that are measured then.
+        """
         self._target = None
 
     def __call__(self, measured: Values, periods: float = 1.0) -> Values:
-        """Return the next command (A,), and set `done` once the robot is at its start pose.
+        """Return the next command (A,), and set `done` once all actuators are at their start pose.
 
         Args:
             measured: The measured positions (A,).
-            periods: The time since the last command, in periods.
+            periods: The time since the last command, in control periods.
 
         Raises:
-            BringUpError: The start pose was not reached in time.
+            BringUpError: An actuator did not reach its start pose in time.
         """
         if self._target is None:
             held = self._moved | np.isnan(self._pose)

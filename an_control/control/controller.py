@@ -1,10 +1,10 @@
-"""One tick, without ROS: read, estimate, decide, limit, send.
+"""One control step without ROS: read, estimate, decide, limit, send.
 
-The policy steps on new readings whether its command goes out or not, with the command that was
-really sent as its previous action. So after a stop it continues from what it has seen meanwhile.
-With too few channels to act on it does not step, as steps on a few channels leave it knowing less:
-after 1 s without the joints' readings 14 of 28 Ants walked again, with steps on the 12 other
-channels 8 of 28 (2026-11-22). All state that a tick needs is here, and is dropped when the node is
+The policy steps on every set of new readings, whether or not its command is sent, with the command
+that was really sent as its previous action; so after a stop it knows what has happened meanwhile.
+With too few channels it does not step, because steps on a few channels spoil its memory: after 1 s
+without the joints' readings 14 of 28 Ants walked again, and 8 of 28 if the policy had stepped on
+the other 12 channels (2026-11-22). All state of a tick is here, and is dropped when the node is
 cleaned up.
 """
 
@@ -40,22 +40,23 @@ from an_control.wiring import (
 from an_control.wiring.checked_yaml import Description
 
 Decide = Callable[[int | None], np.ndarray]
-"""Returns the command (A,) for the time at which it goes out (see `Controller.command`)."""
+"""Returns the command (A,) to send at the given time in ns (see `Controller.command`)."""
 
 
 class Controller:
-    """A wiring and a policy that fit each other, and the tick that joins them.
+    """A wiring and a policy that fit each other, and the control step that joins them.
 
     Args:
-        wiring_path: The wiring YAML.
+        wiring_path: The YAML file that connects the robot's topics to the policy.
         model_path: The model file.
-        engine: The engine that computes the policy, see `load_policy`.
-        monitor: The reaction to unannounced rewiring; None: the model's setting.
-        recovery: Push a robot whose readings change by less than this at a tick; 0: never, None:
-            the model's value.
-        ramp_s: Seconds of the ramp from the safe command to the policy's, after activation and
-            every safe command; 0: off, None: as the model was trained.
-        estop: The e-stop; while it is latched all commands are the safe one.
+        engine: The implementation that computes the policy, see `load_policy`.
+        monitor: The reaction to sensors that are rewired unannounced, see `load_policy`; None: as
+            the model file says.
+        recovery: A robot counts as standing still if its readings change by less than this in a
+            tick, and then gets random actions that make it move; 0: never, None: the model's value.
+        ramp_s: Seconds in which commands change from the safe command to the policy's, after
+            activation and after every safe command; 0: no ramp, None: as the model was trained.
+        estop: The e-stop; while it is set all commands are the safe command.
 
     Raises:
         WiringError: The wiring is invalid or does not fit the model; names file, key, value and
@@ -74,8 +75,7 @@ class Controller:
         ramp_s: float | None = None,
         estop: EStop | None = None,
     ) -> None:
-        self.wiring: Wiring = load_wiring(wiring_path)
-        self.table = ChannelTable(self.wiring)
+        self.table = ChannelTable(load_wiring(wiring_path))
         self.messages = command_messages(self.wiring.command, wiring_path)
         """The messages that carry a command."""
         policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
@@ -88,32 +88,42 @@ class Controller:
         self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
-        """Why the last command was the safe one; "" if it was the policy's."""
+        """The reason why the last command was the safe one; "" if it was the policy's."""
         self.safe_cause = ""
-        """The reason without figures, which may change at each tick."""
+        """The same reason without figures that may change at each tick, to recognise a change of
+        reason."""
         self.repeats = 0
         """The number of ticks without a new reading, which repeated the last action."""
         self.stepped_ns: int | None = None
-        """In lockstep, the stamp of the readings that the policy has stepped on last."""
+        """In lockstep with a simulator, the stamp of the readings that the policy last stepped
+        on."""
         self.stepped = False
-        """Whether the policy has stepped in the last tick."""
+        """Whether the policy stepped in the last tick."""
         self.seen = -1
-        """The number of the command that its last step took for the previous action."""
+        """The number of the command that the policy's last step took as its previous action."""
+
+    @property
+    def wiring(self) -> Wiring:
+        """The wiring by which the table reads."""
+        return self.table.wiring
 
     def check(self, model_path: str, model: Model) -> None:
-        """Raise WiringError if the wiring does not fit the model (see `check_fit`)."""
+        """Check that the wiring fits this model (see `check_fit`).
+
+        Raises:
+            WiringError: It does not.
+        """
         check_fit(self.wiring, self.table.ids, model_path, model)
 
     def tick(
         self, now_ns: int, stamp_ns: int | None, send: Callable[[Decide], object] | None
     ) -> Readings:
-        """Run one tick, read -> estimate -> decide -> limit -> send, and return the readings.
+        """Run one control step (read, estimate, decide, limit, send) and return the readings.
 
         Args:
-            now_ns: The time, by which readings age.
-            stamp_ns: The stamp of the readings in lockstep, else None.
-            send: Sends the command that `command` returns, and is called once; None: nothing goes
-                out.
+            now_ns: The time, from which the age of readings counts.
+            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+            send: Sends what `command` returns; called once in each tick. None: nothing is sent.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
@@ -132,13 +142,16 @@ class Controller:
         return readings
 
     def command(self, now_ns: int | None) -> np.ndarray:
-        """Return the command (A,) in physical units that goes out now, by the last tick.
+        """Return the command (A,) in physical units to be sent after the last tick.
+
+        It is the safe command, a step of the bring-up to the start pose, or the policy's command,
+        each within the limits of the gate.
 
         Args:
-            now_ns: The time; None: one period since the last command, as in lockstep.
+            now_ns: The time; None: one control period since the last command, as in lockstep.
 
         Raises:
-            BringUpError: The start pose was not reached in time.
+            BringUpError: An actuator did not reach its start pose in time.
         """
         wanted = self.acting.wanted
         if self.safe_reason or wanted is None:
@@ -153,13 +166,16 @@ class Controller:
         return self.gate(wanted, now_ns)
 
     def prepare(self) -> None:
-        """Do work for the next tick, once the command is out."""
+        """Compute in advance what the policy needs in the next tick (control step).
+
+        Call it once the command of this tick is sent, so that it does not delay it.
+        """
         self.acting.policy.prepare()
 
     def start(self, *, bring_up: bool = True) -> None:
-        """Start to act, with the bring-up of the wiring and with the ramp.
+        """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        The channels of wildcards that are present now are expected from now on.
+        Channels that match a wildcard of the wiring and are present now are expected from now on.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.
@@ -172,22 +188,28 @@ class Controller:
             self.bring_up.cancel()
 
     def stop(self) -> np.ndarray:
-        """Stop acting and end the bring-up; return the safe command (A,), to be sent last."""
+        """Stop acting and end the bring-up.
+
+        Return the safe command (A,), which must be sent last.
+        """
         self.bring_up.cancel()
         return self.gate.safe()
 
     def reset(self) -> None:
-        """Start a new episode: reset policy and monitor."""
+        """Start a new episode: reset policy, monitor and readings."""
         self.acting.reset()
         self.table.reset()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """Return the channel table of a new wiring, for `rewire`.
+        """Return the channel table of a changed wiring, to be passed to `rewire`.
+
+        Args:
+            wiring: The changed wiring: other topics, fields or channels.
 
         Raises:
-            WiringError: The wiring cannot take over while the node runs.
+            WiringError: The wiring differs in something that cannot change while the node runs.
         """
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
@@ -203,11 +225,14 @@ class Controller:
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read from this table from the next tick on; the policy keeps its state by channel id."""
-        self.table, self.wiring = table, table.wiring
+        """Read from this channel table from the next tick on.
+
+        The policy keeps its state, which belongs to channel ids and not to positions in the table.
+        """
+        self.table = table
 
     def summary(self) -> str:
-        """Return model, wiring, channels and rate as text for a log line."""
+        """Return model, wiring, number of channels and rate as text for a log line."""
         wildcards = sum("*" in one.id for one in self.wiring.channels)
         channels = f"{len(self.table.ids)} channels"
         if wildcards:
@@ -218,17 +243,21 @@ class Controller:
         )
 
     def rate_refusal(self) -> str:
-        """Return why the policy should not run at the wiring's rate, or ""."""
+        """Return the reason why the policy should not run at the wiring's control rate, or ""."""
         return rate_refusal(self.wiring, self.acting.policy.model)
 
     def monitor_warning(self) -> str:
-        """Return why the model's monitor is off although nobody asked for that, or ""."""
+        """Return why the identity monitor is off although nobody asked for that, or "".
+
+        The monitor detects that sensors were rewired.
+        """
         return monitor_warning(self.acting.policy.model, self._asked_monitor)
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences on differences between wiring and model, and on a monitor that is off.
+        """Return notes on differences between wiring and model, unused sources and the monitor.
 
-        The channels of wildcards are those that are present now.
+        Each is a sentence for the log. Channels that match a wildcard count if they are present
+        now.
         """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
@@ -238,15 +267,18 @@ class Controller:
         return (*said, *unread_sources(self.wiring).values(), *([warning] if warning else ()))
 
     def _last_command(self) -> np.ndarray | None:
-        """Return the last command (A,) on the robot's topics, from whatever sender.
+        """Return the last command (A,) on the robot's topics, whichever node sent it.
 
-        If it is unknown return the safe command, or None before the policy's first step.
+        While it is unknown return the safe command, or None before the policy's first step.
         """
         sent, self.seen = self.gate.last.numbered
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
-        """Return whether the policy should step on these readings; count repeated ones."""
+        """Return whether the policy should step on these readings.
+
+        Count the ticks without a new reading.
+        """
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns
         else:
@@ -255,14 +287,15 @@ class Controller:
         return new
 
     def _why_not_act(self, readings: Readings) -> tuple[str, str]:
-        """Return why the policy should not act on these readings, without and with figures.
+        """Return the reason why the policy should not act on these readings, or ("", "").
 
-        Both texts are "" if it should.
+        Returns:
+            The reason without figures that change from tick to tick, and the reason with them.
         """
         if missing := self.table.missing():
             reason = f"required source {missing[0]!r} is missing"
             return reason, reason
-        if not self._positions_known():
+        if self.table.measured is not None and not self.table.measured.all_measured:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
@@ -273,7 +306,3 @@ class Controller:
         if readings.weights is not None:
             here = f"{readings.present_share:.0%} of the channels present by weight"
         return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
-
-    def _positions_known(self) -> bool:
-        """Return whether all positions that are held or moved from have been measured."""
-        return self.table.measured is None or self.table.measured.all_measured

@@ -1,11 +1,11 @@
-"""Everything between the policy and the robot: the gate, the e-stop and the watchdog.
+"""Everything between the policy and the robot: the safety gate, the e-stop and the watchdog.
 
-Every command of the policy passes the gate, which makes it finite and keeps it within limits,
-whatever was sent before and by whom. The gate also limits how fast commands change, and can blend
-from the safe command to the policy's in a ramp after every safe command. Safe commands go out at
-once, however far they are from the last one. The e-stop latches. The watchdog runs on a thread of
-its own and on the steady clock, and sends the safe command while no other command goes out. Units
-are the wiring's physical ones.
+Every command of the policy passes the gate, which keeps it finite, within the actuators' limits and
+within their rate of change, whichever node sent the command before. After every safe command the
+gate can also blend in a ramp from that command to the policy's. The safe command itself is sent at
+once, however far it is from the last command. The e-stop stays set until it is reset. The watchdog
+has a thread of its own, uses the steady clock, and sends the safe command while nothing else sends
+commands. Units are those of the wiring.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from an_control.wiring import CommandConfig
 
 Values = NDArray[np.float64]
 Limits = tuple[Values, Values]
-"""The lowest and the highest value (A,) of each actuator."""
+"""The lowest values (A,) and the highest values (A,) of the actuators."""
 
 
 @dataclass
 class GateCounts:
-    """The numbers of commands that the gate changed, by reason."""
+    """Counters of the commands that the gate changed, by reason.
+
+    Attributes:
+        not_finite: Commands with NaN or infinity, replaced by the safe command.
+        limited: Commands beyond an actuator's limits.
+        rate_limited: Commands that changed faster than an actuator's largest rate.
+        ramped: Commands that were blended with the safe command by the ramp.
+    """
 
     not_finite: int = 0
     limited: int = 0
@@ -36,53 +43,62 @@ class GateCounts:
 
 
 class LastCommand:
-    """The newest command (A,) on the robot's topics, from whatever sender, and its time.
+    """The newest command (A,) on the robot's topics, whichever node sent it, and its time.
 
-    Only this object keeps it: the gate limits a command's change from it, and the policy gets it as
-    its previous action. Calls may come from any thread.
+    This is the only record of it: the gate limits changes from it, and the policy gets it as its
+    previous action. All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
         self._known: tuple[Values, int, int] | None = None
         self.count = 0
-        """How many commands were recorded."""
+        """The number of commands that were recorded."""
 
     @property
     def values(self) -> Values | None:
-        """The command (A,), not to be written to; None while it is unknown."""
+        """The newest command (A,) on the robot's topics, which must not be modified.
+
+        The result is None if unknown.
+        """
         return self.numbered[0]
 
     @property
     def numbered(self) -> tuple[Values | None, int]:
-        """The command (A,), not to be written to, and its number; None and -1 while unknown."""
+        """The newest command (A,) and its number, counted from 1; (None, -1) while it is unknown.
+
+        The array must not be modified.
+        """
         known = self._known
         return (None, -1) if known is None else (known[0], known[2])
 
     def record(self, values: Values, now_ns: int) -> None:
-        """Remember a command (A,) that went out now; ignore one that is not finite."""
+        """Record a command (A,) that was sent at `now_ns`; ignore a command that is not finite."""
         if np.isfinite(values).all():
             self.count += 1
             self._known = values, now_ns, self.count
 
     def forget(self) -> None:
-        """Forget the command, as it belongs to an episode that has ended."""
+        """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
 
     def age_ns(self, now_ns: int) -> int | None:
-        """Return the command's age, negative after a clock was set back; None while unknown."""
+        """Return the age of the newest command in ns, or None while it is unknown.
+
+        The age is negative if the clock was set back since.
+        """
         known = self._known
         return None if known is None else now_ns - known[1]
 
 
 class SafeCommand:
-    """The command that does no harm: fixed values, or for "hold" the last measured positions.
+    """The command that does no harm: fixed values, or for "hold" the measured positions.
 
-    A position to hold is the one measured when the safe command starts, until `release`. Calls may
-    come from any thread.
+    An actuator with "hold" keeps the position that was measured when the safe command was first
+    asked for, until `release` is called. All methods may be called from any thread.
 
     Args:
-        command: The wiring's command, with the safe values.
-        limits: Bounds of its values; None: the wiring's.
+        command: The command section of the wiring, with the safe value of each actuator.
+        limits: The bounds of the values; None: those of the wiring.
     """
 
     def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
@@ -94,16 +110,19 @@ class SafeCommand:
         self._held: Values | None = None
 
     def record_positions(self, positions: Values) -> None:
-        """Record the last measured positions (A,) of the actuators, NaN where never measured."""
+        """Record the newest measured positions (A,); NaN for actuators that were never measured."""
         self._measured = positions
 
     @property
     def known(self) -> bool:
-        """Whether every position to hold has been measured."""
+        """Whether the safe command is known: positions that it has to hold have been measured."""
         return bool(np.isfinite(self()).all())
 
     def __call__(self) -> Values:
-        """Return the safe command (A,), not to be written to; NaN for an unmeasured position."""
+        """Return the safe command (A,), which must not be modified.
+
+        It has NaN for an actuator that has to hold its position before that has been measured.
+        """
         held = self._held
         if held is None:
             within = np.clip(self._measured, self._low, self._high)
@@ -113,26 +132,29 @@ class SafeCommand:
         return held
 
     def release(self) -> None:
-        """Note that other commands go out: the next safe command holds the positions by then."""
+        """Forget the positions that the safe command holds.
+
+        The next safe command holds the positions that are measured at that time.
+        """
         if self._moves:
             self._held = None
 
 
 class SafetyGate:
-    """The gate that keeps commands (A,) within the wiring's limits.
+    """The filter of commands (A,), to be called with each, that keeps them within the limits.
 
-    Changes are limited from the last command that went out, from whatever sender (`last`); if that
-    is outside the limits, from the nearest limit. If it is unknown, as in shadow mode, they are
-    limited from the gate's own last result, and at the start from the safe command. A command that
-    is not finite is replaced by the safe command.
+    The rate of change is limited from the last command that was sent, whichever node sent it
+    (`last`), or from the nearest allowed value if that command is out of bounds. While it is
+    unknown, because nothing is sent yet, the gate's own last result takes its place, and at the
+    start the safe command. A command that is not finite is replaced by the safe command.
 
     Args:
-        command: The wiring's command, with limits, largest rates and safe values.
+        command: The command section of the wiring, with limits, largest rates and safe values.
         step_s: Seconds between two commands.
         ramp_s: Seconds of the ramp from the safe command to the policy's, at the start and after
-            every safe command; 0: off.
-        limits: Limits narrower than the wiring's, if the messages cannot carry these exactly
-            (`sendable_limits`).
+            every safe command; 0: no ramp.
+        limits: Narrower limits than the wiring's, if the messages cannot represent those exactly
+            (see `sendable_limits`).
     """
 
     def __init__(
@@ -147,7 +169,7 @@ class SafetyGate:
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
         self._change = rate * step_s
-        """The largest change (A,) in a period of each actuator with a limited rate."""
+        """The largest change (A,) of each actuator in one control period."""
         self._step_s = step_s
         self.set_ramp(ramp_s)
         self.last = LastCommand()
@@ -156,30 +178,35 @@ class SafetyGate:
         self.reset()
 
     def set_ramp(self, ramp_s: float) -> None:
-        """Set the duration of the ramp, from the next safe command on."""
+        """Set the seconds in which commands change from the safe command to the policy's.
+
+        It applies from the next safe command on.
+        """
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
     def reset(self) -> None:
-        """Restart from the safe command, with the ramp."""
+        """Restart from the safe command, so that the ramp to the policy's commands starts again."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self.authority = 0.0
         """The policy's share (0..1) in the last command; the rest is the safe command."""
 
     def start(self) -> None:
-        """Start to command: restart, with a safe command that holds the present positions."""
+        """Prepare for new commands: start from a safe command that holds the present positions."""
         self.safe_command.release()
         self.reset()
 
     def safe(self) -> Values:
-        """Return the safe command (A,), from which the next command's change is limited."""
+        """Return the safe command (A,) and reset the gate, so that the ramp restarts from it."""
         self.reset()
         return self._given.copy()
 
     def periods_since_last(self, now_ns: int | None) -> float:
-        """Return the time since the last command in periods, at most 1; 1 if it is unknown.
+        """Return the time since the last command in control periods, at most 1; 1 if it is unknown.
 
-        None for `now_ns` stands for one period, as from step to step of a simulator in lockstep.
+        Args:
+            now_ns: The time. None means that one period has passed, as between two steps of a
+                simulator that waits for each command.
         """
         age_ns = None if now_ns is None else self.last.age_ns(now_ns)
         return 1.0 if age_ns is None else min(max(age_ns / 1e9 / self._step_s, 0.0), 1.0)
@@ -187,13 +214,13 @@ class SafetyGate:
     def __call__(
         self, command: Values, now_ns: int | None = None, *, ramped: bool = True
     ) -> Values:
-        """Return the command (A,) that may go out, a new array.
+        """Return the allowed command (A,) that is nearest to the wanted one, as a new array.
 
         Args:
-            command: The wanted command (A,); if it is not finite, the safe command goes out.
-            now_ns: The time. The command may differ from the last one by the largest rate times the
-                time since then, at most one period. None: one period has passed.
-            ramped: Whether the ramp applies.
+            command: The wanted command (A,); if it is not finite, the safe command is returned.
+            now_ns: The time, which bounds the change by the largest rate times the time since the
+                last command, at most one period. None: one period has passed.
+            ramped: Whether the ramp applies to this command.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -220,9 +247,13 @@ class SafetyGate:
         return allowed.copy()
 
     def _limit_rate(self, allowed: Values, periods: float) -> Values:
-        """Return `allowed` (A,) with the changes of rate-limited actuators bounded.
+        """Return `allowed` (A,) with a limited change from the last command, by each largest rate.
 
-        Both ends lie within the limits, and so do all values between them.
+        Both commands lie within the actuators' limits, and so does every value between them.
+
+        Args:
+            allowed: The wanted command (A,), within the limits.
+            periods: The time since the last command, in control periods.
         """
         last = self.last.values
         if last is None:
@@ -235,47 +266,47 @@ class SafetyGate:
 
 
 def command_limits(command: CommandConfig) -> Limits:
-    """Return the wiring's limits."""
+    """Return the lowest and the highest values (A,) of the wiring's actuators."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
 
 
 class EStop:
-    """A latch: once set it stays set, whatever else changes, until `reset`."""
+    """An emergency-stop latch: once set it stays set until `reset` is called."""
 
     def __init__(self) -> None:
         self.reason = ""
-        """The reason for which it is latched; "" if it is clear."""
+        """The reason for which the e-stop was set; "" if it is not set."""
 
     def latch(self, reason: str) -> bool:
-        """Latch it; return whether it was clear before."""
+        """Set the e-stop for this reason unless it is set already; return whether it was clear."""
         clear = not self.reason
         self.reason = self.reason or reason
         return clear
 
     def reset(self) -> bool:
-        """Clear it; return whether it was latched."""
+        """Clear the e-stop; return whether it was set."""
         latched, self.reason = bool(self.reason), ""
         return latched
 
 
 class Watchdog:
-    """A thread that sends the safe command while no other command goes out.
+    """A thread that sends the safe command while no other command is sent.
 
-    It trips once the last command is `timeout_s` old. From then on, and while the e-stop is
-    latched, it sends the safe command whenever none has gone out for `period_s`, until
-    `command_sent` is called. Between `start` and the first command it also sends the safe one,
-    which does not count as a trip.
+    It trips once the last command is `timeout_s` old. From then on, and while the e-stop is set, it
+    sends the safe command every `period_s`, until `command_sent` reports another command. It also
+    sends the safe command between `start` and the first command, which does not count as a trip.
 
     Args:
-        send_safe: Sends the safe command and returns whether it could be sent, which it cannot
-            while a position to hold is unknown; called on the watchdog's thread.
+        send_safe: Sends the safe command and returns whether that was possible; it is not while a
+            position to hold has not been measured. Called on the watchdog's thread.
         period_s: Seconds between two commands.
-        timeout_s: The largest age of the last command in seconds; 0: off, only the e-stop counts.
+        timeout_s: The largest age in seconds of the last command; 0: the watchdog never trips and
+            acts for the e-stop only.
         estop: The e-stop.
-        tripped: Called on the watchdog's thread after the first safe command of each trip, with
-            whether that could be sent.
-        started: Called first on the watchdog's thread, at each start.
+        tripped: Called on the watchdog's thread after the first safe command of each trip; its
+            argument says whether the command could be sent.
+        started: Called on the watchdog's thread whenever that starts.
     """
 
     def __init__(
@@ -293,17 +324,17 @@ class Watchdog:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self.begun = True
-        """Whether a command has gone out since the start."""
+        """Whether a command has been sent since the start."""
         self.tripped = False
         self.trips = 0
         self.longest_s = 0.0
-        """The longest time between two commands that exceeded `timeout_s`, with or without a
-        trip."""
+        """The longest time between two commands that exceeded `timeout_s`, whether or not it
+        tripped."""
         self.sent = 0
         """The number of safe commands that the watchdog has sent."""
 
     def start(self) -> None:
-        """Start the watchdog's thread."""
+        """Start the thread that sends the safe command if no other command is sent."""
         self._last_s = self._fed_s = time.monotonic()
         self.begun = self.tripped = False
         self._end.clear()
@@ -311,7 +342,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; nothing is sent once this has returned."""
+        """Stop the thread; it sends no safe command once this has returned."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -319,7 +350,10 @@ class Watchdog:
         self.tripped = False
 
     def command_sent(self, now_s: float) -> None:
-        """Note that a command has gone out, at this time of the steady clock."""
+        """Record that another command was sent at `now_s` (steady clock), which ends a trip.
+
+        A trip is the time in which the watchdog sends the safe command because no other is sent.
+        """
         silent_s = now_s - self._fed_s
         overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
         if self.tripped or overdue:

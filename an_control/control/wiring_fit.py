@@ -1,9 +1,9 @@
-"""Checks whether a wiring fits a model: names, images and rate.
+"""Checks whether a wiring fits a model: names of channels and actuators, images, and control rate.
 
-A model file may name the channels and actuators of its task. Without names there is nothing to
-compare, and the order in the wiring counts; so it does for actuators that the model only numbers
-(``action.0``, ``action.1``, ...). The checks run when the node is configured, for each new model
-and in `an-control check`.
+The wiring is the YAML file that connects a robot's topics to the policy. A model file may name the
+channels and actuators of its task. Without such names nothing is compared and the order in the
+wiring counts; this also holds for actuators that a model only numbers (``action.0``, ``action.1``,
+...). The checks run when the node is configured, for each new model, and in `an-control check`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,40 @@ from an_control.wiring.checked_yaml import Description, MissingItem
 SHOWN = 5
 """The largest number of names that one sentence lists."""
 RATE_TOLERANCE = 0.1
-"""The share by which the wiring's rate may differ from the one that the model was trained at."""
+"""The share by which the wiring's rate may differ from the rate that the model was trained at."""
 _NUMBERED = re.compile(r"action\.\d+")
 
 
 class ChannelNames(NamedTuple):
-    """The differences between the channels of a wiring and of a model."""
+    """The differences between the channel ids of a wiring and of a model.
+
+    Attributes:
+        unknown: The ids in the wiring that the model does not know.
+        missing: The ids in the model that the wiring lacks and that none of its wildcards can
+            match.
+        of: The number of channels that the model names; 0 if it names none.
+    """
 
     unknown: tuple[str, ...]
-    """The wiring's ids that the model does not know."""
     missing: tuple[str, ...]
-    """The model's ids that no channel of the wiring has or, by a wildcard, may get."""
     of: int
-    """The number of channels that the model names; 0 if it names none."""
 
 
 def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """Raise WiringError if a wiring with these channels (N,) does not fit the model.
+    """Check that a wiring has the channels and actuators that a model needs.
 
-    It needs an actuator for each of the model's actions, by name if the model names them, and
-    channels of the model's kind, numbers or patches; for an ordered model exactly its channels.
+    It needs one actuator for each of the model's actions, with the same name if the model names
+    them, and channels of the right kind (numbers or image patches). A model that needs its channels
+    in order needs exactly the channels that it was trained with.
+
+    Args:
+        wiring: The wiring: which topics feed which channels of the policy.
+        ids: The ids (N,) of the wiring's channels, with wildcards expanded.
+        model_path: The model file, for error texts.
+        model: The model.
+
+    Raises:
+        WiringError: The wiring does not fit the model.
     """
     check_images(wiring, model_path, model)
     action_places(wiring, model_path, model)
@@ -47,7 +61,7 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
 
 
 def rate_refusal(wiring: Wiring, model: Model) -> str:
-    """Return why the model should not run at the wiring's rate, or ""."""
+    """Return the reason why a model should not run at the wiring's control rate, or ""."""
     trained_s = model.task.step_s
     if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""
@@ -59,7 +73,13 @@ def rate_refusal(wiring: Wiring, model: Model) -> str:
 
 
 def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
-    """Return a warning about a ramp longer than the model was trained with, or ""."""
+    """Return a warning if a ramp is longer than those in the model's training, or "".
+
+    Args:
+        ramp_s: Seconds in which commands change from the safe command to the policy's.
+        model_path: The model file, for the text.
+        model: The model.
+    """
     trained_s = trained_ramp_s(model)
     if ramp_s <= trained_s:
         return ""
@@ -70,17 +90,29 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
 
 
 def trained_ramp_s(model: Model) -> float:
-    """Return the longest ramp in seconds that a model was trained with; 0 if it names none."""
+    """Return the longest ramp in seconds that a model was trained with.
+
+    The result is 0 if the file names none.
+    """
     return model.task.ramp_s
 
 
 def has_discrete_action(model: Model) -> bool:
-    """Return whether the model's action is one of several, without values in between."""
+    """Return whether the model chooses one of several actions, as for the buttons of a game."""
     return bool(getattr(model.sizes, "choice", False))
 
 
 def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
-    """Raise WiringError if the wiring's images or numbers are not what the model reads."""
+    """Check that the wiring's channels are images or numbers, whichever the model needs.
+
+    Args:
+        wiring: The wiring: which topics feed which channels of the policy.
+        model_path: The model file, for error texts.
+        model: The model.
+
+    Raises:
+        WiringError: They are not, or the images have another patch size or number of frames.
+    """
     images, file = wiring.images, wiring.file
     sizes = model.sizes
     if not isinstance(sizes, VisionSizes):
@@ -99,12 +131,18 @@ def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
 
 
 def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
-    """Return for each actuator of the wiring (A,) its place in the model's action.
+    """Return for each of the wiring's A actuators its index in the model's action.
 
-    None if the order is the same because the model names no actuators.
+    Args:
+        wiring: The wiring: which topics feed which channels of the policy.
+        model_path: The model file, for error texts.
+        model: The model.
+
+    Returns:
+        The indices (A,), or None if the model names no actuators, so that both orders are the same.
 
     Raises:
-        WiringError: The model's actuators are not the wiring's.
+        WiringError: The model's actuators are not those of the wiring.
     """
     names, trained = wiring.command.names, actuator_names(model)
     if len(names) != model.sizes.actions:
@@ -127,9 +165,9 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
 
 
 def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
-    """Return where the wiring's command means something else than the model file says.
+    """Return descriptions of actuators whose scale or offset differs from the model file's.
 
-    Only a foreign policy may say by which scale and offset its actions become commands.
+    Only a model file that was converted from another framework can give scales and offsets.
     """
     layout = None if model.network is None else model.network.layout
     if layout is None or not layout.action_scale:
@@ -151,15 +189,20 @@ def command_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[
 
 
 def actuator_names(model: Model) -> Sequence[str]:
-    """Return the actuators' names (A,) in the action's order; empty if the model names none."""
+    """Return the actuators' names (A,) in the action's order, or () if the model names none."""
     names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
 
 def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelNames:
-    """Return how `ids` (N,), of a channel table of this wiring, differ from the model's.
+    """Compare the channel ids of a wiring with those that the model was trained with.
 
-    A wildcard may still get any id that matches it.
+    A wildcard in the wiring counts as able to supply every id that it matches.
+
+    Args:
+        wiring: The wiring: which topics feed which channels of the policy.
+        ids: The ids (N,) of the wiring's channels that are present now.
+        model: The model.
     """
     trained: Sequence[str] = model.task.channels
     if not trained:
@@ -174,7 +217,17 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
 
 def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
-    """Raise WiringError if an ordered model would lack channels or get unknown ones."""
+    """Check that a model that needs its channels in order gets exactly those of its training.
+
+    Args:
+        wiring: The wiring: which topics feed which channels of the policy.
+        ids: The ids (N,) of the wiring's channels.
+        model_path: The model file, for error texts.
+        model: The model; one that takes its channels in any order is not checked.
+
+    Raises:
+        WiringError: A channel is missing or not known to the model.
+    """
     if not isinstance(model.sizes, OrderedSizes):
         return
     found = compare_channels(wiring, ids, model)
@@ -190,12 +243,12 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
 
 
 def describe_differences(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, ...]:
-    """Return sentences on the differences and their effect.
+    """Return sentences that say how a wiring's channels differ from the model's and what follows.
 
     Args:
-        found: The differences.
-        model_path: The model file.
-        watched: Whether an identity monitor is on.
+        found: The differences, as `compare_channels` returns them.
+        model_path: The model file, for the text.
+        watched: Whether the identity monitor, which detects rewired sensors, is on.
     """
     said = []
     if found.unknown:
@@ -214,7 +267,11 @@ def describe_differences(found: ChannelNames, model_path: str, *, watched: bool)
 
 
 def unread_sources(wiring: Wiring) -> dict[str, str]:
-    """Return a note on each subscribed source that feeds no channel, by the source's name."""
+    """Return a note for each topic in the wiring that feeds no channel of the policy.
+
+    Returns:
+        The notes by the name of the topic's entry (source).
+    """
     read = {channel.source for channel in wiring.channels}
     read |= {measured.source for measured in wiring.command.measured}
     todo = f"add one, or take the source out of {wiring.file}"
@@ -226,13 +283,14 @@ def unread_sources(wiring: Wiring) -> dict[str, str]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return names as one phrase, with only the first few of many."""
+    """Join names with commas to one text that lists at most `SHOWN` of them."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more
 
 
 def _fits(id_: str, wildcards: Iterable[str]) -> bool:
+    """Return whether an id matches one of these wildcards, such as ``leg_*.position``."""
     for wildcard in wildcards:
         before, _, after = wildcard.partition("*")
         if len(id_) > len(before + after) and id_.startswith(before) and id_.endswith(after):

@@ -2,7 +2,8 @@
 
 `DisturbanceSettings` say what is disturbed and how much. A `Disturber` applies them to readings
 tick by tick. All random numbers follow from (seed, episode, step), so the same seed gives the same
-disturbances to the scrambler, to evaluation and to training.
+disturbances to the scrambler (the node that disturbs a running robot's readings), to evaluation and
+to training.
 
 Example:
     >>> import numpy as np

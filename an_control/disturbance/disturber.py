@@ -1,6 +1,6 @@
-"""Disturbs readings tick by tick, or a recorded episode at once: seeded, live and offline.
+"""Disturb readings tick by tick, or a recorded episode at once: seeded, live and offline.
 
-All random draws of the settings are made here, by one function or class each: evaluation,
+All random numbers of the settings are drawn here, by one function or class each: evaluation,
 scrambler, rollouts and training use the same ones.
 """
 
@@ -28,15 +28,26 @@ from an_control.disturbance.settings import (
 def draw_signals(
     rng: np.random.Generator, count: int, share: float, at_least: int = 0
 ) -> NDArray[np.intp]:
-    """Draw a share of `count` signals, or at least `at_least`; return them in random order."""
+    """Return the indices of randomly drawn signals, in random order.
+
+    Args:
+        rng: The random generator.
+        count: The number of signals to draw from.
+        share: The share (0 to 1) of them that is drawn.
+        at_least: The least number that is drawn.
+    """
     return rng.permutation(count)[: max(at_least, round(share * count))]
 
 
 class Garbage:
-    """Readings of K channels that carry noise, zeros or a slow drift in place of their signals.
+    """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
-    Half of them carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter zeros, and a
-    quarter a random walk of 0.05 a tick within +-5, in units of the scaled readings.
+    Half of the channels carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter zeros,
+    and a quarter a random walk of 0.05 a tick within +-5, in units of the scaled readings.
+
+    Args:
+        rng: The random generator.
+        count: The number K of channels.
     """
 
     def __init__(self, rng: np.random.Generator, count: int) -> None:
@@ -46,8 +57,8 @@ class Garbage:
         self._step = np.where(kinds == 3, 0.05, 0.0)
         self._walk = np.zeros(count)
 
-    def readings(self, ticks: int) -> NDArray[np.float32]:
-        """Return the next readings (ticks, K)."""
+    def draw_readings(self, ticks: int) -> NDArray[np.float32]:
+        """Return the readings (ticks, K) of the next ticks."""
         noise = self._rng.standard_normal((ticks, len(self._sd)))
         walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
         self._walk = walks[-1]
@@ -55,11 +66,11 @@ class Garbage:
 
 
 FAULTS = ("delay", "freeze", "garbage", "jitter", "spike", "nan")
-"""The settings that change signals, in the order in which they are applied."""
+"""The settings that change the values of signals, in the order in which they are applied."""
 
 
 class Faults:
-    """The faults of N signals in one episode.
+    """The sensor faults of N signals in one episode, such as delay, frozen values and spikes.
 
     Args:
         count: The number N of signals.
@@ -75,19 +86,27 @@ class Faults:
         self.change(settings)
 
     def draw_frozen(self, share: float) -> None:
-        """Draw the signals that freeze; each keeps its next value."""
+        """Draw which signals freeze; each of them keeps its next value.
+
+        Args:
+            share: The share (0 to 1) of the signals.
+        """
         self._frozen = np.sort(draw_signals(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
     def draw_garbage(self, share: float) -> None:
-        """Draw the signals that are replaced by garbage from now on."""
+        """Draw which signals are replaced by meaningless readings from now on.
+
+        Args:
+            share: The share (0 to 1) of the signals.
+        """
         self._replaced = np.zeros(0, np.intp)
         if share:
             self._replaced = draw_signals(self._streams.garbage, self._count, share)
             self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
     def change(self, settings: DisturbanceSettings) -> None:
-        """Apply these settings from the next tick on; readings that are delayed stay so."""
+        """Apply other settings from the next tick on; readings that are being delayed stay so."""
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
         if not self.active:
@@ -95,11 +114,15 @@ class Faults:
 
     @property
     def meaningless(self) -> NDArray[np.intp]:
-        """The signals without present information: frozen ones and garbage."""
+        """The indices of signals without present information: frozen or replaced by garbage."""
         return np.concatenate([self._frozen, self._replaced])
 
     def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return one tick's signals (N,) with their faults."""
+        """Return the signals (N,) of one tick with this episode's sensor faults.
+
+        Args:
+            signals: (N,) the signals without faults.
+        """
         settings = self._settings
         faulty = self._late(signals.copy(), settings.delay.count).copy()
         if len(self._frozen):
@@ -107,14 +130,14 @@ class Faults:
             held = np.where(np.isnan(held), faulty[self._frozen], held)
             self._held[self._frozen] = faulty[self._frozen] = held
         if len(self._replaced):
-            faulty[self._replaced] = self._garbage.readings(1)[0]
+            faulty[self._replaced] = self._garbage.draw_readings(1)[0]
         if settings.jitter:
             faulty += _normal(self._streams.jitter, settings.jitter.value, len(faulty))
         self._add_spikes(faulty)
         return faulty
 
     def _add_spikes(self, signals: NDArray[np.float32]) -> None:
-        """Add a tick's spikes and NaN to its signals (N,), in place."""
+        """Add random spikes and NaN to the signals (N,) of a tick, in place."""
         settings, rng = self._settings, self._rng
         if settings.spike:
             struck = rng.random(len(signals)) < settings.spike
@@ -123,14 +146,14 @@ class Faults:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
     def replay(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the signals (T, N) of an episode as `apply` returns them tick by tick."""
+        """Return the signals (T, N) of a whole episode with the faults that `apply` would add."""
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.count, 0)]
         for one in self._frozen:
             begin = int(np.isnan(faulty[:, one]).argmin())
             faulty[begin:, one] = faulty[begin, one]
         if len(self._replaced):
-            faulty[:, self._replaced] = self._garbage.readings(len(faulty))
+            faulty[:, self._replaced] = self._garbage.draw_readings(len(faulty))
         if settings.jitter:
             faulty += _normal(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
@@ -142,6 +165,13 @@ class Faults:
 def _normal(
     rng: np.random.Generator, sd: float, shape: int | tuple[int, ...]
 ) -> NDArray[np.float32]:
+    """Return normal noise, float32.
+
+    Args:
+        rng: The random generator.
+        sd: Its standard deviation.
+        shape: Its shape.
+    """
     return rng.normal(0.0, sd, shape).astype(np.float32)
 
 
@@ -149,17 +179,22 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay: returns the item from some ticks ago, or the first one before that."""
+    """A delay by some ticks: returns the item from then, or the first item before that."""
 
     def __init__(self) -> None:
         self._kept: deque[T] = deque()
 
     def forget(self) -> None:
-        """Restart with the next item."""
+        """Remove all items, so that the delay starts again with the next one."""
         self._kept.clear()
 
     def __call__(self, newest: T, ticks: int) -> T:
-        """Add the newest item and return the one from `ticks` ticks ago."""
+        """Append the newest item, and return the one from some ticks ago.
+
+        Args:
+            newest: The item of this tick.
+            ticks: The delay.
+        """
         self._kept.append(newest)
         while len(self._kept) > ticks + 1:
             self._kept.popleft()
@@ -167,19 +202,28 @@ class DelayLine(Generic[T]):
 
 
 class Delivery(Generic[T]):
-    """A transport that loses or repeats messages, one a tick.
+    """A transport that sometimes loses or repeats messages, of which one is sent each tick.
 
     The first message always arrives, and is new.
+
+    Args:
+        streams: The episode's random generators.
     """
 
     def __init__(self, streams: RandomStreams) -> None:
         self._streams = streams
         self._last: T | None = None
         self.arrived = self.new = True
-        """Whether a message arrived in this tick, and whether it was not sent before."""
+        """Whether a message arrived in this tick, and whether it is one that was not sent
+        before."""
 
     def __call__(self, message: T, settings: DisturbanceSettings) -> T:
-        """Send a message; return the newest message that has arrived."""
+        """Send a message; return the newest message that has arrived.
+
+        Args:
+            message: The message of this tick.
+            settings: The present settings, of which `lose` and `repeat` are used.
+        """
         self.arrived = self.new = True
         if settings.lose or settings.repeat:
             chances = settings.lose.value, settings.repeat.value
@@ -193,7 +237,12 @@ class Delivery(Generic[T]):
     def replay(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the ticks (K,) of arriving messages, and those in which they were sent (K,)."""
+        """Return the ticks (K,) in which messages arrive, and those in which they were sent.
+
+        Args:
+            ticks: The number of ticks of the episode.
+            settings: The settings, of which `lose` and `repeat` are used.
+        """
         sent = np.arange(ticks)
         if not (settings.lose or settings.repeat):
             return sent, sent
@@ -205,17 +254,26 @@ class Delivery(Generic[T]):
 
 
 class Permutation:
-    """A permutation of N signals, nominal at first."""
+    """A permutation of N signals between the input slots; at first each is in its own slot.
+
+    Args:
+        count: The number N of signals.
+        rng: The random generator.
+    """
 
     def __init__(self, count: int, rng: np.random.Generator) -> None:
         self._rng = rng
         self.signals: NDArray[np.intp] = np.arange(count)
-        """(N,) the signal that each slot carries."""
+        """(N,) the index of the signal that each slot carries."""
         self.drawn = 0
-        """The number of calls of `draw`."""
+        """The number of times that `draw` was called."""
 
     def draw(self, swap: int = 0) -> NDArray[np.intp]:
-        """Permute all signals, or move `swap` of them in a ring; return `signals`."""
+        """Permute the signals, and return the signal (N,) that each slot carries now.
+
+        Args:
+            swap: The number of signals that change places in a ring; 0: all are permuted.
+        """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
         if swap:
@@ -229,9 +287,13 @@ class Permutation:
 def draw_present(
     rng: np.random.Generator, count: int, missing: float, at_least: int = 0
 ) -> NDArray[np.bool_]:
-    """Return (count,) bool: False for the share `missing` of the signals.
+    """Return a random mask (count,) of signals, False for those that are missing.
 
-    At least `at_least` signals are missing.
+    Args:
+        rng: The random generator.
+        count: The number of signals.
+        missing: The share (0 to 1) of them that is missing.
+        at_least: The least number that is missing.
     """
     present = np.ones(count, dtype=bool)
     present[draw_signals(rng, count, missing, at_least)] = False
@@ -241,9 +303,14 @@ def draw_present(
 def draw_copied(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
-    """Return the signals (copies,) that are copied, none twice before all are.
+    """Return the indices (copies,) of signals that are copied, none twice before all are once.
 
-    (0,) if all signals are missing.
+    The result is empty if all signals are missing.
+
+    Args:
+        rng: The random generator.
+        present: (N,) False for missing signals, which are not copied.
+        copies: The number of copies.
     """
     there = np.flatnonzero(present)
     rounds = -(-copies // len(there)) if len(there) else 0
@@ -254,17 +321,17 @@ def draw_copied(
 NOISE_PREFIX = "noise."
 COPY_PREFIX = "copy."
 Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
-"""Readings (m,) and their ids."""
+"""The readings (m,) of a tick and their channel ids."""
 
 
 class Plan(NamedTuple):
     """The shuffles, missing channels, copies and noise of an episode, drawn in advance.
 
-    Slots and signals are places in `Disturber.ids`.
+    Slots (positions at which readings arrive) and signals are indices in `Disturber.ids`.
     """
 
     signals: NDArray[np.intp]
-    """(B, N) the signal that each slot carries, a row for every `shuffle.every` steps."""
+    """(B, N) the signal that each slot carries, one row for every `shuffle.every` steps."""
     present: NDArray[np.bool_]
     """(N,) False for a missing signal."""
     noise: NDArray[np.float32]
@@ -274,12 +341,17 @@ class Plan(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """A recorded episode as a policy gets it: K messages in S slots, of which N are nominal."""
+    """A disturbed recorded episode as a policy gets it: K messages of S slots.
+
+    The first N slots (positions at which readings arrive) are the nominal ones.
+    """
 
     values: NDArray[np.float32]
-    """(K, S) NaN for a missing slot; behind the nominal slots are copies, then noise."""
+    """(K, S) the readings, NaN for a missing slot; behind the nominal slots are copies, then
+    noise."""
     signals: NDArray[np.intp]
-    """(K, S) the signal that each slot carries; N for a slot without present information."""
+    """(K, S) the index of the signal that each slot carries; N for a slot without present
+    information."""
     steps: NDArray[np.intp]
     """(K,) the steps in which the messages arrived."""
 
@@ -288,8 +360,8 @@ class Disturber:
     """The disturbances of one robot's readings, applied tick by tick.
 
     The effect on a channel depends on the set of ids, not on their order. A tick may bring fewer
-    channels than the nominal ones, in any order; a slot is missing while the signal behind it is.
-    Unknown ids are dropped.
+    channels than the nominal ones, in any order; an input slot is missing while the signal behind
+    it is. Unknown ids are dropped.
 
     Args:
         ids: The channel ids (N,) of the nominal wiring.
@@ -326,7 +398,7 @@ class Disturber:
         count = len(self.ids)
         self._streams = RandomStreams(self._seed, episode)
         self._step = 0
-        self.settings = settings = self._scheduled()
+        self.settings = settings = self._current_settings()
         """The settings of the present step, with a number drawn for each range."""
         self._delivery: Delivery[Message] = Delivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
@@ -340,11 +412,10 @@ class Disturber:
     def change(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
 
-        Draws stay as they are if their settings do: the signals' places, the missing and the frozen
-        ones.
+        What was drawn (permutation, missing and frozen signals) stays if its setting does.
         """
         self._base = settings
-        self._apply_settings(self._scheduled())
+        self._apply_settings(self._current_settings())
 
     def shuffle(self) -> None:
         """Permute the signals now."""
@@ -352,7 +423,11 @@ class Disturber:
         self._assign_ids()
 
     def check_observation(self, kind: Observation) -> None:
-        """Raise ValueError naming a setting, also a scheduled one, that cannot disturb `kind`."""
+        """Check that all settings, also scheduled ones, can disturb a kind of observation.
+
+        Raises:
+            ValueError: A setting cannot; the message names it.
+        """
         for settings in scheduled_settings(self._base, self._schedule):
             settings.check_observation(kind)
 
@@ -363,21 +438,30 @@ class Disturber:
 
     @property
     def arrived(self) -> bool:
-        """Whether a message arrived in this tick; if not, `apply` returned the last one."""
+        """Whether a message arrived in this tick; if not, `apply` returned the last one again."""
         return self._delivery.arrived
 
     @property
     def new(self) -> bool:
-        """Whether this tick's message arrived, and not a repeated one."""
+        """Whether a message arrived in this tick that does not repeat an earlier one."""
         return self._delivery.new
 
-    def stop(self, step_s: float) -> Stop | None:
-        """Return the stop of the robot in this episode, or None; call it once after `reset`."""
+    def draw_stop(self, step_s: float) -> Stop | None:
+        """Return the random period in which the robot is stopped in this episode, or None.
+
+        Call it once after `reset`.
+
+        Args:
+            step_s: The period of the steps in seconds.
+        """
         return Stop.draw(self._streams.commands, self.settings, step_s)
 
     @property
     def order(self) -> tuple[str, ...]:
-        """(N,) the truth: slot i (nominal id i) carries the signal of channel ``order[i]``."""
+        """The true wiring (N,): slot i carries the signal of channel ``order[i]``.
+
+        Slot i is the position at which the readings of nominal id i arrive.
+        """
         return tuple(self.ids[i] for i in self._permutation.signals)
 
     def apply(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
@@ -392,12 +476,17 @@ class Disturber:
         Returns:
             The disturbed readings (m,), and their ids (m,).
         """
-        return self._delivery(self._message(values, ids), self.settings)
+        return self._delivery(self._disturb_tick(values, ids), self.settings)
 
-    def _message(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
-        """Return the message that is sent in this tick."""
+    def _disturb_tick(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
+        """Return the disturbed readings of a tick and their ids, as they are sent.
+
+        Args:
+            values: The readings (n,).
+            ids: Their channels' ids (n,).
+        """
         if self._schedule and any(change.step == self._step for change in self._schedule):
-            self._apply_settings(self._scheduled())
+            self._apply_settings(self._current_settings())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
             self.shuffle()
@@ -423,13 +512,16 @@ class Disturber:
         if not self._noise_ids:
             return slots, names
         named = self._named if names is self._copies_named else names + self._noise_ids
-        return np.concatenate([slots, self._noise(len(self._noise_ids))]), named
+        return np.concatenate([slots, self._draw_noise(len(self._noise_ids))]), named
 
     def plan(self, steps: int) -> Plan:
-        """Return the shuffles, missing channels, copies and noise of the first `steps` ticks.
+        """Return the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
         Call it right after `reset` in place of `apply`: it draws the same random numbers. There
         must be no schedule.
+
+        Args:
+            steps: The number of ticks.
         """
         assert not self._schedule
         every = self.settings.shuffle.every
@@ -437,14 +529,17 @@ class Disturber:
         for _ in range((steps - 1) // every if every else 0):
             self._permutation.draw(self.settings.swap)
             signals.append(self._permutation.signals)
-        noise = self._noise((steps, len(self._noise_ids)))
+        noise = self._draw_noise((steps, len(self._noise_ids)))
         return Plan(np.array(signals), self._present, noise, self._copied)
 
     def replay(self, readings: NDArray[np.float32]) -> Replay:
-        """Return the episode that `apply` would make of these readings (T, N), by `ids`.
+        """Return a whole episode as `apply` would disturb it tick by tick.
 
         Call it right after `reset` in place of `apply`: it draws the same random numbers. There
         must be no schedule, and moves must not be announced.
+
+        Args:
+            readings: (T, N) the readings in the order of `ids`.
         """
         assert not self._schedule and not self.settings.announce
         (ticks, count), settings, plan = readings.shape, self.settings, self.plan(len(readings))
@@ -460,11 +555,16 @@ class Disturber:
         values = np.concatenate([nominal, copies, plan.noise], 1)
         return Replay(values[sent], shown[sent], steps)
 
-    def _noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
+    def _draw_noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
+        """Return the readings of noise channels, float32.
+
+        Args:
+            shape: Their shape.
+        """
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
-    def _scheduled(self) -> DisturbanceSettings:
-        """Return the settings of the present step."""
+    def _current_settings(self) -> DisturbanceSettings:
+        """Return the settings of the present step, with a number drawn for each range."""
         settings = self._base
         for change in self._schedule:
             if change.step <= self._step:
@@ -472,7 +572,7 @@ class Disturber:
         return settings.draw_ranges(self._streams)
 
     def _apply_settings(self, settings: DisturbanceSettings) -> None:
-        """Apply changed settings, and draw again only what they decide."""
+        """Apply changed settings, and draw again only what depends on what changed."""
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
             missing = settings.missing.value
@@ -487,12 +587,17 @@ class Disturber:
         self._assign_ids()
 
     def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
+        """Return the indices of randomly drawn signals that are copied into added channels.
+
+        Args:
+            settings: The settings, of which `copies` is the number of copies.
+        """
         if not settings.copies:
             return np.zeros(0, np.intp)
         return draw_copied(self._streams.copies, self._present, settings.copies.count)
 
     def _assign_ids(self) -> None:
-        """Compute which signals get which ids, until something changes."""
+        """Compute which signals get which channel ids, valid until the next change."""
         settings, signals = self.settings, self._permutation.signals
         slots = np.flatnonzero(self._present[signals] | self._keep_places)
         self._carried = signals[slots]
@@ -505,13 +610,13 @@ class Disturber:
         self._note_moves_only()
 
     def _note_moves_only(self) -> None:
-        """Note whether moved signals are the only disturbance."""
+        """Store whether moved signals are the only disturbance, so that `apply` can be fast."""
         added = self._copy_ids or self._noise_ids
         gaps = self._keep_places and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Compute the place of each reading, for as long as the same ids come."""
+        """Store where each reading goes, for all ticks until other channel ids come."""
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
         for i, name in enumerate(ids):
             if name in self._index:

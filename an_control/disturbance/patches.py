@@ -1,4 +1,4 @@
-"""Disturbances of image patches: each patch is a channel, a stack of frames its reading."""
+"""Disturbances of image patches: each patch is a channel, and its reading a stack of frames."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from an_control.disturbance.settings import DisturbanceSettings, Stop
 
 
 class DisturbedPatches:
-    """The patches (N, f, p, p) of one episode, disturbed as the image that they are cut from.
+    """A disturber of image patches (N, f, p, p), which are stacks of f frames of p x p pixels.
 
-    If signals move during the episode, they appear in their new places from the next frame on, so
-    that for some ticks a slot's stack has frames of its old and of its new signal. A slot that was
-    missing starts with its newest frame. A stack contains only frames that arrived.
+    The disturbances act on the image that the patches are cut from. If patches change places during
+    the episode, they appear in their new places from the next frame on, so that for some ticks an
+    input slot's stack has frames of its old and of its new patch. A slot that was missing starts
+    with its newest frame. A stack contains only frames that arrived.
 
     Args:
         disturber: Decides the disturbances.
@@ -47,9 +48,15 @@ class DisturbedPatches:
         """Whether a message arrived in this tick."""
         return self._disturber.arrived
 
-    def stop(self, step_s: float) -> Stop | None:
-        """Return the stop of this episode; see `Disturber.stop`."""
-        return self._disturber.stop(step_s)
+    def draw_stop(self, step_s: float) -> Stop | None:
+        """Return the random period in which the robot is stopped in this episode, or None.
+
+        Call it once after the reset.
+
+        Args:
+            step_s: The period of the steps in seconds.
+        """
+        return self._disturber.draw_stop(step_s)
 
     def apply(
         self, patches: np.ndarray, channels: Sequence[str]
@@ -58,20 +65,24 @@ class DisturbedPatches:
 
         Args:
             patches: The patches (N, f, p, p).
-            channels: Their channels' ids (N,).
+            channels: Their channel ids (N,).
 
         Returns:
-            The slots' patches (m, f, p, p), and the slots' ids (m,).
+            The disturbed patches (m, f, p, p) by input slot, and the slots' ids (m,).
         """
         numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
         newest = self._late(patches, self.settings.delay.count)
         if self._shown is not None and not self.arrived:
             return self._shown
-        self._shown = self._show_slots(self._newest_stack(newest), numbers, ids)
+        self._shown = self._show_slots(self._update_stack(newest), numbers, ids)
         return self._shown
 
-    def _newest_stack(self, newest: np.ndarray) -> np.ndarray:
-        """Return the frames (N, f, p, p) that have arrived, of the patches as they are sent."""
+    def _update_stack(self, newest: np.ndarray) -> np.ndarray:
+        """Return the stacks (N, f, p, p) of the frames that have really arrived.
+
+        Args:
+            newest: (N, f, p, p) the stacks as they are sent.
+        """
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
             self._stack = newest
         else:
@@ -82,7 +93,13 @@ class DisturbedPatches:
     def _show_slots(
         self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the patches (m, f, p, p) of the slots, from patches (N, f, p, p) by signal."""
+        """Return the patches (m, f, p, p) by input slot, and the slots' ids.
+
+        Args:
+            patches: (N, f, p, p) the patches by signal.
+            numbers: (m,) the index of the signal in each slot.
+            ids: (m,) the ids of the slots.
+        """
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]

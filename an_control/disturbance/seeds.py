@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 TRAINING_SEEDS = (2**31, 2**32)
-"""The range of the environment seeds of training; those of evaluation lie below
-(`episode_seed`)."""
+"""The range of the environment seeds of training; the seeds of evaluation are lower (see
+`episode_seed`)."""
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """Return the environment seed, from 0 to 2**31 - 1, of an episode of a run.
+    """Return the environment seed of an episode, from 0 to 2**31 - 1.
 
     Args:
         seed: The seed of the run.
@@ -24,7 +24,7 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 class RandomStreams:
-    """The random generators of an episode by use, each made when it is first read.
+    """The random generators of an episode, one for each use, made when first read.
 
     New ones must be added last, so that the others draw the same numbers as before.
 
@@ -48,8 +48,12 @@ class RandomStreams:
         self._entropy = [seed, episode, 1]
         self._places: np.ndarray | None = None
 
-    def places(self, count: int) -> np.ndarray:
-        """Return a place from 0 to 1 for each of `count` ranges, the same in all calls."""
+    def range_positions(self, count: int) -> np.ndarray:
+        """Return a random position from 0 to 1 in each of some ranges, the same in all calls.
+
+        Args:
+            count: The number of ranges.
+        """
         if self._places is None:
             self._places = self.ranges.random(count)
         return self._places

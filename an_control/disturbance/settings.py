@@ -1,7 +1,7 @@
 """The table of all disturbances, for evaluation, simulators and training.
 
 The fields of `DisturbanceSettings` contain everything that others need: checks and their messages,
-ROS parameters, launch arguments, schedule keys, protocol words and options are made from
+ROS parameters, launch arguments, schedule keys, words of test protocols and options are made from
 `SETTINGS`. A new disturbance is a field here, and its effect on readings in the `Disturber`.
 Disturbances without a random number in each tick are here too: stops, worn motors, schedules.
 """
@@ -25,7 +25,7 @@ from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 
 @dataclass(frozen=True)
 class Shuffle:
-    """The times at which signals are permuted: at the reset, and every `every` steps after it.
+    """The times at which sensor signals are permuted between the channels.
 
     Args:
         at_reset: Whether to permute them at an episode's start.
@@ -36,7 +36,7 @@ class Shuffle:
     every: int = 0
 
     def __str__(self) -> str:
-        """Return the text that `parse` takes."""
+        """Return the text from which `parse` makes this shuffle, such as ``reset+200``."""
         every = str(self.every) if self.every else ""
         return "+".join(filter(None, ("reset" if self.at_reset else "", every))) or "none"
 
@@ -59,11 +59,20 @@ class Shuffle:
         if start == "none" and not rest:
             return cls()
         if start == "reset" and (rest or text.strip() == "reset"):
-            return cls(True, _steps(rest, text) if rest else 0)
-        return cls(False, _steps(text.strip(), text))
+            return cls(True, _parse_steps(rest, text) if rest else 0)
+        return cls(False, _parse_steps(text.strip(), text))
 
 
-def _steps(number: str, text: str) -> int:
+def _parse_steps(number: str, text: str) -> int:
+    """Return the number of steps in the text of a shuffle.
+
+    Args:
+        number: The part of the text that must be the number.
+        text: The whole text, for the message.
+
+    Raises:
+        ValueError: It is not a whole number of 1 or more.
+    """
     if not number.isdecimal() or int(number) == 0:
         raise ValueError(f"shuffle: {short(text)} (allowed: none, reset, K, reset+K; K steps >= 1)")
     return int(number)
@@ -71,13 +80,16 @@ def _steps(number: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """A range of numbers from `low` to `high`, both included; equal ends stand for one number."""
+    """A range of numbers from `low` to `high`, from which one is drawn for each episode.
+
+    Both ends are included; equal ends stand for one number.
+    """
 
     low: float
     high: float
 
     def __str__(self) -> str:
-        """Return the text that `read` takes."""
+        """Return the text from which `Setting.read` makes this range, such as ``0.1..0.3``."""
         return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
 
     def __bool__(self) -> bool:
@@ -86,20 +98,20 @@ class Range:
 
     @property
     def is_open(self) -> bool:
-        """Whether a number is still to be drawn."""
+        """Whether a number must still be drawn from the range."""
         return self.low != self.high
 
     @property
     def middle(self) -> float:
-        """The number halfway between the ends, the mean of the drawn ones."""
+        """The number halfway between the ends of the range, which is the mean of the drawn ones."""
         return (self.low + self.high) / 2.0
 
     @property
     def value(self) -> float:
-        """The number.
+        """The number of a range with equal ends.
 
         Raises:
-            ValueError: It is still to be drawn.
+            ValueError: A number must still be drawn from the range.
         """
         if self.is_open:
             raise ValueError(f"{self}: no number has been drawn from it")
@@ -124,15 +136,18 @@ class Range:
         low, dots, high = str(value).partition("..")
         return cls(float(low), float(high if dots else low))
 
-    def number_at(self, place: float, *, whole: bool) -> Range:
-        """Return the number at a place from 0 (`low`) to 1 (`high`), as a range.
+    def number_at(self, position: float, *, whole: bool) -> Range:
+        """Return the number at a relative position in the range, as a range with equal ends.
 
-        If it must be a whole one, each whole number has an equal part of the places.
+        Args:
+            position: From 0 (`low`) to 1 (`high`).
+            whole: Whether the number must be a whole one; then all whole numbers are equally
+                likely.
         """
         if whole:
-            number = min(self.high, self.low + int(place * (self.high - self.low + 1.0)))
+            number = min(self.high, self.low + int(position * (self.high - self.low + 1.0)))
         else:
-            number = self.low + place * (self.high - self.low)
+            number = self.low + position * (self.high - self.low)
         return Range(number, number)
 
     def draw(self, rng: np.random.Generator) -> float:
@@ -141,10 +156,10 @@ class Range:
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
-"""The kinds of observation that can be disturbed: single numbers; patches, each a channel; whole
-camera images."""
+"""The kinds of observation that can be disturbed: single numbers; image patches, each a channel;
+whole camera images."""
 Target: TypeAlias = Literal["readings", "robot", "commands"]
-"""The targets of a disturbance: the policy's readings, the robot itself, or its commands."""
+"""What a disturbance acts on: the policy's readings, the robot itself, or the commands to it."""
 Plain: TypeAlias = bool | int | float | str
 START = ("usual", "rest", "posture")
 T = TypeVar("T")
@@ -157,11 +172,11 @@ FOR_ROBOT: dict[str, Any] = {"observations": ALL, "scheduled": False}
 
 @dataclass(frozen=True)
 class Setting:
-    """The description of one field of `DisturbanceSettings`."""
+    """The description of one disturbance setting, a field of `DisturbanceSettings`."""
 
     name: str
     default: Any
-    """A Shuffle, Range, bool, int, float, or one of `choices`."""
+    """The default value: a Shuffle, Range, bool, int, float, or one of `choices`."""
     help: str
     """What the setting does, in one line without a full stop."""
     unit: str = ""
@@ -176,9 +191,9 @@ class Setting:
     forbidden: tuple[int, ...] = ()
     """Numbers between minimum and maximum that are not allowed."""
     modifies: str = ""
-    """The setting without which this one has no effect."""
+    """The name of the setting without which this one has no effect."""
     word: str = ""
-    """The name of the setting among the words of a protocol."""
+    """The name of the setting in a text such as ``reset,missing=0.1``."""
     observations: tuple[Observation, ...] = NUMBERS
     """The kinds of observation that the setting can disturb."""
     scheduled: bool = True
@@ -186,7 +201,7 @@ class Setting:
     compiled: bool = False
     """Whether compiled rollouts support the setting."""
     target: Target = "readings"
-    """What the setting disturbs; settings of other targets than readings stay the same within a run
+    """What the setting disturbs; settings of other targets than readings cannot change within a run
     over ROS 2."""
 
     @property
@@ -196,16 +211,20 @@ class Setting:
 
     @property
     def textual(self) -> bool:
-        """Whether options and parameters take the value as a text."""
+        """Whether command-line options and ROS parameters take the value as text."""
         return self.kind in (Shuffle, Range, str)
 
     @property
     def plain(self) -> Plain:
-        """The default as ROS parameters, YAML and the command line have it."""
+        """The default value in the form that ROS parameters, YAML and the command line have."""
         return str(self.default) if self.textual else self.default
 
     def plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return the setting's value for JSON: a number, or text for shuffles and open ranges."""
+        """Return the value of the setting for JSON: a number, or text for shuffles and open ranges.
+
+        Args:
+            settings: The settings that have the value.
+        """
         value = getattr(settings, self.name)
         if self.kind is Range and not value.is_open:
             return value.count if self.whole else value.value
@@ -213,7 +232,7 @@ class Setting:
 
     @property
     def meaning(self) -> str:
-        """What the setting does, with its unit."""
+        """The description of the setting, with its unit."""
         return f"{self.help}, in {self.unit}" if self.unit else self.help
 
     @property
@@ -234,7 +253,10 @@ class Setting:
         return f"{number}, {limits}{other}"
 
     def read(self, value: object) -> Any:
-        """Return a value from text, YAML or a parameter in this setting's type.
+        """Return a value as the type of this setting.
+
+        Args:
+            value: The value as text, from YAML or a parameter.
 
         Raises:
             ValueError: The value is not allowed; names setting, value and what is allowed.
@@ -260,7 +282,11 @@ class Setting:
         return found
 
     def check(self, value: object) -> None:
-        """Raise ValueError, naming setting, value and what is allowed, for a wrong value."""
+        """Check that a value has the right type and is within bounds.
+
+        Raises:
+            ValueError: It is not; names setting, value and what is allowed.
+        """
         if self.choices:
             right = value in self.choices
         elif self.kind is Shuffle or self.kind is bool:
@@ -275,6 +301,12 @@ class Setting:
             raise self.error(value)
 
     def _allows(self, value: object, *, whole: bool) -> bool:
+        """Return whether a value is a number within the setting's bounds.
+
+        Args:
+            value: The value.
+            whole: Whether the number must be a whole one.
+        """
         if not isinstance(value, Real) or isinstance(value, bool):
             return False
         number = float(value)
@@ -283,13 +315,19 @@ class Setting:
         return right and value not in self.forbidden
 
     def error(self, value: object) -> ValueError:
-        """Return the error that says that this value is not allowed."""
+        """Return the ValueError that says that a value is not allowed, and what is."""
         shown = short(value) if isinstance(value, str) else value
         return ValueError(f"{self.name}: {shown} (allowed: {self.allowed})")
 
 
 def _setting(default: T, help: str, **more: Any) -> T:
-    """Return a dataclass field that describes a setting; `more` are fields of `Setting`."""
+    """Return a dataclass field that describes a setting.
+
+    Args:
+        default: The default value.
+        help: What the setting does.
+        **more: Further fields of `Setting`.
+    """
     made: T = field(default=default, metadata={"help": help, **more})
     return made
 
@@ -467,6 +505,9 @@ class DisturbanceSettings:
     def with_word(self, word: str) -> DisturbanceSettings:
         """Return these settings, changed by one word of a text.
 
+        Args:
+            word: The word, such as ``missing=0.1``.
+
         Raises:
             ValueError: The word is not known or its value not allowed; names it and what is
                 allowed.
@@ -483,7 +524,7 @@ class DisturbanceSettings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> DisturbanceSettings:
-        """Return settings from texts, YAML or parameters by name.
+        """Return settings from values by name, given as text, from YAML or parameters.
 
         Raises:
             ValueError: A value is not allowed; names setting, value and what is allowed.
@@ -492,7 +533,7 @@ class DisturbanceSettings:
 
     @property
     def changed(self) -> tuple[Setting, ...]:
-        """The settings that are not at their default."""
+        """The settings that do not have their default value."""
         return tuple(one for one in SETTINGS if getattr(self, one.name) != one.default)
 
     @property
@@ -501,13 +542,17 @@ class DisturbanceSettings:
         return any(not one.modifies for one in self.changed)
 
     def active_on(self, target: Target) -> bool:
-        """Return whether these settings disturb this target."""
+        """Return whether these settings disturb the readings, the robot, or the commands.
+
+        Args:
+            target: Which of them.
+        """
         return any(not one.modifies and one.target == target for one in self.changed)
 
     def draw_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
 
-        In one episode a range always gets the same place between its ends, whatever else is
+        In one episode the relative position in a range is always the same, whatever else is
         disturbed.
 
         Args:
@@ -516,7 +561,7 @@ class DisturbanceSettings:
         ranges = {name: getattr(self, name) for name in RANGES}
         if not any(one.is_open for one in ranges.values()):
             return self
-        places = zip(ranges.items(), streams.places(len(RANGES)), strict=True)
+        places = zip(ranges.items(), streams.range_positions(len(RANGES)), strict=True)
         drawn = {
             name: one.number_at(place, whole=TABLE[name].whole)
             for (name, one), place in places
@@ -525,12 +570,15 @@ class DisturbanceSettings:
         return replace(self, **drawn)
 
     def merged_with(self, other: DisturbanceSettings) -> DisturbanceSettings:
-        """Return these settings with the values of `other` that are not at their default."""
+        """Return these settings, overridden by all values of `other` that are not its defaults."""
         return replace(self, **{one.name: getattr(other, one.name) for one in other.changed})
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled rollouts, whose number of channels is fixed, support these settings."""
+        """Whether compiled training rollouts support these settings.
+
+        The number of channels is fixed there.
+        """
         counted = self.noise_channels, self.copies
         return (
             all(one.compiled for one in self.changed)
@@ -539,7 +587,11 @@ class DisturbanceSettings:
         )
 
     def check_observation(self, kind: Observation) -> None:
-        """Raise ValueError naming a setting that cannot disturb this kind of observation."""
+        """Check that all changed settings can disturb a kind of observation.
+
+        Raises:
+            ValueError: A setting cannot; names it and those that can.
+        """
         for one in self.changed:
             if kind not in one.observations:
                 able = ", ".join(other.name for other in SETTINGS if kind in other.observations)
@@ -547,7 +599,14 @@ class DisturbanceSettings:
                 raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
 
     def check_channels(self, count: int) -> None:
-        """Raise ValueError if more signals are to move than these channels have."""
+        """Check that no more signals are to move than there are channels.
+
+        Args:
+            count: The number of channels.
+
+        Raises:
+            ValueError: More are to move.
+        """
         if self.swap > count:
             raise ValueError(f"swap: {self.swap} (allowed: 0 to {count}, the number of channels)")
 
@@ -561,11 +620,11 @@ RANGES = (
     *("delay", "jitter", "lose", "repeat", "stop", "gain", "lag", "mass", "friction"),
     *("noise_channels", "copies", "missing", "freeze", "garbage"),
 )
-"""The settings that may be drawn for each episode. New ones must be added last, so that the others
-are drawn as before."""
+"""The names of the settings that may be drawn for each episode. New ones must be added last, so
+that the others are drawn as before."""
 TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
-"""The settings by their words; the shuffle comes first and has no word."""
+"""The settings by their words in a text; the shuffle comes first and has no word."""
 ALLOWED_WORDS = ", ".join(
     word if one.kind is bool else f"{word}={'|'.join(one.choices) or 'NUMBER'}"
     for word, one in WORDS.items()
@@ -573,7 +632,15 @@ ALLOWED_WORDS = ", ".join(
 
 
 def split_words(text: str) -> tuple[Shuffle, list[str]]:
-    """Return the shuffle and the words after it; raise ValueError for a wrong shuffle."""
+    """Return the shuffle at the start of a text of disturbances, and the further words of it.
+
+    Args:
+        text: A text such as ``reset,missing=0.1``, here with the shuffle ``reset`` (permute the
+            signals at each reset) and the word ``missing=0.1``.
+
+    Raises:
+        ValueError: The shuffle is not valid.
+    """
     first, *words = (word.strip() for word in text.split(","))
     if "=" in first or first in WORDS:
         return Shuffle(), [first, *words]
@@ -587,7 +654,7 @@ WALK_S = 8.0
 
 
 def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
-    """Return a sentence on how far robots walked after their stops.
+    """Return a sentence on how far robots walked after they had been stopped.
 
     Args:
         walked_m: The distances in metres of the robots that were up when their stop ended.
@@ -602,7 +669,10 @@ def describe_walks(walked_m: Sequence[float], walk_m: float | None) -> str:
 
 
 class Stop:
-    """A stop by the safe command, which is sent from step `begin` until before step `end`.
+    """A period of an episode in which the robot gets the safe command instead of the policy's.
+
+    It lasts from step `begin` until before step `end`. The class also measures how far the robot
+    walks after it.
 
     Args:
         begin: The first step of the stop.
@@ -615,14 +685,20 @@ class Stop:
         self._until = self.end + window
         self._from_m: float | None = None
         self.walked_m: float | None = None
-        """The robot's distance in metres in the `WALK_S` after the stop, or until it fell; None if
-        it was down before the stop ended."""
+        """The distance in metres that the robot walked in the `WALK_S` after the stop, or until it
+        fell; None if it was down before the stop ended."""
 
     @classmethod
     def draw(
         cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
     ) -> Stop | None:
-        """Return the stop of an episode, or None if the settings have none."""
+        """Return the stop of an episode at a random time, or None if the settings have none.
+
+        Args:
+            rng: The random generator.
+            settings: The settings, of which `stop` is the duration.
+            step_s: The period of the steps in seconds.
+        """
         if not settings.stop:
             return None
         begin_s = rng.uniform(*BEGIN_S)
@@ -631,7 +707,7 @@ class Stop:
         )
 
     def record_distance(self, step: int, distance_m: float | None) -> None:
-        """Record the robot's distance before a step.
+        """Record how far the robot has come, before a step.
 
         Args:
             step: The number of the step.
@@ -644,19 +720,21 @@ class Stop:
 
 
 def motor_output(
-    settings: DisturbanceSettings, wanted: NDArray[np.float64], before: NDArray[np.float64] | None
+    settings: DisturbanceSettings,
+    action: NDArray[np.float64],
+    last_output: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Return the output (A,) of motors with the settings' `gain` and `lag`.
+    """Return the output (A,) of worn motors, with the settings' `gain` and `lag`.
 
-    All three are relative to the action that does nothing.
+    All actions and outputs are relative to the action that does nothing.
 
     Args:
         settings: The settings.
-        wanted: The action (A,).
-        before: The output (A,) of the last step; None in the first one.
+        action: (A,) the action that the motors should do.
+        last_output: (A,) their output in the last step; None in the first one.
     """
-    wanted = settings.gain.value * wanted
-    before = np.zeros_like(wanted) if before is None else before
+    wanted = settings.gain.value * action
+    before = np.zeros_like(wanted) if last_output is None else last_output
     lag = settings.lag.value
     return lag * before + (1.0 - lag) * wanted
 
@@ -665,7 +743,9 @@ class Change(NamedTuple):
     """A scheduled change: other values of some settings, from a step of every episode on."""
 
     step: int
+    """The step from which the values hold."""
     values: Mapping[str, Any]
+    """The new values by the names of the settings."""
 
 
 def load_schedule(path: str | Path) -> tuple[Change, ...]:
@@ -679,33 +759,61 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
           200: {missing: 0.25}
           400: {missing: 0, shuffle: 50}
 
+    Args:
+        path: The path of the file.
+
     Raises:
         WiringError: The file is invalid; names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_schedule", "changes"))
     if top["an_control_schedule"].number("1, the version of the format") != 1:
         raise top["an_control_schedule"].error("1, the version of the format")
-    return tuple(_change(step, one) for step, one in top["changes"].items("at least one step"))
+    return tuple(
+        _parse_change(step, one) for step, one in top["changes"].items("at least one step")
+    )
 
 
 def scheduled_settings(
     settings: DisturbanceSettings, schedule: Sequence[Change]
 ) -> Iterator[DisturbanceSettings]:
-    """Yield the settings that an episode goes through, in the order of the steps."""
+    """Yield the settings that an episode passes through, in the order of the steps.
+
+    Args:
+        settings: The settings at its start.
+        schedule: The changes.
+    """
     yield settings
     for change in sorted(schedule, key=lambda one: one.step):
         settings = replace(settings, **change.values)
         yield settings
 
 
-def _change(step: str, entry: Entry) -> Change:
+def _parse_change(step: str, entry: Entry) -> Change:
+    """Return a scheduled change of the YAML file.
+
+    Args:
+        step: The key of the entry, which must be a step.
+        entry: The settings that change.
+
+    Raises:
+        WiringError: The step or a setting is not valid.
+    """
     if not step.isdecimal():
         raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
     given = entry.fields((), tuple(one.name for one in SETTINGS if one.scheduled))
-    return Change(int(step), {name: _value(TABLE[name], one) for name, one in given.items()})
+    return Change(int(step), {name: _parse_value(TABLE[name], one) for name, one in given.items()})
 
 
-def _value(setting: Setting, entry: Entry) -> Any:
+def _parse_value(setting: Setting, entry: Entry) -> Any:
+    """Return the value of a setting in the YAML file of a schedule.
+
+    Args:
+        setting: The description of the setting.
+        entry: Its entry in the file.
+
+    Raises:
+        WiringError: The value is not allowed.
+    """
     try:
         if not setting.textual and isinstance(entry.value, str):
             raise setting.error(entry.value)

@@ -1,6 +1,6 @@
-"""Signals that a user has moved between channels by hand.
+"""The routing of signals to channels that a user has set by hand.
 
-A `Disturber` moves signals at random; these stay where the user put them.
+A `Disturber` moves signals at random; these stay where the user has put them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOISE = "noise"
-"""Stands for normal noise in place of a signal."""
+"""The name that stands for normal noise in place of a signal."""
 NOTHING = ""
-"""Stands for no signal: the channel is missing."""
+"""The name that stands for no signal, so that the channel is missing."""
 NOISE_SD = 1.0
 """The standard deviation of that noise, in scaled readings."""
 _NOTHING, _NOISE = -1, -2
 
 
 class SignalRouting:
-    """The signal that each channel carries; at first its own.
+    """A table of which signal each channel carries; at first each carries its own.
 
     A signal may be carried by several channels.
 
@@ -36,41 +36,48 @@ class SignalRouting:
         self._random = np.random.default_rng(seed)
         self._came: tuple[str, ...] | None = None
         self.version = 0
-        """A number that changes whenever the signals of the channels change."""
+        """A number that changes whenever the routing changes."""
 
     @property
     def carried(self) -> dict[str, str]:
-        """By channel the signal that it carries, or `NOISE` or `NOTHING`."""
-        names = (*self.ids, NOISE, NOTHING)  # the last two by their negative numbers
+        """Mapping from each channel to the signal that it carries, or `NOISE` or `NOTHING`."""
+        names = (*self.ids, NOISE, NOTHING)  # the last two have negative indices
         return {
             name: names[signal]
             for name, signal in zip(self.ids, self._signals.tolist(), strict=True)
         }
 
     def extend(self, ids: Sequence[str]) -> None:
-        """Add channels, each with its own signal; known ones stay as they are."""
+        """Add channels that carry their own signals; known ones stay as they are."""
         new = [name for name in ids if name not in self._index]
         self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
         self.ids += tuple(new)
         self._index = {name: place for place, name in enumerate(self.ids)}
-        self._change()
+        self._mark_changed()
 
     def check(self, changes: Mapping[str, str]) -> None:
-        """Raise ValueError naming a channel or a signal that is not known."""
+        """Check that channels and signals of requested changes are known.
+
+        Args:
+            changes: The requested signal of each channel.
+
+        Raises:
+            ValueError: A channel or a signal is not known; names it and what is allowed.
+        """
         for channel, signal in changes.items():
             if channel not in self._index:
-                raise ValueError(f"{channel!r} is not a channel (allowed: {self._known()})")
+                raise ValueError(f"{channel!r} is not a channel (allowed: {self._list_channels()})")
             if signal not in (NOISE, NOTHING) and signal not in self._index:
                 raise ValueError(
                     f"{channel}: {signal!r} is not a signal (allowed: {NOISE}, nothing, or one of"
-                    f" {self._known()})"
+                    f" {self._list_channels()})"
                 )
 
     def connect(self, changes: Mapping[str, str]) -> None:
-        """Let channels carry other signals from now on.
+        """Change which signals some channels carry.
 
         Args:
-            changes: By channel its new signal, or `NOISE` or `NOTHING`.
+            changes: The new signal of each channel, or `NOISE` or `NOTHING`.
 
         Raises:
             ValueError: A channel or a signal is not known.
@@ -80,16 +87,17 @@ class SignalRouting:
         for channel, signal in changes.items():
             place = words[signal] if signal in words else self._index[signal]
             self._signals[self._index[channel]] = place
-        self._change()
+        self._mark_changed()
 
-    def _change(self) -> None:
+    def _mark_changed(self) -> None:
+        """Increase the version, and compute the mapping again at the next tick."""
         self._came = None
         self.version += 1
 
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
-        """Return readings by channel and their ids, from readings by signal and their ids.
+        """Return readings by channel, from readings by signal.
 
         A channel is missing while its signal is. The ids are returned as the same tuple object
         while nothing changes.
@@ -112,7 +120,7 @@ class SignalRouting:
         return moved, self._names
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Compute the places of the channels' readings, for as long as the same ids come."""
+        """Store which of the readings each channel takes; valid until other signal ids come."""
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
         taken: list[int] = []
@@ -131,5 +139,6 @@ class SignalRouting:
         self._noisy = np.array(noisy, np.intp)
         self._names = tuple(names)
 
-    def _known(self) -> str:
+    def _list_channels(self) -> str:
+        """Return the names of the known channels as text for a message."""
         return ", ".join(self.ids) or "none, as no reading has come"

@@ -77,7 +77,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the functions on first use, so that this import alone loads no simulator."""
+    """Import a public function or class on first use, so that importing this package is quick.
+
+    No simulator is loaded until then.
+    """
     if name in __all__:
         from an_control.learning import api
 

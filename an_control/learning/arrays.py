@@ -1,4 +1,4 @@
-"""Convert torch tensors to the arrays of a model file."""
+"""Convert torch tensors to the numpy arrays of a model file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format the options of a training function as the command line that asks for the same.
+"""Write the options of a training function as the command line that asks for the same.
 
 Such command lines stand on model cards and in messages on how to continue a run. A field's name
 decides its flag: `teacher_minutes` becomes `--teacher-minutes`.
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def format_flag(name: str) -> str:
-    """Return the command-line flag of an options field.
+    """Return the command-line flag of a field of an options dataclass.
 
     >>> format_flag("teacher_minutes")
     '--teacher-minutes'
@@ -22,11 +22,13 @@ def format_flag(name: str) -> str:
 
 
 def format_command(options: Any, name: str) -> str:
-    """Return the command line `an-control NAME ...` with all options that are not at their default.
+    """Return the command line `an-control NAME ...` that sets the same options.
+
+    Options at their default are left out.
 
     Args:
-        options: An options dataclass whose first field is the positional argument.
-        name: The verb, such as "distill".
+        options: Instance of an options dataclass whose first field is the positional argument.
+        name: The command, such as "distill".
     """
     first, *others = fields(options)
     words = ["an-control", name, str(getattr(options, first.name))]
@@ -34,7 +36,12 @@ def format_command(options: Any, name: str) -> str:
 
 
 def _format_fields(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
-    """Return the words of all fields that differ from their defaults, also inside groups."""
+    """Return the words of a command line for those fields that differ from their defaults.
+
+    Args:
+        options: Instance of an options dataclass.
+        options_fields: Fields to write; a field that is a dataclass is replaced by its own fields.
+    """
     words = []
     for field in options_fields:
         value, typed = getattr(options, field.name), format_flag(field.name)

@@ -1,7 +1,8 @@
-"""Import flat parameter vectors of the AttentionNeuron authors (one array ``params`` in an npz).
+"""Import policies of the AttentionNeuron paper's authors, flat parameter vectors in npz files.
 
-Their layout (google/brain-tokyo-workshop, es_attention) is: the LSTM cell's four arrays, the query
-and key projections, the network. Queries start from a fixed sinusoidal table (section 3.2).
+The npz holds one array ``params``. Its layout (google/brain-tokyo-workshop, es_attention) is: the
+LSTM cell's four arrays, the query and key projections, the network. Queries start from a fixed
+sinusoidal table (section 3.2).
 """
 
 from __future__ import annotations
@@ -31,11 +32,23 @@ from an_control.system.files import read_regular
 from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
 MAX_PARAMS = 10_000_000
+"""Maximum number of parameters of a policy."""
 
 
 @dataclass(frozen=True)
 class _AttentionLayout:
-    """Attention policy of the authors: its sizes, and bias and score scale of the projections."""
+    """Layout of the parameter vector of an attention policy for scalar channels.
+
+    Attributes:
+        actions: Number of actions.
+        queries: Number of queries.
+        hidden_layers: Number of hidden layers of the head.
+        bias: Whether the query and key projections have a bias.
+        scale: Divisor of the attention scores.
+        task: The policy's task.
+        neuron: Units of the sensory neurons' LSTM.
+        key: Length of a key.
+    """
 
     actions: int
     queries: int
@@ -48,9 +61,15 @@ class _AttentionLayout:
 
     @property
     def sizes(self) -> AttentionSizes:
+        """Return the sizes of the policy."""
         return paper_sizes(self.actions, self.queries, self.hidden_layers, self.neuron, self.key)
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+        """Return the model file's arrays by name.
+
+        Args:
+            take: Reader of the parameter vector.
+        """
         gates, d, key = 4 * self.neuron, self.neuron, self.key
         inputs = take(gates, 1 + self.actions)
         arrays = {
@@ -73,7 +92,14 @@ class _AttentionLayout:
 
 @dataclass(frozen=True)
 class _MlpLayout:
-    """MLP policy of the authors, with tanh in every layer."""
+    """Layout of the parameter vector of an MLP policy with tanh in every layer.
+
+    Attributes:
+        channels: Number of channels.
+        hidden: Units of each hidden layer.
+        actions: Number of actions.
+        task: The policy's task.
+    """
 
     channels: int
     hidden: tuple[int, ...]
@@ -82,18 +108,27 @@ class _MlpLayout:
 
     @property
     def sizes(self) -> MlpSizes:
+        """Return the sizes of the policy."""
         return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+        """Return the model file's arrays by name.
+
+        Args:
+            take: Reader of the parameter vector.
+        """
         return _read_head_arrays(take, [self.channels, *self.hidden], self.actions)
 
 
 def _read_vision_arrays(
     take: _ParameterReader, sizes: VisionSizes, frames_last: bool
 ) -> dict[str, np.ndarray]:
-    """Read the arrays before the message.
+    """Return the arrays of queries, keys and values of a policy for image patches, by name.
 
-    With `frames_last` the keys' weights order pixels as (row, column, frame).
+    Args:
+        take: Reader of the parameter vector.
+        sizes: Sizes of the policy.
+        frames_last: Whether the keys' weights order a patch as (row, column, frame).
     """
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
@@ -120,15 +155,25 @@ def _read_vision_arrays(
 
 @dataclass(frozen=True)
 class _TopPatchesLayout:
-    """Policy of the authors for CarRacing."""
+    """Layout of the parameter vector of the policy for CarRacing.
+
+    Attributes:
+        task: The policy's task.
+    """
 
     task: Task
 
     @property
     def sizes(self) -> TopPatchesSizes:
+        """Return the sizes of the policy."""
         return CAR_RACING_SIZES
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+        """Return the model file's arrays by name.
+
+        Args:
+            take: Reader of the parameter vector.
+        """
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
         arrays = _read_vision_arrays(take, sizes, frames_last=True)
@@ -150,15 +195,25 @@ class _TopPatchesLayout:
 
 @dataclass(frozen=True)
 class _ConvolutionLayout:
-    """Policy of the authors for PuzzlePong."""
+    """Layout of the parameter vector of the policy for PuzzlePong.
+
+    Attributes:
+        task: The policy's task.
+    """
 
     task: Task
 
     @property
     def sizes(self) -> ConvolutionSizes:
+        """Return the sizes of the policy."""
         return PONG_SIZES
 
     def to_arrays(self, take: _ParameterReader) -> dict[str, np.ndarray]:
+        """Return the model file's arrays by name.
+
+        Args:
+            take: Reader of the parameter vector.
+        """
         arrays = _read_vision_arrays(take, self.sizes, frames_last=False)
         return arrays | {name: take(*shape) for name, shape in self.sizes.head_shapes().items()}
 
@@ -179,13 +234,22 @@ AUTHORS_KINDS = tuple(_KINDS)
 
 
 class _ParameterReader:
-    """Reader that cuts a flat parameter vector into arrays, from front to back."""
+    """Reader that cuts a flat parameter vector into arrays, from front to back.
+
+    Args:
+        flat: The parameter vector.
+    """
 
     def __init__(self, flat: np.ndarray) -> None:
         self.flat = flat.astype(np.float64)
         self.at = 0
 
     def __call__(self, *shape: int) -> np.ndarray:
+        """Return the next parameters as an array of this shape.
+
+        Raises:
+            ValueError: There are too few parameters left.
+        """
         size = int(np.prod(shape))
         if self.at + size > len(self.flat):
             raise ValueError(f"params has {len(self.flat)} numbers, too few for this kind")
@@ -193,17 +257,18 @@ class _ParameterReader:
         self.at += size
         return cut
 
-    def close(self) -> None:
+    def check_all_read(self) -> None:
+        """Raise ValueError unless all parameters have been read."""
         if self.at != len(self.flat):
             raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
 
 
 def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
-    """Read a model from an ``.npz`` file of the authors.
+    """Read a policy of the AttentionNeuron paper's authors from an ``.npz`` file.
 
     Args:
         path: The file.
-        kind: One of `AUTHORS_KINDS`.
+        kind: One of `AUTHORS_KINDS`, which names task and layout.
 
     Raises:
         ModelError: The kind is unknown or the file is not valid; the message names file and reason.
@@ -220,7 +285,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
             name: np.ascontiguousarray(value, np.float32)
             for name, value in form.to_arrays(take).items()
         }
-        take.close()
+        take.check_all_read()
         sizes: Sizes = form.sizes
         model = Model(
             model_kind,
@@ -236,7 +301,11 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
 
 
 def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return the array ``params`` of an ``.npz``; raise ValueError if the file has no valid one."""
+    """Return the array ``params`` of an ``.npz`` file.
+
+    Raises:
+        ValueError: The file has no valid array of that name.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:
@@ -255,6 +324,13 @@ def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
 def _read_head_arrays(
     take: _ParameterReader, widths: list[int], actions: int
 ) -> dict[str, np.ndarray]:
+    """Return the arrays of a stack of dense layers by name.
+
+    Args:
+        take: Reader of the parameter vector.
+        widths: Number of inputs of each layer.
+        actions: Number of outputs of the last layer.
+    """
     arrays = {}
     for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
         arrays[f"head.{layer}.weight"] = take(width_out, width_in)

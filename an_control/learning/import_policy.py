@@ -1,7 +1,7 @@
-"""Convert policies of Stable-Baselines3 and TorchScript to ONNX, offline, for a robot to read.
+"""Convert policies of Stable-Baselines3 and TorchScript to ONNX files, which a robot can read.
 
-Nothing is unpickled that could run code: of a Stable-Baselines3 zip its weights are read (by torch,
-as weights alone) and the plain text of its settings; of the file of a VecNormalize the arrays.
+No code of these files is run: of a Stable-Baselines3 zip this reads the weights (by torch, as
+weights alone) and the plain text of its settings; of the file of a VecNormalize the arrays.
 """
 
 from __future__ import annotations
@@ -29,20 +29,24 @@ except ImportError:  # numpy 1
     from numpy.core import multiarray  # type: ignore[no-redef]
 
 MAX_BYTES = 256 * 2**20
+"""Maximum size of a file in bytes."""
 ACTIVATIONS = {"Tanh": "Tanh", "ReLU": "Relu", "ELU": "Elu", "SELU": "Selu"}
-"""Of torch, and the ONNX operators that compute them."""
+"""Names of torch's activation functions, and the ONNX operators that compute them."""
 ACTOR_CRITIC = "mlp_extractor.policy_net", "action_net"
+"""Names of the actor's hidden layers and of its last layer in PPO and A2C."""
 TRIES, TOLERANCE = 32, 1e-4
-"""Random inputs on which a converted network is compared with the original."""
+"""Number of random inputs on which a converted network is compared with the original, and the
+largest difference that is allowed."""
 
 
-class Names(NamedTuple):
-    """What the numbers of a policy are; empty where nobody says.
+class PolicyNames(NamedTuple):
+    """Names of a policy's inputs and actions, which an imported file itself does not contain.
 
     Attributes:
-        channels, actuators: ids and names, in order.
-        step_s: The period of its ticks.
-        task: The name of its task.
+        channels: Channel ids of the inputs, in order; empty if not known.
+        actuators: Names of the actions' actuators, in order; empty if not known.
+        step_s: Period of the control ticks in seconds; None if not known.
+        task: Name of the task.
     """
 
     channels: tuple[str, ...] = ()
@@ -50,8 +54,16 @@ class Names(NamedTuple):
     step_s: float | None = None
     task: str = ""
 
-    def metadata(self, inputs: int, actions: int) -> dict[str, str]:
-        """Return the metadata of an ONNX file; ValueError where the counts differ."""
+    def make_metadata(self, inputs: int, actions: int) -> dict[str, str]:
+        """Return the metadata of an ONNX file, which hold these names.
+
+        Args:
+            inputs: Number of inputs of the network.
+            actions: Number of its actions.
+
+        Raises:
+            ValueError: There are fewer or more names than inputs or actions.
+        """
         channels = self.channels or tuple(f"observation.{i}" for i in range(inputs))
         actuators = self.actuators or tuple(f"action.{i}" for i in range(actions))
         for what, names, count in (("inputs", channels, inputs), ("actions", actuators, actions)):
@@ -65,30 +77,37 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True)
 class VecNormalisation:
-    """What a VecNormalize does: clip((observation - mean) / sqrt(var + epsilon))."""
+    """Normalisation of observations as by VecNormalize: clip((observation - mean) / sd).
+
+    Attributes:
+        mean: Mean of each input (N,).
+        sd: Standard deviation sqrt(variance + epsilon) of each input (N,).
+        clip: Absolute value at which the result is clipped.
+    """
 
     mean: np.ndarray
     sd: np.ndarray
     clip: float
 
 
-def import_policy(path: Path, names: Names, normalise: Path | None = None) -> bytes:
-    """Return a policy of Stable-Baselines3 or TorchScript as the content of an ONNX file.
+def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None) -> bytes:
+    """Convert a policy of Stable-Baselines3 or TorchScript to the content of an ONNX file.
 
     Args:
         path: The zip of Stable-Baselines3, or the TorchScript file.
-        names: Of its inputs and actions.
-        normalise: The file of the VecNormalize that a Stable-Baselines3 policy learned behind.
+        names: Names of the policy's inputs and actions.
+        normalise: File of the VecNormalize that a Stable-Baselines3 policy was trained with; None
+            for none.
 
     Raises:
         ModelError: The file holds no such policy, or one that this cannot convert.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(_content(path))) as archive:
+        with zipfile.ZipFile(io.BytesIO(_read_content(path))) as archive:
             files = archive.namelist()
             if "policy.pth" in files:
                 normalisation = None if normalise is None else read_normalisation(normalise)
-                return _stable_baselines(archive, names, normalisation)
+                return _convert_stable_baselines(archive, names, normalisation)
         if not any("/code/" in one for one in files):
             raise ValueError(
                 "holds no policy of Stable-Baselines3 (policy.pth) and no TorchScript; weights"
@@ -96,12 +115,17 @@ def import_policy(path: Path, names: Names, normalise: Path | None = None) -> by
             )
         if normalise is not None:
             raise ValueError("TorchScript normalises by itself: leave out --normalise")
-        return _torchscript(path, names)
+        return _convert_torchscript(path, names)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
+    """Return the content of a zip file.
+
+    Raises:
+        ValueError: The file is no zip, or is too large.
+    """
     content = read_regular(path, MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes, which no policy is")
@@ -113,38 +137,54 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _stable_baselines(
-    archive: zipfile.ZipFile, names: Names, normalisation: VecNormalisation | None
+def _convert_stable_baselines(
+    archive: zipfile.ZipFile, names: PolicyNames, normalisation: VecNormalisation | None
 ) -> bytes:
-    settings, weights = _settings(archive), _weights(archive)
-    hidden, last, squashed = _layers(weights)
+    """Convert a policy of Stable-Baselines3 to the content of an ONNX file.
+
+    Args:
+        archive: The zip of Stable-Baselines3.
+        names: Names of the policy's inputs and actions.
+        normalisation: Normalisation of the observations; None for none.
+
+    Raises:
+        ValueError: The policy is of a kind that this cannot convert.
+    """
+    settings, weights = _read_settings(archive), _read_weights(archive)
+    hidden, last, squashed = _find_actor_layers(weights)
     inputs, actions = (hidden[0] if hidden else last)[0].shape[1], len(last[1])
     import onnx
 
     graph = Graph(onnx)
-    x = graph.input("obs", (1, inputs))
+    x = graph.add_input("obs", (1, inputs))
     if normalisation is not None:
         if len(normalisation.mean) != inputs:
             count = len(normalisation.mean)
             raise ValueError(f"has {inputs} inputs, but its VecNormalize has {count}")
         x = graph("Div", graph("Sub", x, normalisation.mean[None]), normalisation.sd[None])
         x = graph("Clip", x, -normalisation.clip, normalisation.clip)
-    activation = _activation(settings, default="ReLU" if squashed else "Tanh")
+    activation = _find_activation(settings, default="ReLU" if squashed else "Tanh")
     for weight, bias in hidden:
         x = graph(activation, graph("Add", graph("MatMul", x, weight.T), bias[None]))
     x = graph("Add", graph("MatMul", x, last[0].T), last[1][None])
     if squashed:
         x = graph("Tanh", x)
     else:
-        low, high = _bounds(settings, actions)
+        low, high = _read_action_bounds(settings, actions)
         x = graph("Min", graph("Max", x, low[None]), high[None])
         x = graph("Sub", graph("Mul", graph("Sub", x, low[None]), 2.0 / (high - low)[None]), 1.0)
-    graph.output("actions", x, (1, actions))
-    return graph.content(names.metadata(inputs, actions))
+    graph.add_output("actions", x, (1, actions))
+    return graph.to_bytes(names.make_metadata(inputs, actions))
 
 
-def _settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
-    """Return the settings of the algorithm, in which pickled values stay text."""
+def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
+    """Return the settings of the algorithm in a zip of Stable-Baselines3.
+
+    Pickled values among them stay text.
+
+    Raises:
+        ValueError: The settings cannot be read, or the actions are not continuous.
+    """
     try:
         settings = json.loads(archive.read("data"))
     except (KeyError, ValueError, RecursionError) as error:
@@ -160,7 +200,12 @@ def _settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     return settings
 
 
-def _weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+def _read_weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    """Return the weights in a zip of Stable-Baselines3, by their names in torch.
+
+    Raises:
+        ValueError: The weights cannot be read.
+    """
     import torch
 
     try:
@@ -173,22 +218,38 @@ def _weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
 Layer = tuple[np.ndarray, np.ndarray]
 
 
-def _layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], Layer, bool]:
-    """Return the actor's hidden layers, its last one, and whether a tanh follows that."""
+def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], Layer, bool]:
+    """Return the actor's hidden layers, its last layer, and whether a tanh follows that.
+
+    Args:
+        weights: Weights of the policy by their names in torch.
+
+    Raises:
+        ValueError: The policy is no plain MLP, or its actor is not found.
+    """
     if any("lstm" in name for name in weights):
         raise ValueError("a recurrent policy, which is not converted; export it as ONNX")
     if any(re.match(r"(actor\.)?(pi_)?features_extractor\..*weight", name) for name in weights):
         raise ValueError("has a features extractor with weights, which is not converted")
     if "action_net.weight" in weights:
-        return _sequence(weights, ACTOR_CRITIC[0]), _layer(weights, ACTOR_CRITIC[1]), False
+        return _find_layers(weights, ACTOR_CRITIC[0]), _find_layer(weights, ACTOR_CRITIC[1]), False
     if "actor.mu.weight" in weights:
-        return _sequence(weights, "actor.latent_pi"), _layer(weights, "actor.mu"), True
-    if layers := _sequence(weights, "actor.mu"):
+        return _find_layers(weights, "actor.latent_pi"), _find_layer(weights, "actor.mu"), True
+    if layers := _find_layers(weights, "actor.mu"):
         return layers[:-1], layers[-1], True
     raise ValueError("has no actor of PPO, A2C, SAC, TQC, TD3 or DDPG with an MLP")
 
 
-def _layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
+def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
+    """Return weight (out, in) and bias (out,) of a linear layer.
+
+    Args:
+        weights: Weights of the policy by their names in torch.
+        name: Name of the layer.
+
+    Raises:
+        ValueError: There is no such layer, or it has numbers that are not finite.
+    """
     weight, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
     if weight is None or bias is None or weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise ValueError(f"layer {name} is no linear layer with weight and bias")
@@ -197,14 +258,28 @@ def _layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
     return weight, bias
 
 
-def _sequence(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
+def _find_layers(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
+    """Return the linear layers of a torch Sequential, in order.
+
+    Args:
+        weights: Weights of the policy by their names in torch.
+        name: Name of the Sequential.
+    """
     pattern = re.compile(rf"{re.escape(name)}\.(\d+)\.weight")
     places = sorted(int(found[1]) for one in weights if (found := pattern.fullmatch(one)))
-    return [_layer(weights, f"{name}.{place}") for place in places]
+    return [_find_layer(weights, f"{name}.{place}") for place in places]
 
 
-def _activation(settings: Mapping[str, Any], default: str) -> str:
-    """Return the ONNX operator of the activation."""
+def _find_activation(settings: Mapping[str, Any], default: str) -> str:
+    """Return the ONNX operator of the activation function between the layers.
+
+    Args:
+        settings: Settings of the algorithm.
+        default: Name of torch's activation function if the settings have none.
+
+    Raises:
+        ValueError: The activation function is not supported.
+    """
     options = settings.get("policy_kwargs")
     given = options.get("activation_fn") if isinstance(options, dict) else None
     found = default if given is None else str(given).rpartition(".")[2].rstrip("'>")
@@ -213,8 +288,16 @@ def _activation(settings: Mapping[str, Any], default: str) -> str:
     return ACTIVATIONS[found]
 
 
-def _bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and the highest action (A,)."""
+def _read_action_bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and the highest value of each action, two arrays (A,).
+
+    Args:
+        settings: Settings of the algorithm.
+        actions: Number A of actions.
+
+    Raises:
+        ValueError: The bounds cannot be read, or are not finite.
+    """
     space, ends = settings["action_space"], []
     for key in ("low", "high"):
         text = str(space.get(key)).replace("[", " ").replace("]", " ")
@@ -235,20 +318,21 @@ def _bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.n
 
 
 class _Inert:
-    """An object in place of one of a pickle that is no array; keeps its state, does nothing."""
+    """Object that replaces an unpickled object other than an array; it only stores its state."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
+        """Store the pickled state."""
         self.state = state
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads a pickle without running anything but numpy's making of arrays."""
+    """Reader of a pickle that runs no code but numpy's making of arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return numpy's own for arrays, and something inert for all else."""
+        """Return numpy's own function for an array, and `_Inert` for any other object."""
         if module.split(".")[0] == "numpy":
             if (module, name) == ("numpy", "ndarray"):
                 return np.ndarray
@@ -260,9 +344,9 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def read_normalisation(path: Path) -> VecNormalisation:
-    """Return what the file of a VecNormalize does to observations.
+    """Read the normalisation of observations from the file of a VecNormalize.
 
-    It is a pickle, and no code of it runs: all but its arrays is read as something inert.
+    The file is a pickle, but none of its code runs: everything but its arrays is replaced.
 
     Raises:
         ModelError: The file holds no VecNormalize of plain observations.
@@ -290,16 +374,24 @@ def read_normalisation(path: Path) -> VecNormalisation:
     return VecNormalisation(mean, sd, clip)
 
 
-def _torchscript(path: Path, names: Names) -> bytes:
-    """Return the ONNX file of a TorchScript network with one input and one output."""
+def _convert_torchscript(path: Path, names: PolicyNames) -> bytes:
+    """Convert a TorchScript network with one input and one output to the content of an ONNX file.
+
+    Args:
+        path: The TorchScript file.
+        names: Names of the policy's inputs and actions.
+
+    Raises:
+        ValueError: The network cannot be read or converted, or keeps a state.
+    """
     import onnx
     import torch
 
     try:
         network = torch.jit.load(str(path), "cpu").eval()
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"no TorchScript that torch can read ({_first_line(error)})") from None
-    inputs = len(names.channels) or _width(network)
+        raise ValueError(f"no TorchScript that torch can read ({_shorten_error(error)})") from None
+    inputs = len(names.channels) or _count_inputs(network)
     rng = np.random.default_rng(0)
     tries = rng.normal(size=(TRIES, 1, inputs)).astype(np.float32)
     try:
@@ -308,21 +400,30 @@ def _torchscript(path: Path, names: Names) -> bytes:
             again = [network(torch.from_numpy(one)).numpy() for one in tries]
     except (RuntimeError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"does not map {inputs} inputs to actions ({_first_line(error)})"
+            f"does not map {inputs} inputs to actions ({_shorten_error(error)})"
         ) from None
     if not np.allclose(expected, again, atol=1e-6):
         raise ValueError(
             "gives other actions for the same inputs later: it keeps its state inside, or draws at"
             " random; export it as ONNX with its states as inputs and outputs"
         )
-    model = onnx.load_model_from_string(_converted(network, inputs))
-    onnx.helper.set_model_props(model, names.metadata(inputs, expected[0].size))
+    model = onnx.load_model_from_string(_export_onnx(network, inputs))
+    onnx.helper.set_model_props(model, names.make_metadata(inputs, expected[0].size))
     content: bytes = model.SerializeToString()
-    _compare(content, tries, expected)
+    _check_conversion(content, tries, expected)
     return content
 
 
-def _converted(network: Any, inputs: int) -> bytes:
+def _export_onnx(network: Any, inputs: int) -> bytes:
+    """Return the content of the ONNX file that torch makes of a TorchScript network.
+
+    Args:
+        network: The network.
+        inputs: Number of its inputs.
+
+    Raises:
+        ValueError: Torch cannot convert it.
+    """
     import warnings
 
     import torch
@@ -340,13 +441,19 @@ def _converted(network: Any, inputs: int) -> bytes:
                 dynamo=False,  # torch.export takes no TorchScript
             )
         except Exception as error:  # torch raises many kinds here
-            raise ValueError(f"torch cannot convert it ({_first_line(error)})") from None
+            raise ValueError(f"torch cannot convert it ({_shorten_error(error)})") from None
     found: bytes = content.getvalue()
     return found
 
 
-def _compare(content: bytes, tries: np.ndarray, expected: Sequence[np.ndarray]) -> None:
-    """ValueError unless the converted network gives what the original does."""
+def _check_conversion(content: bytes, tries: np.ndarray, expected: Sequence[np.ndarray]) -> None:
+    """Raise ValueError unless the converted network returns the same actions as the original.
+
+    Args:
+        content: Content of the ONNX file.
+        tries: Inputs (K, 1, N) to compare on.
+        expected: Actions of the original for each.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -356,14 +463,19 @@ def _compare(content: bytes, tries: np.ndarray, expected: Sequence[np.ndarray]) 
             raise ValueError("its conversion gives other actions than the original")
 
 
-def _width(network: Any) -> int:
-    """Return the inputs of the first layer of a TorchScript network."""
+def _count_inputs(network: Any) -> int:
+    """Return the number of inputs of a TorchScript network's first layer.
+
+    Raises:
+        ValueError: The network has no weights that show it.
+    """
     for _, tensor in network.named_parameters():
         if tensor.ndim == 2:
             return int(tensor.shape[1])
     raise ValueError("does not say how many inputs it has: give its task with --task")
 
 
-def _first_line(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
+    """Return the last line of an error's text, shortened, or the error's type if it has no text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:150] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Episodes from recordings of a robot, in place of those of a simulator."""
+"""Episodes for training from recordings (bags) of a real robot, in place of a simulator's."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from an_control.record.reader import Bag
 from an_control.wiring import Wiring, load_wiring
 
 STALL = 10.0
-"""An episode ends where the next tick comes after so many times the usual time."""
+"""An episode ends where a tick comes later than this factor times the usual period."""
 MIN_TICKS = 10
-"""A shorter episode is left out."""
+"""Number of ticks up to which an episode is left out."""
 
 
-def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> list[EpisodeTrace]:
-    """Return the episodes of these recordings, in the model's channels and actions.
+def read_recorded_traces(
+    paths: Sequence[Path], model_path: Path, model: Model
+) -> list[EpisodeTrace]:
+    """Read recordings as episodes in the channels and actions of a model.
 
-    The command that went out counts as the action, whoever sent it; a missing reading is replaced
-    by the channel's newest one.
+    The command that was sent counts as the action, no matter which controller sent it; a missing
+    reading is replaced by the channel's newest one.
 
     Args:
-        paths: Recordings of policy nodes.
+        paths: Files of the recordings, made by policy nodes.
         model_path: The model's file, for errors.
         model: The model.
 
@@ -41,7 +43,7 @@ def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> li
     traces = [
         trace
         for path in paths
-        for trace in _traces(path, read_arrays(Bag(path)), str(model_path), model)
+        for trace in _read_traces(path, read_arrays(Bag(path)), str(model_path), model)
     ]
     if not traces:
         names = ", ".join(map(str, paths))
@@ -49,23 +51,31 @@ def recorded_traces(paths: Sequence[Path], model_path: Path, model: Model) -> li
     return traces
 
 
-def _traces(
+def _read_traces(
     path: Path, arrays: RecordedArrays, model_path: str, model: Model
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording."""
-    order = ActionOrder(_wiring(arrays), model_path, model)
-    yield from _episodes(path, arrays, model.task.channels, order.action)
-
-
-def recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
-    """Return the episodes of these recordings, and the task that they are.
-
-    Channels and actuators are those of the first recording's wiring, in its order; its rate is the
-    task's. A missing reading is replaced by the channel's newest one.
+    """Yield the episodes of one recording, in the channels and actions of a model.
 
     Args:
-        paths: Recordings of policy nodes, in shadow or not.
-        name: The task's name.
+        path: File of the recording, for errors.
+        arrays: Content of the recording.
+        model_path: The model's file, for errors.
+        model: The model.
+    """
+    order = ActionOrder(_load_recorded_wiring(arrays), model_path, model)
+    yield from _split_episodes(path, arrays, model.task.channels, order.action)
+
+
+def read_recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
+    """Read recordings of a robot as episodes, and describe the robot as a task.
+
+    Channels and actuators are those of the first recording's wiring (its configuration of sensors
+    and actuators), in its order; the task's time step follows from its rate. A missing reading is
+    replaced by the channel's newest one.
+
+    Args:
+        paths: Files of the recordings, made by policy nodes.
+        name: Name for the task.
 
     Raises:
         ValueError: A recording cannot be read, or lacks channels or actuators of the first one.
@@ -74,34 +84,44 @@ def recorded_robot(paths: Sequence[Path], name: str) -> tuple[Task, list[Episode
     traces: list[EpisodeTrace] = []
     for path in paths:
         arrays = read_arrays(Bag(path))
-        wiring = _wiring(arrays)
+        wiring = _load_recorded_wiring(arrays)
         if task is None:
             step_s = 1.0 / wiring.rate_hz
             task = Task(name, "", arrays.ids, arrays.actuators, step_s)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
-        traces += _episodes(path, arrays, task.channels, wiring.command.action)
+        traces += _split_episodes(path, arrays, task.channels, wiring.command.action)
     if task is None or not traces:
         names = ", ".join(map(str, paths))
         raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
     return task, traces
 
 
-def _wiring(arrays: RecordedArrays) -> Wiring:
-    """Return the wiring that a recording holds."""
+def _load_recorded_wiring(arrays: RecordedArrays) -> Wiring:
+    """Return the wiring, the configuration of sensors and actuators, that a recording contains."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wiring.yaml"
         path.write_text(arrays.wiring, encoding="utf-8")
         return load_wiring(path)
 
 
-def _episodes(
+def _split_episodes(
     path: Path,
     arrays: RecordedArrays,
     channels: Sequence[str],
     action_of: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, with these channels."""
+    """Split one recording into episodes, at resets and pauses, and yield them.
+
+    Args:
+        path: File of the recording, for errors.
+        arrays: Content of the recording.
+        channels: Ids of the channels that the episodes have.
+        action_of: Function from a command to the action (A,).
+
+    Raises:
+        ValueError: The recording lacks one of the channels.
+    """
     if lacking := [name for name in channels if name not in arrays.ids]:
         raise ValueError(f"--bag {path}: has no channel {', '.join(lacking[:5])}")
     places = [arrays.ids.index(name) for name in channels]

@@ -1,12 +1,13 @@
-"""Recurrence and Set Transformer parts of a policy as torch modules.
+"""Recurrent layers and Set Transformer blocks of a policy as torch modules.
 
-The recurrence behind the message is an LSTM, a GRU, or a transformer of Parisotto et al. 2019,
-"Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL (Dai et al. 2019), the
-state carries the layers' inputs at earlier ticks. The Set Transformer's blocks follow Lee et al.
-2019, equations 6 to 11.
+The recurrent layer, between the attention and the head, is an LSTM, a GRU, or a transformer of
+Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
+(Dai et al. 2019), the transformer's state holds the layers' inputs at earlier ticks. The Set
+Transformer's blocks follow Lee et al. 2019, equations 6 to 11.
 
-The modules compute the same as `an_control.policy.recurrence` and `an_control.policy.
-set_transformer`, for sequences of many episodes at once, and convert to a model file's arrays.
+The modules compute the same as `an_control.policy.recurrence` and
+`an_control.policy.set_transformer`, for sequences of many episodes at once, and convert to a model
+file's arrays.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ State = tuple[Tensor, ...]
 
 
 class RecurrenceModule(nn.Module):
-    """Recurrent part of a policy, for T steps of B episodes, with U = `sizes.units` outputs.
+    """Recurrent layer of a policy: an LSTM, a GRU or a transformer with U = `sizes.units` outputs.
 
     Args:
-        inputs: Number of inputs per step.
-        sizes: Kind and sizes.
+        inputs: Number of inputs at each step.
+        sizes: Kind and sizes of the layer.
         gate_bias: Initial bias b_g of the gates (gtrxl); the larger, the less a layer changes its
             input at first.
 
@@ -56,10 +57,12 @@ class RecurrenceModule(nn.Module):
             self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
     def initial_state(self, rows: int) -> State:
-        """Return the state at the start of `rows` episodes, all zeros.
+        """Return the state at the start of `rows` episodes (B), tensors of zeros.
 
-        lstm: output and cell (B, U). gru: output (B, U). Transformers: the layers' inputs at the
-        last ticks (B, layers, window - 1, U), and 1 for each tick that existed (B, window - 1).
+        Returns:
+            For an LSTM the output and the cell (B, U); for a GRU the output (B, U); for a
+            transformer the layers' inputs at the last ticks (B, layers, window - 1, U), and a mask
+            (B, window - 1) that is 1 for each tick that existed.
         """
         units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
         shapes: list[tuple[int, ...]] = [(units,)] * (2 if self.sizes.kind == "lstm" else 1)
@@ -69,11 +72,14 @@ class RecurrenceModule(nn.Module):
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the outputs (T, B, U) and the new state, which is not detached.
+        """Run the layer over T steps of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
             state: State before the first step, from `initial_state` or an earlier call.
+
+        Returns:
+            The outputs (T, B, U), and the state after the last step, which is not detached.
         """
         if isinstance(self.core, RecurrentTransformer):
             return self.core(x, *state)
@@ -83,17 +89,20 @@ class RecurrenceModule(nn.Module):
         outputs, output = self.core(x, state[0][None])
         return outputs, (output[0],)
 
-    def last_output(self, x: Tensor) -> Tensor:
-        """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs).
+    def compute_last_output(self, x: Tensor) -> Tensor:
+        """Return the output (B, U) after the last step of whole episodes.
 
         The highest layer of a transformer computes only that step.
+
+        Args:
+            x: Inputs (T, B, inputs) of all steps.
         """
         if isinstance(self.core, RecurrentTransformer):
-            return self.core.last_output(x)
+            return self.core.compute_last_output(x)
         return self(x, self.initial_state(x.shape[1]))[0][-1]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights as float32 arrays of a model file."""
+        """Return the weights as float32 arrays, by their names in a model file."""
         core = self.core
         parts: dict[str, Tensor] = dict(core.named_parameters())
         if not isinstance(core, RecurrentTransformer):
@@ -107,7 +116,7 @@ class RecurrenceModule(nn.Module):
         return {f"recurrence.{name}": to_array(part) for name, part in parts.items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load the weights from a model file's arrays.
+        """Copy the weights from a model file's arrays.
 
         Args:
             arrays: Arrays by name; only those that begin with "recurrence." are read.
@@ -133,13 +142,13 @@ class RecurrenceModule(nn.Module):
 
 
 class RecurrentTransformer(nn.Module):
-    """Transformer that also attends to the W - 1 ticks before a sequence.
+    """Transformer that also attends to the W - 1 ticks before the sequence it gets.
 
     Inside, the batch is the first dimension.
 
     Args:
-        inputs: Number of inputs per step.
-        sizes: Kind and sizes.
+        inputs: Number of inputs at each step.
+        sizes: Kind and sizes of the layers.
         gate_bias: Initial bias of the gates (gtrxl).
     """
 
@@ -150,12 +159,15 @@ class RecurrentTransformer(nn.Module):
         self.layers = nn.ModuleList(RecurrentLayer(sizes, gate_bias) for _ in range(sizes.layers))
 
     def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
-        """Return outputs (T, B, U) and the new state.
+        """Run the transformer over T steps of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
-            memory: Inputs of each layer at the ticks before (B, layers, W - 1, U).
-            filled: 1 for each tick before that existed, else 0 (B, W - 1).
+            memory: Inputs of each layer at the W - 1 ticks before (B, layers, W - 1, U).
+            filled: 1 for each of these ticks that existed, else 0 (B, W - 1).
+
+        Returns:
+            The outputs (T, B, U), and the state after the last step: new `memory` and `filled`.
         """
         steps = len(x)
         filled = pad(filled, (0, steps), value=1.0)
@@ -167,8 +179,12 @@ class RecurrentTransformer(nn.Module):
         memory = torch.stack([states[:, steps:] for states in seen], 1)
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
-    def last_output(self, x: Tensor) -> Tensor:
-        """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs)."""
+    def compute_last_output(self, x: Tensor) -> Tensor:
+        """Return the output (B, U) after the last step of whole episodes.
+
+        Args:
+            x: Inputs (T, B, inputs) of all steps.
+        """
         steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
         filled = pad(x.new_ones(x.shape[:2]), (before, 0))
         *lower, highest = self.layers
@@ -180,10 +196,10 @@ class RecurrentTransformer(nn.Module):
 
 
 class RecurrentLayer(nn.Module):
-    """Layer of a transformer: attention over the window, then a position-wise network.
+    """Transformer layer: attention over a window of ticks, then a position-wise network.
 
     Args:
-        sizes: Kind and sizes.
+        sizes: Kind and sizes of the layer.
         gate_bias: Initial bias of the gates (gtrxl).
     """
 
@@ -209,7 +225,13 @@ class RecurrentLayer(nn.Module):
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
     def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Return the outputs (B, T, U) at the last T = `steps` of the states (B, W - 1 + T, U)."""
+        """Run the layer and return its outputs (B, T, U) at the last T ticks.
+
+        Args:
+            states: Inputs (B, W - 1 + T, U) at all ticks of the window and the sequence.
+            steps: Number T of ticks of the sequence.
+            filled: 1 for each tick that existed, else 0 (B, W - 1 + T).
+        """
         x = states[:, -steps:]
         y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
         x = self._add_residual("attention", x, y)
@@ -218,9 +240,14 @@ class RecurrentLayer(nn.Module):
         return self._add_residual("network", x, y)
 
     def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Return the output (B, T, U) of the attention at the last T of the states.
+        """Run the attention with relative positions and return its output (B, T, U).
 
         In the comments, H is the number of heads and D the numbers per head.
+
+        Args:
+            states: Inputs (B, W - 1 + T, U) at all ticks of the window and the sequence.
+            steps: Number T of ticks of the sequence.
+            filled: 1 for each tick that existed, else 0 (B, W - 1 + T).
         """
         query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
         key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
@@ -236,11 +263,17 @@ class RecurrentLayer(nn.Module):
         return linear(heard.transpose(1, 2).flatten(2), self.output)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """Reshape (..., n, H D) to (..., H, n, D)."""
+        """Reshape x from (..., n, H D) to (..., H, n, D), for H heads of D numbers."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def _add_residual(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
-        """Return the residual sum, or gate, of `x` and the submodule's output `y`."""
+        """Add a submodule's output to its input, by a sum or by a gate, with the layer's norm.
+
+        Args:
+            submodule: "attention" or "network".
+            x: Input (B, T, U) of the submodule.
+            y: Output (B, T, U) of the submodule.
+        """
         if not self.norms_first:
             return getattr(self, f"{submodule}_norm")(x + y)
         gate = getattr(self, f"{submodule}_gate", torch.add)
@@ -248,7 +281,7 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrenceGate(nn.Module):
-    """GRU gate g(x, y) that replaces the residual sum x + y.
+    """GRU gate g(x, y) of GTrXL, which replaces the residual sum x + y.
 
     Weight rows are in the order reset, update, new.
 
@@ -263,7 +296,12 @@ class RecurrenceGate(nn.Module):
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gated sum (..., U) of the layer's input `x` and the submodule's output `y`."""
+        """Return the gated sum (..., U).
+
+        Args:
+            x: Input (..., U) of the submodule.
+            y: Output (..., U) of the submodule.
+        """
         units = len(self.bias)
         y_reset, y_update, y_new = linear(y, self.input).chunk(3, -1)
         x_reset, x_update = linear(x, self.hidden[: 2 * units]).chunk(2, -1)
@@ -274,10 +312,16 @@ class RecurrenceGate(nn.Module):
 
 
 def _align_relative_scores(positions: Tensor) -> Tensor:
-    """Align relative positions: (..., T, W) to (..., T, W - 1 + T).
+    """Shift attention scores by relative position to scores by absolute position.
 
-    Row t moves t columns to the right and is filled with -inf, so that step t attends to the W
+    Row t moves t columns to the right; all other columns are -inf, so that step t attends to the W
     columns from t to t + W - 1 only.
+
+    Args:
+        positions: Scores (..., T, W) by relative position.
+
+    Returns:
+        Scores (..., T, W - 1 + T) by column.
     """
     steps, window = positions.shape[-2:]
     wide = pad(positions, (0, steps), value=-torch.inf)  # a place too wide: each row slips one
@@ -286,15 +330,15 @@ def _align_relative_scores(positions: Tensor) -> Tensor:
 
 
 def _make_matrix(rows: int, columns: int) -> nn.Parameter:
-    """Return a parameter (rows, columns), initialised as in a linear layer."""
+    """Return a trainable matrix (rows, columns), initialised as in a linear layer."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
 
 
 class MultiheadAttentionBlock(nn.Module):
-    """Multihead attention block MAB(X, Y) (Lee et al. 2019, equation 6).
+    """Multihead attention block MAB(X, Y) of the Set Transformer (Lee et al. 2019, equation 6).
 
     Args:
-        width: Numbers d per row.
+        width: Length d of each vector.
         heads: Number of attention heads.
     """
 
@@ -311,9 +355,10 @@ class MultiheadAttentionBlock(nn.Module):
         """Return the block's output (..., m, d).
 
         Args:
-            x: Queries (..., m, d).
-            y: Keys and values (..., n, d).
-            present: How many equal rows each row of `y` stands for (..., n); 0 leaves it out.
+            x: Vectors (..., m, d) that give the queries.
+            y: Vectors (..., n, d) that give the keys and values.
+            present: How many equal vectors each one in `y` stands for (..., n); 0 leaves it out.
+                None: one.
         """
         query, key, value = (
             layer(rows).unflatten(-1, (self._heads, -1)).transpose(-3, -2)
@@ -333,11 +378,11 @@ class MultiheadAttentionBlock(nn.Module):
 
 
 class SetEncoder(nn.Module):
-    """Set Transformer encoder (SAB or ISAB) over the neurons' outputs (..., N, d).
+    """Set Transformer encoder (SAB or ISAB): self-attention between the outputs of N channels.
 
     Args:
-        kind: "sab" or "isab".
-        width: Numbers d per neuron.
+        kind: "sab", each attends to each, or "isab", by way of inducing points.
+        width: Length d of each neuron's output.
         heads: Number of attention heads.
         inducing: Number of inducing points (isab).
     """
@@ -357,7 +402,9 @@ class SetEncoder(nn.Module):
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
         """Return the encoded outputs (..., N, d).
 
-        Only channels with `present` (..., N) = 1 are attended to.
+        Args:
+            x: The channels' outputs (..., N, d).
+            present: 1 for channels that are attended to, 0 for missing ones (..., N).
         """
         if self._kind == "sab":
             out: Tensor = self.block(x, x, present)
@@ -367,20 +414,20 @@ class SetEncoder(nn.Module):
         return spread
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights as arrays of a model file."""
+        """Return the weights by their array names in a model file."""
         return _export_arrays(self, {"block.": "encoder.", "": "encoder."})
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load the weights from a model file's arrays."""
+        """Copy the weights from a model file's arrays."""
         _import_arrays(self, arrays, {"block.": "encoder.", "": "encoder."})
 
 
 class SetPooling(nn.Module):
-    """Set Transformer pooling (PMA): M seed vectors attend to the N channels.
+    """Set Transformer pooling (PMA): M learned seed vectors attend to the N channels.
 
     Args:
-        seeds: Number of seed vectors M.
-        width: Numbers d per neuron.
+        seeds: Number M of seed vectors.
+        width: Length d of each neuron's output.
         heads: Number of attention heads.
     """
 
@@ -391,25 +438,33 @@ class SetPooling(nn.Module):
         self.block = MultiheadAttentionBlock(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """Return the message (..., M, d) of outputs `z` (..., N, d).
+        """Pool the channels' outputs to a message (..., M, d) of fixed size.
 
-        Only channels with `present` (..., N) = 1 count.
+        Args:
+            z: Outputs (..., N, d) of the channels' networks.
+            present: 1 for channels that count, 0 for missing ones (..., N).
         """
         seeds = self.seeds.expand(*z.shape[:-2], -1, -1)
         pooled: Tensor = self.block(seeds, torch.relu(self.input(z)), present)
         return pooled
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights as arrays of a model file."""
+        """Return the weights by their array names in a model file."""
         return _export_arrays(self, {"block.": "pooling.", "": "pooling."})
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load the weights from a model file's arrays."""
+        """Copy the weights from a model file's arrays."""
         _import_arrays(self, arrays, {"block.": "pooling.", "": "pooling."})
 
 
-def _array_name(name: str, prefixes: Mapping[str, str]) -> str:
-    """Return a parameter's name in a model file, replacing the first prefix that matches."""
+def _make_array_name(name: str, prefixes: Mapping[str, str]) -> str:
+    """Return the model file's name for a torch parameter.
+
+    Args:
+        name: Name of the parameter in its module.
+        prefixes: Prefixes of torch names, each with the model file's prefix that replaces it; the
+            first that matches counts.
+    """
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)
     bare = plain.removesuffix(".weight")
@@ -417,14 +472,27 @@ def _array_name(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return the module's parameters as arrays, by their names in a model file."""
-    return {_array_name(name, prefixes): to_array(one) for name, one in module.named_parameters()}
+    """Return a module's parameters as arrays, by their names in a model file.
+
+    Args:
+        module: The module.
+        prefixes: See `_make_array_name`.
+    """
+    return {
+        _make_array_name(name, prefixes): to_array(one) for name, one in module.named_parameters()
+    }
 
 
 def _import_arrays(
     module: nn.Module, arrays: Mapping[str, np.ndarray], prefixes: Mapping[str, str]
 ) -> None:
-    """Copy a model file's arrays into the module's parameters."""
+    """Copy a model file's arrays into a module's parameters.
+
+    Args:
+        module: The module.
+        arrays: Arrays by their names in the model file.
+        prefixes: See `_make_array_name`.
+    """
     with torch.no_grad():
         for name, one in module.named_parameters():
-            one.copy_(torch.from_numpy(arrays[_array_name(name, prefixes)].copy()))
+            one.copy_(torch.from_numpy(arrays[_make_array_name(name, prefixes)].copy()))

@@ -1,8 +1,9 @@
-"""Disturb readings, commands and robots during training, as `an_control.disturbance` defines it.
+"""Disturbances during training: which of them an episode gets, drawn at random.
 
-A recipe gives each disturbance a probability. An episode, or a row of a batch of sequences, has at
-most one of the recipe's `faults`, and may have several of its other disturbances. The label stays
-the action of a teacher that gets the undisturbed readings.
+`an_control.disturbance` defines what each disturbance does to readings, commands or robot. A recipe
+(the settings file of a training run) gives each disturbance a probability. An episode, or a row of
+a training batch, has at most one of the recipe's `faults`, and may have several of its other
+disturbances. The label is always the action of a teacher that gets the undisturbed readings.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ NO_DISTURBANCE = DisturbanceSettings()
 PROBABILITY_TOLERANCE = 1e-9
 """Tolerance for a sum of probabilities above 1: nine times 1/9 is slightly more."""
 PERMUTATION_SETTINGS = ("shuffle", "announce", "swap")
-"""Settings that recipes make elsewhere: streams and collection say when signals are permuted."""
+"""Settings that permute signals; recipes have other keys for these, in `streams` and `collection`.
+"""
 ADDED_CHANNEL_SETTINGS = ("noise_channels", "noise_sd", "copies")
 
 
@@ -31,7 +33,7 @@ _parsed = lru_cache(DisturbanceSettings.parse)
 
 
 class TrainingDisturbance(str):
-    """Disturbance of readings as text: `missing=0..0.25`, `noise=1..3,noise-sd=1`."""
+    """Disturbance of readings as text, such as `missing=0..0.25` or `noise=1..3,noise-sd=1`."""
 
     __slots__ = ()
     allowed_names: ClassVar[tuple[str, ...]] = tuple(
@@ -43,11 +45,14 @@ class TrainingDisturbance(str):
 
     @classmethod
     def parse(cls: type[F], text: str) -> F:
-        """Check `text` and return it as an instance.
+        """Check that a text is a valid disturbance and return it as an instance of this class.
+
+        Args:
+            text: Settings separated by commas, such as `noise=1..3,noise-sd=1`.
 
         Raises:
-            ValueError: A word is not allowed, or there is none; the message names the allowed
-                words.
+            ValueError: A setting is not allowed, or there is none; the message names the allowed
+                ones.
         """
         changed = DisturbanceSettings.parse(text).changed
         wrong = [one.word for one in changed if one.name not in cls.allowed_names]
@@ -58,12 +63,12 @@ class TrainingDisturbance(str):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the parsed settings."""
+        """Return the settings that the text stands for."""
         return _parsed(str(self))
 
 
 class Fault(TrainingDisturbance):
-    """Disturbance of readings, commands or robot that leaves every reading in its channel.
+    """Disturbance of readings, commands or robot as text, which neither permutes nor adds channels.
 
     Examples are `delay=0..2` and `gain=0.6..1,lag=0..0.5`.
     """
@@ -77,14 +82,18 @@ class Fault(TrainingDisturbance):
 
 
 class PatchDisturbance(TrainingDisturbance):
-    """Disturbance of image patches: `missing=0..0.7`, `delay=1`."""
+    """Disturbance of image patches as text, such as `missing=0..0.7` or `delay=1`."""
 
     __slots__ = ()
     allowed_names = ("missing", "delay", "lose", "repeat")
 
 
-def equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float]:
-    """Return the faults with equal probabilities that sum to `share`.
+def assign_equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float]:
+    """Return faults with equal probabilities.
+
+    Args:
+        texts: The faults as texts.
+        share: Sum of their probabilities.
 
     Raises:
         ValueError: A text is not a valid `Fault`.
@@ -93,7 +102,7 @@ def equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float
 
 
 def check_probabilities(faults: Mapping[F, float]) -> None:
-    """Check that the probabilities sum to at most 1.
+    """Check that the probabilities of the faults sum to at most 1.
 
     Raises:
         ValueError: The sum is larger.
@@ -104,9 +113,11 @@ def check_probabilities(faults: Mapping[F, float]) -> None:
 
 
 def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """Draw at most one fault by its probability and return its settings.
+    """Draw at most one of the faults by its probability and return its settings.
 
-    Without faults no random number is taken from `rng`.
+    Args:
+        faults: Probability of each fault. If it is empty, no random number is drawn.
+        rng: Source of random numbers.
     """
     if not faults:
         return NO_DISTURBANCE
@@ -121,7 +132,11 @@ def draw_one(faults: Mapping[F, float], rng: np.random.Generator) -> Disturbance
 def draw_independently(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
-    If two of them change the same setting, the later one wins.
+    If two of the drawn ones change the same setting, the later one wins.
+
+    Args:
+        disturb: Probability of each disturbance.
+        rng: Source of random numbers.
     """
     drawn = NO_DISTURBANCE
     for words, share in disturb.items():
@@ -131,17 +146,21 @@ def draw_independently(disturb: Mapping[F, float], rng: np.random.Generator) -> 
 
 
 def make_sorted_ids(channels: int) -> tuple[str, ...]:
-    """Return ids for N channels that sort in the channels' order."""
+    """Return made-up ids for N channels, whose alphabetical order is the channels' order."""
     return tuple(f"{channel:09}" for channel in range(channels))
 
 
 def make_disturber(
     channels: int, drawn: DisturbanceSettings, rng: np.random.Generator
 ) -> Disturber | None:
-    """Return a `Disturber` for one episode of the channels `make_sorted_ids`.
+    """Return a `Disturber` for one episode, or None if nothing is disturbed.
 
-    Returns None if nothing is disturbed; then no random number is taken from `rng`. Missing
-    readings are NaN at their channels' places.
+    Missing readings are NaN in its output, so that every channel keeps its index.
+
+    Args:
+        channels: Number of channels; their ids are those of `make_sorted_ids`.
+        drawn: The disturbances of the episode.
+        rng: Source of the episode's random numbers; unused if nothing is disturbed.
     """
     if not drawn.active:
         return None
@@ -151,10 +170,14 @@ def make_disturber(
 def drop_unsupported(
     env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
 ) -> dict[Fault, float]:
-    """Return the faults without the words that this environment does not support.
+    """Return the faults without those settings that an environment does not support.
 
-    A fault that is left empty is dropped. Recipes for any robot may thus name disturbances that
-    only some robots support.
+    A fault without any supported setting is dropped. So a recipe for any robot may name
+    disturbances that only some robots support.
+
+    Args:
+        env: The environment.
+        faults: Probability of each fault.
     """
     found: dict[Fault, float] = {}
     for fault, chance in faults.items():

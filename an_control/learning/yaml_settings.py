@@ -1,8 +1,8 @@
 """Read a dataclass of settings from a YAML file, strictly: every key must be a field.
 
-A field's type decides what is allowed: a number is 0 or more, unless it is `Annotated` with other
-`SettingLimits`; a tuple takes a list of as many numbers; a dataclass and a dict take a mapping. The
-keys of a dict are parsed by their type's `parse`.
+A field's type decides which values are allowed: a number is 0 or more, unless it is `Annotated`
+with other `SettingLimits`; a tuple takes a list of as many numbers; a dataclass and a dict take a
+mapping. The keys of a dict are parsed by their type's `parse`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ AnyNumber = Annotated[float, SettingLimits(-math.inf)]
 
 
 def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()) -> T:
-    """Return an instance of the dataclass `kind` from the mapping at `entry`.
+    """Make an instance of a settings dataclass from a mapping in a YAML file.
 
     Args:
         kind: The dataclass; its fields without a default are required keys.
-        entry: The place in the YAML file.
-        other_keys: Further keys that may be there; they are not read.
+        entry: The mapping, with its position in the file.
+        other_keys: Further keys that are allowed; they are not read.
 
     Raises:
         WiringError: A key or value is not valid; the message names file, key, value and what is
@@ -80,7 +80,15 @@ def parse_settings(kind: type[T], entry: Entry, other_keys: tuple[str, ...] = ()
 
 
 def _parse_value(hint: Any, entry: Entry) -> Any:
-    """Return the value at `entry`, checked against the type `hint`."""
+    """Return a value of a YAML file, checked against a type.
+
+    Args:
+        hint: Type annotation of the dataclass field.
+        entry: The value, with its position in the file.
+
+    Raises:
+        WiringError: The value is not valid.
+    """
     limits, none = SettingLimits(), False
     if get_origin(hint) in (Union, UnionType):
         none = True
@@ -110,20 +118,36 @@ def _parse_value(hint: Any, entry: Entry) -> Any:
     return _parse_number(hint, limits, entry, none)
 
 
-def _parse_pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
-    """Return a dict's key, parsed by the type `words`, and its value."""
+def _parse_pair(key_type: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
+    """Return key and value of a dict's entry, each checked against its type.
+
+    Args:
+        key_type: Type of the keys, which parses them.
+        hint: Type annotation of the values.
+        key: The key as text.
+        entry: The value, with its position in the file.
+    """
     try:
-        return words.parse(key), _parse_value(hint, entry)
+        return key_type.parse(key), _parse_value(hint, entry)
     except WiringError:
         raise
     except ValueError as error:
         raise entry.error(str(error)) from None
 
 
-def _parse_number(kind: type[Any], limits: SettingLimits, entry: Entry, none: bool = False) -> Any:
-    """Return the number at `entry`, checked against its type and limits."""
+def _parse_number(
+    kind: type[Any], limits: SettingLimits, entry: Entry, allows_null: bool = False
+) -> Any:
+    """Return a number of a YAML file, checked against its type and bounds.
+
+    Args:
+        kind: int or float.
+        limits: Bounds of the number.
+        entry: The number, with its position in the file.
+        allows_null: Whether null is allowed too, for the error message.
+    """
     what = "a whole number" if kind is int else "a number"
-    what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if none else "")
+    what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if allows_null else "")
     number = entry.number(what, limits.low, limits.high)
     if limits.over and number == limits.low:
         raise entry.error(what)
@@ -135,7 +159,12 @@ def _parse_number(kind: type[Any], limits: SettingLimits, entry: Entry, none: bo
 
 
 def _parse_numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
-    """Return the list of numbers at `entry` as a tuple."""
+    """Return a list of numbers of a YAML file as a tuple, each checked against its type.
+
+    Args:
+        kinds: Types of the numbers; (int, ...) for a list of any length.
+        entry: The list, with its position in the file.
+    """
     endless = kinds[-1] is Ellipsis
     what = "a list of numbers" if endless else f"a list of {len(kinds)} numbers"
     if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(kinds)):

@@ -1,9 +1,10 @@
-"""Unannounced rewiring: finds which signal is behind which channel, from the readings alone.
+"""Detection of unannounced rewiring: estimates which sensor feeds which input of the policy.
 
-An `IdentityMonitor` stands between the readings and a policy and estimates the `Assignment` of
-input slots to channels; a `MonitoredPolicy` joins both. A `RecoveringPolicy` pushes a robot that
-stands still. `an_control.load_policy` makes them as a model file says. All tuned numbers are in
-`MonitorSettings` and `RecoverySettings`.
+An `IdentityMonitor` stands between the readings and a policy and estimates the `Assignment`: which
+input slot (the position at which a sensor's readings arrive) feeds which channel (a named input of
+the model). A `MonitoredPolicy` joins both. A `RecoveringPolicy` sends random actions to a robot
+that stands still. `an_control.load_policy` makes them as a model file says. All tuned numbers are
+in `MonitorSettings` and `RecoverySettings`.
 
 Example:
     >>> from an_control.monitor import MONITOR, ForwardModel, IdentityMonitor, MonitoredPolicy

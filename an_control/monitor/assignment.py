@@ -1,4 +1,7 @@
-"""The assignment: which input slot feeds which channel, as the monitor estimates it."""
+"""The assignment: the monitor's estimate of which input slot feeds which channel.
+
+A slot is a position at which a sensor's readings arrive; a channel is a named input of the model.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import numpy as np
 
 
 class Assignment(NamedTuple):
-    """An estimate after one tick; immutable, each estimator takes one and returns one.
+    """An estimate of which input slot feeds which channel; immutable.
 
-    N input slots feed N channels. Until the first move that is detected with a known assignment the
-    outputs are pinned: each channel id gets the signal that it is wired to, and follows it from
-    slot to slot. From then on each signal is given to the policy under its own id, and the policy's
-    state is renamed accordingly. For a permutation-invariant policy both are the same.
+    A slot is a position at which a sensor's readings arrive, a channel is a named input of the
+    model; there are N of each. Each estimator of the monitor takes an assignment and returns one.
+
+    Until a rewiring is detected while the assignment is known, the outputs are pinned: the policy
+    gets each sensor's signal under the id that it was first wired to, whichever slot it arrives at.
+    After that the policy gets each signal under its own id, and the policy's state is renamed
+    accordingly. For a permutation-invariant policy both are the same.
     """
 
     slots: np.ndarray
@@ -21,37 +27,44 @@ class Assignment(NamedTuple):
     outputs: np.ndarray
     """(N,) the slot whose signal is given to the policy under each channel's id."""
     previous: np.ndarray
-    """(N,) the slots before the move that is being verified."""
+    """(N,) the slots before the detected rewiring that is now being verified."""
     previous_outputs: np.ndarray
-    """(N,) the outputs before that move."""
+    """(N,) the outputs before that rewiring."""
     pinned: bool = True
-    """Whether the outputs stay as they are wired."""
+    """Whether each channel id keeps the sensor that it was first wired to."""
     lost: bool = True
     """Whether no assignment is known to be right."""
     detected: bool = False
-    """Whether signals may have moved before this tick."""
+    """Whether a rewiring may have happened just before this tick."""
     renames: tuple[np.ndarray, np.ndarray] | None = None
     """The outputs before this tick and from now on, if ids changed although no signal moved."""
 
     @classmethod
     def nominal(cls, count: int) -> Assignment:
-        """Return the assignment in which each of `count` slots feeds its own channel."""
+        """Return the assignment in which input slot i feeds channel i.
+
+        Args:
+            count: The number of slots and of channels.
+        """
         slots = np.arange(count)
         return cls(slots, slots, slots, slots)
 
     @property
     def channels(self) -> np.ndarray:
-        """(N,) the channel that each slot feeds."""
+        """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 
     def next_tick(self) -> Assignment:
-        """Return the assignment without `detected` and `renames`, which hold for one tick only."""
+        """Return the assignment for the next tick.
+
+        It is the same without `detected` and `renames`, which hold for one tick only.
+        """
         if not self.detected and self.renames is None:
             return self
         return self._replace(detected=False, renames=None)
 
     def as_lost(self) -> Assignment:
-        """Return the same assignment, but lost and with pinned outputs."""
+        """Return the assignment marked as unknown, with the outputs as they are wired."""
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
         slots = self.slots
@@ -66,13 +79,19 @@ class Assignment(NamedTuple):
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
     def with_slots(self, slots: np.ndarray) -> Assignment:
-        """Return the assignment with these slots (N,)."""
+        """Return the assignment with other slots.
+
+        Args:
+            slots: (N,) the input slot that feeds each channel.
+        """
         return self if slots is self.slots else self._replace(slots=slots)
 
     def with_outputs(self, verifying: bool) -> Assignment:
-        """Return the assignment with the outputs that follow from its slots.
+        """Return the assignment with the outputs that follow from its input slots.
 
-        Pinned outputs change only while a move is being verified: then each id follows its signal.
+        Args:
+            verifying: Whether a detected rewiring is being verified. Only then do pinned outputs
+                change: each id follows its signal to its new slot.
         """
         if not self.pinned:
             outputs = self.slots
@@ -83,7 +102,11 @@ class Assignment(NamedTuple):
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
     def arrange_by_slot(self, signals: np.ndarray) -> np.ndarray:
-        """Return `signals` (N,), which are by channel, arranged by slot."""
+        """Return values in the order of input slots.
+
+        Args:
+            signals: (N,) the same values in the order of channels.
+        """
         found = np.empty_like(signals)
         found[self.slots] = signals
         return found

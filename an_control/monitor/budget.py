@@ -1,8 +1,8 @@
-"""The budget: how much the assignment search may compute in a tick.
+"""The computing budget of the monitor's search for an assignment, per control step.
 
-Readings that no assignment explains (a robot on a stand, carried, on its side) are searched at
-every tick for as long as they last. The work of the search is counted, not timed: with a clock, the
-actions would depend on the machine's other load. Work that exceeds the budget is done at later
+If no assignment explains the readings (a robot on a stand, carried, on its side), the monitor
+searches at every tick until one does. The work of the search is counted, not timed: with a clock,
+the actions would depend on the machine's other load. Work that exceeds the budget is done at later
 ticks.
 """
 
@@ -13,10 +13,12 @@ from an_control.monitor.settings import BudgetSettings
 
 
 class TimeBudget:
-    """The work that the search may still do in the present tick, in seconds of an ordinary core.
+    """The computing time that the search for an assignment may still take in the present tick.
+
+    The time is estimated in seconds of an ordinary CPU core, from counted work.
 
     Args:
-        forward: The forward model, whose task has a period.
+        forward: The forward model, which gives the tick's period and the cost of one prediction.
         settings: The tuned numbers of the budget.
     """
 
@@ -28,17 +30,32 @@ class TimeBudget:
         self.next_tick(fits=True)
 
     def next_tick(self, *, fits: bool) -> None:
-        """Reset the budget for a tick; it is smaller if the model does not fit the robot."""
+        """Reset the budget for a new tick.
+
+        Args:
+            fits: Whether the forward model describes the connected robot; if not, the budget is
+                smaller.
+        """
         share = self._settings.share if fits else self._settings.unfit_share
         self._tick_s = share * self._step_s
         self.spent_s = 0.0
-        """Seconds that this tick has taken so far, as counted."""
+        """The estimated seconds that this tick's search has taken so far."""
 
     def count_affordable(self, rows: float) -> int:
-        """Return how many comparisons of `rows` rows each fit into the next call, see `spend`."""
+        """Return how many comparisons the next call may make within the budget.
+
+        Args:
+            rows: The size of one comparison in rows; a row is the evaluation of one tick's readings
+                under one assignment.
+        """
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows * self._row_s)))
 
     def spend(self, rows: float) -> None:
-        """Count a call about `rows` rows, each a tick's readings under one assignment."""
+        """Subtract the estimated time of a call from the budget.
+
+        Args:
+            rows: The size of the call in rows; a row is the evaluation of one tick's readings under
+                one assignment.
+        """
         self.spent_s += self._settings.call_s + rows * self._row_s

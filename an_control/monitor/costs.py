@@ -1,4 +1,4 @@
-"""The costs of input slots as channels, in nats.
+"""The costs of assigning input slots to channels, in nats.
 
 The cost of slot i as channel k is the negative log-likelihood of the slot's reading if slot i fed
 channel k, less a constant. Assignments are compared by sums of costs.
@@ -17,7 +17,11 @@ F32 = np.float32
 
 
 class Costs:
-    """The cost of each slot as each channel, computed from readings and predictions.
+    """A calculator of how badly each slot's reading fits each channel.
+
+    The cost of a slot (a position at which a sensor's readings arrive) as a channel (a named input
+    of the model) is the negative log-likelihood, in nats, of the slot's reading under the forward
+    model's prediction for the channel.
 
     Args:
         forward: A forward model of N channels.
@@ -25,7 +29,7 @@ class Costs:
     """
 
     def __init__(self, forward: ForwardModel, settings: CostSettings) -> None:
-        from an_control.monitor import kernels  # which imports numba: that takes a second
+        from an_control.monitor import kernels  # imported here, as importing numba takes a second
 
         self._settings, self._binary, self._usual = settings, forward.binary, forward.usual_costs
         self._usual_sum = float(self._usual.sum())
@@ -34,23 +38,24 @@ class Costs:
             forward.constant, F32(settings.constant_max_ratio), F32(settings.max_ratio)
         )
         self.noise_sd = 0.0
-        self.assign = kernels.assign
-        """Return the assignment of least cost, see `kernels.assign`."""
-        self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_uncompiled
+        self.solve_assignment = kernels.solve_assignment
+        """Return the assignment of least cost, see `kernels.solve_assignment`."""
+        self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_ticks_uncompiled
         self._warm_up(forward)
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise on all readings, which makes all errors larger."""
+        """The standard deviation of the noise on all readings; it widens the expected errors."""
         return self._noise_sd
 
     @noise_sd.setter
     def noise_sd(self, sd: float) -> None:
         settings, self._noise_sd = self._settings, sd
         self._width = max(settings.binary_scale, sd)
-        """The distance within which a reading counts as 0 or 1."""
+        """The distance from 0 or 1 within which a binary channel's reading counts as that value."""
         self._variance = self._floor + F32(settings.noise_variances * sd**2)
-        """(N,) the variance that the noise of both readings adds to a change's error."""
+        """(N,) the variance that the noise of two readings adds to the error of their
+        difference."""
         self._constants = (
             self._binary,
             self._usual,
@@ -62,114 +67,148 @@ class Costs:
         )
 
     def _warm_up(self, forward: ForwardModel) -> None:
-        """Compile everything now."""
+        """Call all compiled functions once, so that they are compiled before the first tick."""
         count = len(self._binary)
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
         prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
-        self.add(costs, readings, prediction.change, readings, prediction)
-        for kind in (np.float64, F32):  # the second are those of the identity classifier alone
-            self.assign(costs.astype(kind))
+        self.add_ticks(costs, readings, prediction.change, readings, prediction)
+        for kind in (np.float64, F32):  # float32: costs of the identity classifier alone
+            self.solve_assignment(costs.astype(kind))
 
-    def add(
+    def add_ticks(
         self,
         costs: np.ndarray,
-        moved: np.ndarray,
+        observed: np.ndarray,
         expected: np.ndarray,
-        reads: np.ndarray,
+        readings: np.ndarray,
         prediction: Prediction,
     ) -> None:
-        """Add the costs of T ticks to `costs` (slots, channels), in place.
+        """Add the costs of T ticks to a cost matrix, in place.
 
         Args:
-            costs: The costs so far.
-            moved: (T, slots) the readings or their changes; NaN where missing.
-            expected: (T, channels) the expected values of `moved`.
-            reads: (T, slots) the readings.
-            prediction: The prediction (T, channels), of which scale and chance are used.
+            costs: (slots, channels) the costs in nats so far; changed.
+            observed: (T, slots) the readings, or their changes from tick to tick; NaN where
+                missing.
+            expected: (T, channels) the expected values of `observed`.
+            readings: (T, slots) the readings.
+            prediction: The forward model's prediction (T, channels), of which the scale of the
+                errors and the probabilities of binary channels are used.
         """
-        scale, chance = prediction.scale, prediction.chance
-        self._add_costs(costs, moved, expected, scale, reads, chance, *self._constants)
+        scale, probability = prediction.scale, prediction.probability
+        self._add_costs(costs, observed, expected, scale, readings, probability, *self._constants)
 
-    def add_uncompiled(
+    def add_ticks_uncompiled(
         self,
         costs: np.ndarray,
-        moved: np.ndarray,
+        observed: np.ndarray,
         expected: np.ndarray,
         scale: np.ndarray,
-        reads: np.ndarray,
-        chance: np.ndarray,
+        readings: np.ndarray,
+        probability: np.ndarray,
         *_: object,
     ) -> None:
-        """Add the costs of T ticks as `add` does, with whole arrays instead of the kernel.
+        """Add the costs of T ticks to a cost matrix, in place, by numpy instead of compiled code.
 
-        For the Ant that takes 30 us, against 1.4 ms of the uncompiled kernel.
-        """
-        for t in range(len(moved)):
-            prediction = Prediction(expected[t], scale[t], chance[t])
-            costs += self.channel_costs(moved[t][:, None], reads[t][:, None], prediction)
-
-    def channel_costs(
-        self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction
-    ) -> np.ndarray:
-        """Return the costs (..., N) of slots that are in the channels' order.
+        Without numba this is faster than the kernel: 30 us for the Ant, against 1.4 ms.
 
         Args:
-            moved: (..., N) the changes of the readings; a missing one, NaN, costs what is usual.
-            reads: (..., N) the readings.
-            prediction: Of a shape (..., N) that broadcasts with these.
+            costs: (slots, channels) the costs in nats so far; changed.
+            observed: (T, slots) the readings, or their changes from tick to tick; NaN where
+                missing.
+            expected: (T, channels) the expected values of `observed`.
+            scale: (T, channels) the scale of the errors.
+            readings: (T, slots) the readings.
+            probability: (T, channels) the probability that a binary channel reads 1.
         """
-        smooth, least = self._continuous_costs(moved, prediction), self._settings.min_probability
-        likely = np.clip(prediction.chance, least, 1.0 - least)
+        for t in range(len(observed)):
+            prediction = Prediction(expected[t], scale[t], probability[t])
+            costs += self.channel_costs(observed[t][:, None], readings[t][:, None], prediction)
+
+    def channel_costs(
+        self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
+        """Return the costs (..., N) of the channels' own readings, in nats.
+
+        The cost of a reading is its negative log-likelihood under the prediction.
+
+        Args:
+            changes: (..., N) the changes of the readings in the channels' order; NaN where missing.
+                A missing reading has the channel's usual cost.
+            readings: (..., N) the readings in the channels' order.
+            prediction: The forward model's prediction, with a shape that broadcasts with the
+                readings.
+        """
+        smooth, least = self._continuous_costs(changes, prediction), self._settings.min_probability
+        likely = np.clip(prediction.probability, least, 1.0 - least)
         one, zero = (
-            1.0 / (1.0 + ((reads - level) / self._width) ** 2 / FREEDOM) ** 2
+            1.0 / (1.0 + ((readings - level) / self._width) ** 2 / FREEDOM) ** 2
             for level in (1.0, 0.0)
         )
         likelihood = likely * one + (1.0 - likely) * zero + self._settings.min_likelihood
         either = np.log(self._width) - np.log(likelihood)
         found: np.ndarray = np.where(
-            np.isnan(moved), self._usual, np.where(self._binary, either, smooth)
+            np.isnan(changes), self._usual, np.where(self._binary, either, smooth)
         )
         return found
 
-    def _continuous_costs(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of channels that are not binary."""
+    def _continuous_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """Return the costs (..., N) of changes in nats, treating no channel as binary.
+
+        The cost of a reading is its negative log-likelihood under the prediction.
+
+        Args:
+            changes: (..., N) the changes of the readings.
+            prediction: The prediction for them, with a shape that broadcasts.
+        """
         scale = add_variance(prediction.scale, self._variance)
-        ratio = np.minimum(np.abs(moved - prediction.change) / scale, self._max_ratio)
+        ratio = np.minimum(np.abs(changes - prediction.change) / scale, self._max_ratio)
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
 
     def excess_costs(
-        self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction
+        self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the costs (N,) of one tick above the usual ones without noise.
+        """Return the costs (N,) of one tick's readings above each channel's usual cost, in nats.
 
         Args:
-            moved: (N,) the changes of the readings.
-            reads: (N,) the readings.
-            prediction: The prediction (1, N).
+            changes: (N,) the changes of the readings since the tick before.
+            readings: (N,) the readings.
+            prediction: The prediction (1, N) for this tick.
         """
         found: np.ndarray = (
-            self.channel_costs(moved[None], reads[None], prediction)[0] - self._usual
+            self.channel_costs(changes[None], readings[None], prediction)[0] - self._usual
         )
         return found
 
-    def change_costs(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of channels that are not binary; 0 for a missing one.
+    def costs_of_changes(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """Return the costs (..., N) of changes in nats, treating no channel as binary.
 
-        Cheaper than `channel_costs`.
+        The cost of a reading is its negative log-likelihood under the prediction.
+
+        Args:
+            changes: (..., N) the changes of the readings; a missing one (NaN) costs 0.
+            prediction: The prediction for them, with a shape that broadcasts.
         """
-        found = self._continuous_costs(moved, prediction)
-        found[..., np.isnan(moved)] = 0.0
+        found = self._continuous_costs(changes, prediction)
+        found[..., np.isnan(changes)] = 0.0
         return found
 
     def usual_total(self, prediction: Prediction) -> float:
-        """Return the usual sum of all channels' costs in a tick with this prediction (1, N)."""
+        """Return the sum of all channels' usual costs (mean negative log-likelihoods) in one tick.
+
+        Args:
+            prediction: The prediction (1, N) for the tick, whose scale decides what the noise adds.
+        """
         if not self.noise_sd:
             return self._usual_sum
         return self._usual_sum + float(self.noise_costs(prediction).sum())
 
     def noise_costs(self, prediction: Prediction) -> np.ndarray:
-        """Return the costs (N,) that the noise adds in ticks with this prediction (T, N)."""
+        """Return the costs (N,), in nats, that the estimated sensor noise adds, summed over ticks.
+
+        Args:
+            prediction: The prediction (T, N) for these ticks.
+        """
         scale = prediction.scale
         more: np.ndarray = np.log(add_variance(scale, self._variance)) - np.log(
             add_variance(scale, self._floor)
@@ -178,15 +217,21 @@ class Costs:
         found: np.ndarray = more.sum(0)
         return found
 
-    def usual_by_channel(self, prediction: Prediction) -> np.ndarray:
-        """Return each channel's usual costs (N,), summed over ticks with this prediction (T, N)."""
+    def usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
+        """Return each channel's usual costs (N,), in nats, summed over ticks.
+
+        Args:
+            prediction: The prediction (T, N) for these ticks.
+        """
         usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
         return usual + self.noise_costs(prediction) if self.noise_sd else usual
 
     def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return costs (slots, channels) with a penalty for slots other than the present ones.
+        """Return a copy of a cost matrix in which each pair but the present ones has a penalty.
 
-        `slots` (N,) are the present slots of the channels.
+        Args:
+            costs: (slots, channels) the cost in nats of each input slot as each channel.
+            slots: (N,) the input slot that feeds each channel at present.
         """
         moved: np.ndarray = costs + self._settings.move
         moved[slots, np.arange(len(slots))] -= self._settings.move
@@ -194,13 +239,23 @@ class Costs:
 
 
 def add_variance(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the scale of a sum of errors: one of this scale, one of this variance."""
+    """Return the scale of a sum of two independent errors.
+
+    Args:
+        scale: The scale of the first error.
+        variance: The variance of the second error.
+    """
     found: np.ndarray = np.sqrt(scale * scale + variance)
     return found
 
 
-def swap_gains(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return (N, N) by how much the costs of an assignment grow if two channels swap slots."""
+def compute_swap_costs(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Return a matrix (N, N): how much the total cost grows if channels i and j swap slots.
+
+    Args:
+        costs: (slots, channels) the cost in nats of each input slot as each channel.
+        slots: (N,) the input slot that feeds each channel at present.
+    """
     by_channel = costs[slots]
     own = np.diagonal(by_channel)
     gains: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]

@@ -1,10 +1,11 @@
-"""The forward model: predicts what every nominal channel will read next.
+"""The forward model: predicts the next reading of every channel of the robot.
 
-One network takes the readings in nominal order and the action, and returns for each channel its
-change and the scale of the error, or for a binary channel the probability that it reads 1. A
-smaller one, the identity classifier, takes a single slot's readings of some ticks and the actions,
-and returns which channel that is. A third one imputes missing channels. They are stored in a model
-file beside the policy. With them the identity monitor finds which slot carries which signal.
+One network takes the readings in the model's nominal order and the action, and returns for each
+channel its change and the scale of the error, or for a binary channel the probability that it reads
+1. A smaller one, the identity classifier, takes a single input slot's readings of some ticks and
+the actions, and returns which channel they are from. A third one imputes missing channels. They are
+stored in a model file beside the policy. With them the identity monitor finds which slot carries
+which sensor's signal.
 """
 
 from __future__ import annotations
@@ -31,95 +32,107 @@ DEFAULT_STEP_S = 0.02
 
 
 class FitLimits(NamedTuple):
-    """Bounds from the model's validation, within which readings count as explained."""
+    """The bounds within which the forward model counts as explaining the readings.
+
+    They were measured in the model's validation.
+    """
 
     max_excess: float
-    """Nats a tick above the usual up to which readings count as explained, in the mean of
+    """Largest mean of the excess nats (costs above the usual ones) in a tick, over
     `FitSettings.ticks`."""
     min_gain: float
     """Nats by which another assignment must explain the readings better to be acted on."""
     slow: int
-    """The number of slots that repeat their readings as those of slow sensors do."""
+    """The number of slots that repeat readings as sensors slower than the control rate do."""
 
 
 class Prediction(NamedTuple):
-    """A prediction for ticks (...) of N channels; all fields are (..., N) float32."""
+    """The forward model's prediction of how N channels change in one or more ticks.
+
+    All fields have the shape (..., N), float32.
+    """
 
     change: np.ndarray
-    """The change from the reading before; meaningless for a binary channel."""
+    """The change since the last reading; meaningless for a binary channel."""
     scale: np.ndarray
-    """The scale of the change's error."""
-    chance: np.ndarray
+    """The scale of the change's error, in the reading's unit."""
+    probability: np.ndarray
     """The probability that a binary channel reads 1."""
 
 
 class Expectation(NamedTuple):
-    """The expected readings after a tick with these `signals` (N,) by channel, then `action`."""
+    """The readings that are expected one tick after known signals and an action."""
 
     signals: np.ndarray
+    """(N,) the known signals by channel."""
     action: np.ndarray
+    """(A,) the action that followed them."""
     prediction: Prediction
     """The prediction for this one tick, with fields (1, N)."""
     expected: np.ndarray
-    """(N,) the signals with the predicted changes."""
+    """(N,) the signals plus the predicted changes."""
     likeliest: np.ndarray
-    """(N,) the same; for a binary channel the probability that it reads 1."""
+    """(N,) as `expected`, but for a binary channel the probability that it reads 1."""
 
     def follows_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Return whether it follows from this very array of signals and this action."""
+        """Return whether this was computed from the same array of signals and an equal action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
         )
 
 
 class ForwardModel:
-    """The forward networks of a model, ready to use; single ticks run in compiled code.
+    """The networks of a model file that predict, identify and impute channels, ready to use.
+
+    Single ticks run in compiled code if numba is installed.
 
     Args:
         model: A model with a forward model.
     """
 
     def __init__(self, model: Model) -> None:
-        from an_control.monitor import kernels  # which imports numba: that takes a second
+        from an_control.monitor import kernels  # imported here, as importing numba takes a second
 
         assert model.forward is not None
         self.sizes = model.forward
         self.channels: tuple[str, ...] = model.task.channels
         self.binary = np.array([name in model.forward.binary for name in self.channels])
         arrays = model.arrays
-        self._forward = _layers(arrays, "forward", len(model.forward.hidden) + 1)
-        self._classifier = _layers(arrays, "identity", 3)
+        self._forward = _read_layers(arrays, "forward", len(model.forward.hidden) + 1)
+        self._classifier = _read_layers(arrays, "identity", 3)
         self._common = np.ascontiguousarray(arrays["identity.common"].T, F32)
         self._units = arrays["identity.units"]
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.products = sum(weight.size for weight, _ in self._forward)
-        """The number of multiplications that one prediction takes."""
+        """The number of multiplications in one prediction."""
         self.step_s = model.task.step_s or DEFAULT_STEP_S
-        """The period of the task's ticks."""
+        """The period of the task's control steps in seconds."""
         self.imputes = self.sizes.imputation > 0
-        """Whether it can impute missing channels."""
+        """Whether it can estimate missing channels."""
         self._usual_change = arrays["forward.step"].astype(F32)
         self.constant = self._usual_change <= LEAST_CHANGE
-        """(N,) which channels never changed within an episode."""
+        """(N,) True for channels that never changed within a training episode."""
         self.alike = np.eye(len(self.channels), dtype=bool)
-        """(N, N) True for pairs of channels that read the same constant and cannot be
-        distinguished."""
+        """(N, N) True for pairs of channels that read the same constant and cannot be told
+        apart."""
         self.still_values = np.array([0.0, 1.0], F32)
-        """The values that contacts and constants read while they do not change."""
+        """The values at which contact sensors and constant channels rest."""
         self.max_roughness = math.inf
-        """The roughness up to which the sensors have no noise (see `sensor_noise`)."""
+        """The roughness of the readings up to which they count as free of noise (see
+        `sensor_noise`)."""
         if self.imputes:
-            self._imputation = _layers(arrays, "imputation", 3)
+            self._imputation = _read_layers(arrays, "imputation", 3)
             self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
             same = self._min == self._max
             self.still_values = np.union1d(self.still_values, self._min[same])
             self.alike |= same[:, None] & same & (self._min[:, None] == self._min)
             self.max_roughness = float(arrays["imputation.max_roughness"][0])
         self.usual_costs = arrays["forward.usual"].astype(F32)
-        """(N,) the costs of each channel's readings if nothing moved (see `costs`)."""
+        """(N,) the mean cost of each channel's readings in nats if each slot feeds its channel (see
+        `costs`)."""
         measured = self.sizes.validation
         self.limits: FitLimits | None = None
-        """The bounds from its validation; None if it was not validated."""
+        """The bounds from the model's validation; None if it was not validated."""
         if measured is not None:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
         self._predict_tick = kernels.predict_tick if kernels.COMPILES else None
@@ -127,11 +140,16 @@ class ForwardModel:
         self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
-        """Predict the next readings.
+        """Predict the readings of the next tick.
 
         Args:
-            readings: (..., N) in nominal order, 0 for missing ones.
+            readings: (..., N) the present readings in the model's order of channels, 0 for missing
+                ones.
             actions: (..., A) the actions after them, or one (A,) for all.
+
+        Returns:
+            The predicted changes, the scales of their errors and the binary channels'
+            probabilities.
         """
         if actions.shape[:-1] != readings.shape[:-1]:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
@@ -143,7 +161,11 @@ class ForwardModel:
 
     @one_blas_thread
     def _predict_rows(self, x: np.ndarray) -> Prediction:
-        """Predict from readings and actions in one array (..., N + A)."""
+        """Predict the readings of the next tick by numpy.
+
+        Args:
+            x: (..., N + A) the present readings followed by the action.
+        """
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)
@@ -153,27 +175,35 @@ class ForwardModel:
         scale = self._usual_change * np.exp(
             np.minimum(np.maximum(second, F32(MIN_LOG_SCALE)), F32(MAX_LOG_SCALE))
         )
-        chance = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
-        return Prediction(first * self._usual_change, scale, chance)
+        probability = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
+        return Prediction(first * self._usual_change, scale, probability)
 
     def expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        """Return what should be read after these signals by channel (N,) and this action (A,)."""
+        """Return the readings to expect in the next tick.
+
+        Args:
+            signals: (N,) the present readings by channel.
+            action: (A,) the action that follows them.
+        """
         prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
-        likeliest = np.where(self.binary, prediction.chance[0], expected)
+        likeliest = np.where(self.binary, prediction.probability[0], expected)
         return Expectation(signals, action, prediction, expected, likeliest)
 
     @one_blas_thread
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        """Return `readings` (..., N) in nominal order with estimates for the missing ones.
+        """Return the readings with estimates in place of the missing ones.
 
         Args:
             before: (..., N) the result for the tick before.
             action: (..., A) the action after that tick.
-            readings: (..., N) the readings, NaN where missing.
+            readings: (..., N) the readings in the model's order of channels, NaN where missing.
             missing: (..., N) True for the missing ones.
+
+        Returns:
+            (..., N) the readings without gaps.
         """
         given = np.where(missing, before, readings)
         x = np.concatenate([before, given, missing, action], -1).astype(F32)
@@ -188,12 +218,12 @@ class ForwardModel:
     def identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Return negative log probabilities (slots, channels) that each slot feeds each channel.
+        """Return -log of the probability (slots, channels) that input slot i carries channel k.
 
         Args:
             reads: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`.
-            change: (T, N) the changes to these readings.
-            actions: (T, A) the actions before them.
+            change: (T, N) the changes that led to these readings.
+            actions: (T, A) the actions before the readings.
         """
         own, common = identity_features(reads[None], change[None], actions[None], self._units)
         (first, bias), (second, second_bias), (weight, last_bias) = self._classifier
@@ -205,13 +235,16 @@ class ForwardModel:
 
 
 def zero_missing(readings: np.ndarray) -> np.ndarray:
-    """Return the readings with 0 for missing ones; the same array if none is missing."""
+    """Return readings with 0 in place of NaN; the same array if none is NaN."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
 def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
-    """Return each channel's minimum and maximum in training by id; empty if not recorded."""
+    """Return the minimum and maximum of each channel in training, by channel id.
+
+    The result is empty if the model file does not record them.
+    """
     if model.forward is None or not model.forward.imputation:
         return {}
     _, low, high = model.arrays["imputation.typical"].tolist()
@@ -221,18 +254,20 @@ def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
 def identity_features(
     reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the identity classifier's inputs for B stretches of T ticks.
+    """Return the inputs of the network that identifies which channel is in an input slot.
 
-    Ticks before the first one count as zero; a flag for each tick says whether it exists.
+    The classifier always sees `WINDOW` ticks. Ticks that are not there count as zero; a flag for
+    each tick says whether it is there.
 
     Args:
-        reads: (B, T, N) the readings of the slots.
-        change: (B, T, N) the changes to these readings.
-        actions: (B, T, A) the actions before them.
-        units: (2,) the units of readings and of changes.
+        reads: (B, T, N) the readings of N slots, in B stretches of T ticks.
+        change: (B, T, N) the changes that led to these readings.
+        actions: (B, T, A) the actions before the readings.
+        units: (2,) the units by which readings and changes are divided.
 
     Returns:
-        The inputs (B, N, 2 W) of each slot, and the common inputs (B, C).
+        The inputs (B, N, 2 * WINDOW) of each slot, and the inputs (B, WINDOW * (A + 1)) that all
+        slots share.
     """
     batch, ticks, slots = reads.shape
     own = np.zeros((batch, 2, WINDOW, slots), F32)
@@ -245,8 +280,14 @@ def identity_features(
     return own.reshape(batch, 2 * WINDOW, slots).transpose(0, 2, 1), common.reshape(batch, -1)
 
 
-def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
-    """Return the weights (in, out) and biases (out,) of the first `count` layers."""
+def _read_layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
+    """Return the weights (in, out) and biases (out,) of the first layers of a network.
+
+    Args:
+        arrays: The arrays of the model file, by name.
+        name: The prefix of the network's arrays.
+        count: The number of layers.
+    """
     return [
         (
             np.ascontiguousarray(arrays[f"{name}.{layer}.weight"].T, F32),
@@ -257,6 +298,6 @@ def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Lay
 
 
 def _silu(x: np.ndarray) -> np.ndarray:
-    """Return x times its logistic function (Elfwing et al. 2017)."""
+    """Return x times its logistic function (SiLU, Elfwing et al. 2017), element by element."""
     gated: np.ndarray = x * (F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
     return gated

@@ -1,9 +1,10 @@
-"""Hand over: a permutation-invariant student walks until the order of the channels is known.
+"""Hand-over: a permutation-invariant student acts until the order of the channels is known.
 
-A policy that needs its channels in order cannot act in an unknown order, and a monitor finds the
-order only on a robot that moves. So the student acts at the start, in any order, and the policy
-behind its monitor watches: with its states as if it had acted. Once the monitor is sure the policy
-takes over between two ticks, until the next reset.
+A policy that needs its channels in order cannot act while the order is unknown, and a monitor finds
+the order only on a robot that moves. So a second policy, the student, which takes its channels in
+any order, acts first. Meanwhile the ordered policy computes the same ticks, so that its state is up
+to date. Once its monitor has known the order for some ticks, the ordered policy takes over between
+two ticks, until the next reset.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from an_control.policy.protocol import MonitorReport, Policy, WrappingPolicy
 
 
 class HandOverPolicy(WrappingPolicy):
-    """The same calls as the policy behind its monitor.
+    """A policy in which a student acts until the monitor knows the order of the channels.
+
+    It has the same methods as the policy that takes over from the student.
 
     Args:
-        policy: acts as soon as its monitor is sure of the order.
-        student: acts before; with the same actions, and channels in any order.
-        settings: of the hand over.
+        policy: The policy that needs its channels in order, behind its monitor.
+        student: The policy that acts first; it has the same channels and actuators, and takes the
+            channels in any order.
+        settings: The tuned number of the hand-over.
 
     Raises:
-        ValueError: the student has other channels or actuators, or needs its channels in order.
+        ValueError: The student has other channels or actuators, or needs its channels in order.
     """
 
     policy: MonitoredPolicy
@@ -47,38 +51,47 @@ class HandOverPolicy(WrappingPolicy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, with the student."""
+        """Start an episode, in which the student acts first."""
         self.policy.reset()
         self.student.reset()
         self._sure_ticks = 0
         self.handed_over = False
-        """Whether the policy acts."""
+        """Whether the ordered policy has taken over from the student."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
+        """Return the action (A,) for one tick, of the student or of the policy that has taken over.
+
+        Args:
+            values: (N,) the readings.
+            ids: (N,) the channel id of each reading.
+
+        Raises:
+            ValueError: The readings are not valid, as in `Policy.step_array`.
+        """
         action = self.policy.step_array(values, ids)
         if self.handed_over:
             return action
-        own = self.student.step_array(values, ids)
+        student_action = self.student.step_array(values, ids)
         self._sure_ticks = 0 if self.policy.monitor.lost else self._sure_ticks + 1
         if self._sure_ticks >= self._settings.sure_ticks:
             self.handed_over = True
             return action
-        self.policy.previous_action = own
-        return own
+        self.policy.previous_action = student_action
+        return student_action
 
     def ignore_next_tick(self) -> None:
-        """Let the next tick be no evidence of moves."""
+        """Exclude the next tick from the evidence by which the monitor detects rewiring."""
         self.policy.ignore_next_tick()
         self.student.ignore_next_tick()
 
     @property
     def _acting(self) -> Policy:
+        """The policy whose actions are sent: the student, or the policy that has taken over."""
         return self.policy if self.handed_over else self.student
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it where something else was sent."""
+        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
         return self.policy.previous_action
 
     @previous_action.setter
@@ -88,25 +101,25 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The ids of the last step's channels, of the policy that acts."""
+        """The ids of the channels in the last tick, in the acting policy's order."""
         return self._acting.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The student's attention (M, N) while it acts, then None."""
+        """The attention weights (queries, channels) while the student acts, then None."""
         return self._acting.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The student's keys (N, k) while it acts, then None."""
+        """The attention keys (channels, key size) while the student acts, then None."""
         return self._acting.keys
 
     @property
     def recoveries(self) -> int:
-        """How often the robot was pushed since the last reset."""
+        """The number of times since the last reset that a robot at rest was sent random actions."""
         return self.student.recoveries + self.policy.recoveries
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """What the monitor found by now."""
+        """The present findings of the ordered policy's monitor."""
         return self.policy.monitor_report

@@ -1,4 +1,4 @@
-"""Imputation: estimates the signals of missing channels."""
+"""Imputation: estimates the readings of channels that are missing."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from an_control.policy.sizes import WINDOW
 
 
 class Continuation(NamedTuple):
-    """The comparison of a tick's readings with those of the tick before."""
+    """The comparison of a tick's readings with what the tick before lets expect."""
 
     costs: np.ndarray
-    """(slots, channels) the costs of each slot's reading as a continuation of each channel."""
+    """(slots, channels) the cost in nats of slot i's reading as the next one of channel k."""
     excess: Callable[[], float]
-    """Returns the excess nats that the best explained present channels stay below, of which
-    `ImputationSettings.explained` is the share."""
+    """Returns a low quantile (`ImputationSettings.explained`) of the present channels' excess
+    nats."""
     expectation: Expectation
     """The expectation that the readings were compared with."""
 
 
 class Imputation:
-    """The newest signals by channel, with estimates of missing ones.
+    """A store of the newest signal of each channel, with estimates of the missing ones.
 
-    The next tick is predicted from the newest `signals` and compared with the newest `readings`. A
-    model that cannot impute leaves NaN for missing slots.
+    The monitor predicts the next tick from the newest `signals` (by channel) and compares it with
+    the newest `readings` (by input slot). A forward model that cannot impute leaves NaN for missing
+    slots.
 
     Args:
-        forward: Predicts and imputes N channels.
+        forward: The forward model, which predicts and imputes N channels.
         costs: Compares predictions with readings.
         settings: The tuned numbers of the imputation.
     """
@@ -42,35 +43,39 @@ class Imputation:
     def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.replay_ticks)
-        """While slots stay missing: the readings (N,) by slot and the actions (A,) before them,
-        since the first such tick, or since signals moved."""
+        """While slots stay missing: the readings (N,) by slot and the actions (A,) before them, of
+        each tick since the first such one, or since signals moved."""
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode."""
+        """Start an episode, with no signals known."""
         self.signals: np.ndarray | None = None
         """(N,) the signals of the last tick by channel, with estimates of missing ones."""
         self.readings: np.ndarray | None = None
-        """(N,) the readings of the last tick by slot, or a missing slot's newest one; None on
-        stand-by."""
+        """(N,) the readings of the last tick by slot, or a missing slot's newest one; None if the
+        next tick must not be compared with the last one."""
         self.missing_ticks = 0
         """The number of consecutive ticks in which slots were missing."""
         self._before: np.ndarray | None = None
-        """(N,) the signals before those ticks; None at an episode's start."""
+        """(N,) the signals before the first tick with missing slots; None at an episode's start."""
         self._since.clear()
 
-    def stand_by(self) -> None:
-        """Stop comparing: the next tick has no tick before it."""
+    def skip_next_comparison(self) -> None:
+        """Let the next tick be compared with nothing, as the last readings are unreliable."""
         self.readings = None
 
     def forget_estimates(self) -> None:
-        """Forget the estimates, as they were made from readings that were wrong."""
+        """Forget the newest signals, as they were estimated from wrong readings."""
         self.signals = None
 
     def next_tick(self, missing: np.ndarray) -> bool:
-        """Count ticks with missing slots (N,); return whether only `PartialSearch` can go on.
+        """Count a tick with missing input slots; return whether only `PartialSearch` can handle it.
 
-        That is if slots have been missing for too long, or no readings are known yet.
+        It must if slots have been missing for too long to predict across, or if no readings are
+        known yet.
+
+        Args:
+            missing: (N,) True for slots without a valid reading.
         """
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
         if self.missing_ticks and (self.readings is None or self.missing_ticks > WINDOW):
@@ -82,9 +87,12 @@ class Imputation:
     def compare(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment
     ) -> Continuation | None:
-        """Return how readings (N,) with missing slots continue the signals of the tick before.
+        """Return how well readings continue the signals of the tick before, or None if unknown.
 
-        None if these are unknown, as at an episode's start.
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
+            action: (A,) the action between the two ticks.
+            assignment: Which input slot feeds which channel.
         """
         if self.signals is None:
             return None
@@ -96,22 +104,26 @@ class Imputation:
         )
 
         def excess() -> float:
+            """Return the low quantile of the present channels' excess nats, see `Continuation`."""
             above = self._costs.excess_costs(signals - before, signals, prediction)
             above = (above - self._costs.noise_costs(prediction))[~np.isnan(signals)]
             place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
-        self._costs.add(costs, reads, expectation.expected[None], reads, prediction)
+        self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
         return Continuation(costs, excess, expectation)
 
-    def signals_moved(self) -> None:
-        """Note that signals moved before this tick, while slots stay missing."""
+    def note_moved_signals(self) -> None:
+        """Record that signals moved between input slots before this tick.
+
+        Some slots are still missing, so that the signals cannot be compared.
+        """
         self._before = self.signals
         self._since.clear()
 
     def estimate_again(self, assignment: Assignment) -> None:
-        """Estimate the missing signals again under another assignment."""
+        """Estimate the missing signals of the recorded ticks again, under another assignment."""
         if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
         self.signals = self._before
@@ -121,23 +133,35 @@ class Imputation:
     def impute_tick(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, *, explained: bool
     ) -> np.ndarray:
-        """Return the signals of a tick in which slots stay missing.
+        """Return the policy's input (N,) for a tick in which slots stay missing.
 
-        They contain estimates if the present slots are `explained` by the assignment.
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
+            action: (A,) the action before them.
+            assignment: Which input slot feeds which channel.
+            explained: Whether the assignment explains the present slots. Only then does the input
+                contain estimates; otherwise missing channels stay NaN.
         """
-        given, signals = readings[assignment.outputs], readings[assignment.slots]
+        policy_input, signals = readings[assignment.outputs], readings[assignment.slots]
         if not self._forward.imputes or np.isnan(signals).mean() > self._settings.max_missing:
             self.signals = self._before = None
             self._since.clear()
-            return given
+            return policy_input
         if not self._since and self._before is None:
             self._before = self.signals
         self._since.append((readings, action))
         self._estimate(signals, action)
-        return self._with_estimates(given, assignment) if explained else given
+        return self._with_estimates(policy_input, assignment) if explained else policy_input
 
     def _estimate(self, signals: np.ndarray, action: np.ndarray) -> None:
-        """Estimate the missing ones among `signals` (N,); at the start by typical values."""
+        """Store the signals of a tick with estimates of the missing ones.
+
+        Without earlier signals the estimates are the typical values from training.
+
+        Args:
+            signals: (N,) the readings by channel, NaN where missing.
+            action: (A,) the action before them.
+        """
         missing = np.isnan(signals)
         if self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
@@ -145,7 +169,12 @@ class Imputation:
             self.signals = self._forward.impute(self.signals, action, signals, missing)
 
     def skip_tick(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """Take a tick that is no evidence; the next one is compared with its readings."""
+        """Store a tick that is no evidence of rewiring, and return the policy's input (N,).
+
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
+            assignment: Which input slot feeds which channel.
+        """
         assert self.readings is not None and self.signals is not None
         signals = readings[assignment.slots]
         self.signals = np.where(np.isnan(signals), self.signals, signals)
@@ -153,9 +182,13 @@ class Imputation:
         return readings[assignment.outputs]
 
     def record_unchanged(self, readings: np.ndarray, assignment: Assignment) -> None:
-        """Take a tick of readings (N,) that pass unchanged to the policy.
+        """Store a tick whose readings reach the policy unchanged.
 
-        If one is missing, the next tick is compared with nothing.
+        If a reading is missing, the next tick is compared with nothing.
+
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
+            assignment: Which input slot feeds which channel.
         """
         self.next_tick(np.zeros(0, bool))
         self.signals = self.readings = None
@@ -163,7 +196,12 @@ class Imputation:
             self.signals, self.readings = readings[assignment.slots], readings
 
     def take_expected(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """Take the likeliest signals (N,) by channel in place of a repeated message."""
+        """Store expected signals in place of a repeated message; return the policy's input (N,).
+
+        Args:
+            likeliest: (N,) the expected signals by channel.
+            assignment: Which input slot feeds which channel.
+        """
         self.signals, self.readings = likeliest, assignment.arrange_by_slot(likeliest)
         return self.readings[assignment.outputs]
 
@@ -175,30 +213,33 @@ class Imputation:
         signals: np.ndarray,
         likeliest: np.ndarray | None,
     ) -> np.ndarray:
-        """Take an ordinary tick and return what the policy gets (N,).
+        """Store an ordinary tick; return the policy's input (N,), with estimates where missing.
 
         Args:
-            readings: (N,) by slot.
-            action: (A,) the action before the tick.
-            assignment: The present assignment.
+            readings: (N,) the readings by input slot, NaN where missing.
+            action: (A,) the action before them.
+            assignment: Which input slot feeds which channel.
             signals: (N,) the readings by channel.
-            likeliest: (N,) the expected signals; None if nothing is expected.
+            likeliest: (N,) the expected signals by channel; None if nothing is expected.
         """
-        given = readings[assignment.outputs] if assignment.pinned else signals
+        policy_input = readings[assignment.outputs] if assignment.pinned else signals
         if self.missing_ticks and self._forward.imputes and not assignment.lost:
-            return self._impute(readings, action, signals, given, assignment)
+            return self._impute(readings, action, signals, policy_input, assignment)
         if self.missing_ticks:
             assert self.readings is not None and likeliest is not None
             missing = np.isnan(readings)
             signals = np.where(missing[assignment.slots], likeliest, signals)
             readings = np.where(missing, self.readings, readings)
         self.signals, self.readings = signals, readings
-        return given
+        return policy_input
 
     def keep_unfiltered(self, readings: np.ndarray) -> None:
-        """Compare the next tick with these unfiltered readings (N,) by slot, if none is missing.
+        """Compare the next tick with these unfiltered readings, if none is missing.
 
         Filtered readings follow the assignment, so a comparison with them would always confirm it.
+
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
         """
         if not np.isnan(readings).any():
             self.readings = readings
@@ -208,21 +249,36 @@ class Imputation:
         readings: np.ndarray,
         action: np.ndarray,
         signals: np.ndarray,
-        given: np.ndarray,
+        policy_input: np.ndarray,
         assignment: Assignment,
     ) -> np.ndarray:
-        """Return `given` (N,) with estimates, which count as read from now on."""
+        """Estimate the missing signals, store them as if read, and return the policy's input (N,).
+
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
+            action: (A,) the action before them.
+            signals: (N,) the readings by channel.
+            policy_input: (N,) the policy's input without estimates.
+            assignment: Which input slot feeds which channel.
+        """
         assert self.signals is not None
         self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))
         if self.readings is not None:
             self.readings = np.where(
                 np.isnan(readings), assignment.arrange_by_slot(self.signals), readings
             )
-        return self._with_estimates(given, assignment)
+        return self._with_estimates(policy_input, assignment)
 
-    def _with_estimates(self, given: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """Return `given` (N,) with the newest signals in place of missing ones."""
+    def _with_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
+        """Return the policy's input (N,) with the newest signals in place of missing ones.
+
+        Args:
+            policy_input: (N,) the input, NaN where missing.
+            assignment: Which input slot feeds which channel.
+        """
         assert self.signals is not None
         return np.where(
-            np.isnan(given), assignment.arrange_by_slot(self.signals)[assignment.outputs], given
+            np.isnan(policy_input),
+            assignment.arrange_by_slot(self.signals)[assignment.outputs],
+            policy_input,
         )

@@ -12,7 +12,7 @@ from an_control.monitor.settings import FREEDOM, MAX_LOG_SCALE, MIN_LOG_SCALE
 from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
 from an_control.system.compiled_cache import COMPILES, njit
 
-__all__ = ["COMPILES", "add_costs", "assign", "mean_change", "predict_tick"]
+__all__ = ["COMPILES", "add_costs", "predict_tick", "solve_assignment", "update_mean_change"]
 
 F32 = np.float32
 HALF = F32(0.5)
@@ -21,64 +21,68 @@ THIRD = F32(1.0 / FREEDOM)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def add_costs(
-    costs, moved, expected, scale, reads, chance,
-    binary, usual, width, max_ratio, noise, min_chance, min_likelihood,
+    costs, observed, expected, scale, readings, probability,
+    binary, usual, width, max_ratio, noise_variance, min_probability, min_likelihood,
 ):  # fmt: skip
-    """Add the costs of T ticks to `costs` (slots, channels) float64.
+    """Add the costs of T ticks to `costs`, in place.
 
-    `Costs.channel_costs` is the same in numpy, and the oracle of the tests.
+    The cost of input slot i as channel k is the negative log-likelihood, in nats, of the slot's
+    reading under the prediction for the channel. `Costs.channel_costs` computes the same in numpy;
+    the tests compare both.
 
     Args:
-        costs: (slots, channels), changed in place.
-        moved: (T, slots), NaN where missing.
-        expected: (T, channels) the expected values of `moved`.
-        scale: (T, channels) the scale of the error, before `noise` adds its variance.
-        reads: (T, slots) the readings.
-        chance: (T, channels) the probability that a binary channel reads 1.
-        binary: (channels,) which channels read 0 or 1.
+        costs: (slots, channels) float64 the costs so far; changed in place.
+        observed: (T, slots) the readings or their changes, NaN where missing.
+        expected: (T, channels) the expected values of `observed`.
+        scale: (T, channels) the scale of the error, before `noise_variance` is added.
+        readings: (T, slots) the readings.
+        probability: (T, channels) the probability that a binary channel reads 1.
+        binary: (channels,) True for channels that read 0 or 1.
         usual: (channels,) the cost of a missing slot.
         width: The distance within which a reading counts as 0 or 1.
         max_ratio: (channels,) the bound of the ratio of error and scale.
-        noise: (channels,) the variance of the noise.
-        min_chance: The least probability that a binary channel reads otherwise than expected.
-        min_likelihood: The likelihood of a reading of a binary channel that is neither 0 nor 1.
+        noise_variance: (channels,) the variance of the noise.
+        min_probability: The least probability that a binary channel reads otherwise than expected.
+        min_likelihood: The likelihood of a binary channel's reading that is neither 0 nor 1.
     """
     count = costs.shape[0]
     offset = np.log(F32(width))
-    for t in range(moved.shape[0]):
+    for t in range(observed.shape[0]):
         for k in range(count):
             if binary[k]:
-                likely = min(max(chance[t, k], F32(min_chance)), F32(1.0 - min_chance))
+                likely = min(
+                    max(probability[t, k], F32(min_probability)), F32(1.0 - min_probability)
+                )
                 for i in range(count):
-                    z, o = reads[t, i] / F32(width), (reads[t, i] - F32(1.0)) / F32(width)
+                    z, o = readings[t, i] / F32(width), (readings[t, i] - F32(1.0)) / F32(width)
                     zero = F32(1.0) / (F32(1.0) + z * z * THIRD) ** 2
                     one = F32(1.0) / (F32(1.0) + o * o * THIRD) ** 2
                     mixed = likely * one + (F32(1.0) - likely) * zero
                     cost = offset - np.log(mixed + F32(min_likelihood))
-                    costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
+                    costs[i, k] += cost if observed[t, i] == observed[t, i] else usual[k]
             else:
-                noisy = np.sqrt(scale[t, k] * scale[t, k] + noise[k])
+                noisy = np.sqrt(scale[t, k] * scale[t, k] + noise_variance[k])
                 inverse, log_scale = F32(1.0) / noisy, np.log(noisy)
                 for i in range(count):
-                    ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, max_ratio[k])
+                    ratio = min(abs(observed[t, i] - expected[t, k]) * inverse, max_ratio[k])
                     cost = F32(2.0) * np.log(F32(1.0) + ratio * ratio * THIRD) + log_scale
-                    costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
+                    costs[i, k] += cost if observed[t, i] == observed[t, i] else usual[k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def assign(costs):
-    """Return the slot of each channel (N,) in the assignment of least cost.
+def solve_assignment(costs):
+    """Return the input slot (N,) of each channel in the cheapest one-to-one assignment.
 
     First each channel takes its cheapest slot, unless a channel before it has taken that one. The
     remaining slots are assigned by shortest augmenting paths with potentials (Jonker & Volgenant
     1987).
 
     Args:
-        costs: (slots, channels).
+        costs: (slots, channels) the cost of each slot as each channel.
     """
     count = costs.shape[0]
     slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
-    taker = np.full(count + 1, count)  # the slot of each channel; the last is a path's start
+    taker = np.full(count + 1, count)  # each channel's slot; the last entry is the start of a path
     least, came_from = np.empty(count), np.empty(count, np.int64)
     seen, left = np.empty(count + 1, np.bool_), np.ones(count, np.bool_)
     for k in range(count):
@@ -103,7 +107,7 @@ def assign(costs):
                         least[k], came_from[k] = reduced, channel
                     if least[k] < step:
                         step, nearest = least[k], k
-            if step == np.inf:  # NaN costs decide nothing
+            if step == np.inf:  # with NaN costs there is no best assignment
                 return np.arange(count)
             for k in range(count + 1):
                 if seen[k]:
@@ -120,9 +124,20 @@ def assign(costs):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def predict_tick(x, weights, biases, usual_change):
-    """Return change, scale and chance (3, 1, N) for `x` (N + A,); see `ForwardModel.predict`."""
-    last = len(weights) - 1
+def predict_tick(inputs, weights, biases, usual_change):
+    """Predict the readings of the next tick by the forward model's network.
+
+    Args:
+        inputs: (N + A,) the present readings, then the action.
+        weights: The weights (in, out) of each layer.
+        biases: The biases (out,) of each layer.
+        usual_change: (N,) the usual change of each channel in a tick.
+
+    Returns:
+        (3, 1, N): each channel's change, the scale of its error, and for a binary channel the
+        probability that it reads 1. See `ForwardModel.predict`.
+    """
+    x, last = inputs, len(weights) - 1
     for layer in range(last + 1):
         weight, y = weights[layer], biases[layer].copy()
         for i in range(len(x)):
@@ -143,24 +158,24 @@ def predict_tick(x, weights, biases, usual_change):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def mean_change(values, last, most):
-    """Return the mean absolute difference of readings (N,) and the `last` ones, in place.
+def update_mean_change(values, previous, max_change):
+    """Return the mean absolute change of readings since the last tick, and store them for the next.
 
     Channels that are NaN are left out; the result is NaN if all are. It has the same bits in any
     order of the channels.
 
     Args:
         values: (N,) float64 the readings.
-        last: (N,) the readings before; overwritten by `values`.
-        most: The bound of each channel's difference.
+        previous: (N,) the readings of the tick before; overwritten by `values`.
+        max_change: The bound of each channel's change.
     """
     total, known = 0.0, 0
     for i in range(len(values)):
         value = min(max(values[i], -MAX_READING), MAX_READING)
-        change = abs(value - last[i])
-        last[i] = value
-        if change > most:
-            change = most
+        change = abs(value - previous[i])
+        previous[i] = value
+        if change > max_change:
+            change = max_change
         if change >= 0.0:  # not NaN
             total += (change + ROUND_MASS) - ROUND_MASS
             known += 1

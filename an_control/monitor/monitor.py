@@ -1,16 +1,16 @@
 """The identity monitor: estimates which input slot feeds which channel, and the channels' signals.
 
-An input slot is the place of a nominal id as it is wired; a signal is what a nominal channel
-measures. The readings of a tick pass these estimators in this order around one immutable
-`Assignment`. Each estimator has a file of its own, and only `IdentityMonitor` passes data from one
-to the next.
+An input slot is the position at which a sensor's readings arrive; a signal is what the sensor of a
+nominal channel (a named input of the model) measures. The readings of a tick pass these estimators
+in this order around one immutable `Assignment` of slots to channels. Each estimator has a file of
+its own, and only `IdentityMonitor` passes data from one to the next.
 
 | estimator | in | out |
 |---|---|---|
 | `SensorDelay` | actions; expected and actual readings | the action that the readings follow |
 | `StuckSensors` | readings | readings without stuck slots; whether a message came twice |
 | `RobotFit` | repeated readings; excess nats of each tick | whether the model fits the robot |
-| `SensorNoise` | readings | the sd of the noise, which enters all costs |
+| `SensorNoise` | readings | the standard deviation of the noise, which enters all costs |
 | `ForwardModel` | the last signals and action | the expected readings |
 | `ChangeDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
 | `AssignmentSearch` | a move or else a record; assignment | assignment |
@@ -45,24 +45,27 @@ from an_control.monitor.settings import MONITOR, MonitorSettings
 from an_control.monitor.stuck_sensors import StuckSensors
 
 SHOWN = 4
-"""The largest number of channels that a text lists."""
+"""The largest number of channels that a text for the user lists."""
 
 
 class MonitorTick(NamedTuple):
-    """The input of a tick's estimators."""
+    """The inputs of the monitor's estimators in one tick."""
 
     as_read: np.ndarray
-    """(N,) float32 by slot, NaN where missing."""
+    """(N,) float32 the readings by slot, NaN where missing."""
     readings: np.ndarray
-    """(N,) the same, NaN also for stuck slots."""
+    """(N,) the same readings, with NaN also for stuck slots."""
     action: np.ndarray
     """(A,) the action that the readings follow."""
     evidence: bool
-    """Whether the readings count as evidence for an assignment."""
+    """Whether the readings follow from the action, so that they count as evidence of rewiring."""
 
 
 class IdentityMonitor:
-    """An estimator of the assignment, which turns readings by slot into signals by channel.
+    """An estimator of which sensor signal arrives where, which hands the policy sorted signals.
+
+    It estimates the assignment of input slots (the positions at which readings arrive) to channels
+    (the named inputs of the model), and turns readings by input slot into signals by channel.
 
     Args:
         forward: The forward model of N channels.
@@ -86,7 +89,7 @@ class IdentityMonitor:
         self.fit = RobotFit(forward.limits, count, forward.still_values, settings.fit)
         self._search = AssignmentSearch(forward, costs, self._budget, self.fit, settings)
         self._imputation = Imputation(forward, costs, settings.imputation)
-        self._partial = PartialSearch(forward, costs.assign, settings)
+        self._partial = PartialSearch(forward, costs.solve_assignment, settings)
         self.delay = SensorDelay(forward, costs, settings.delay)
         self.noise = SensorNoise(forward.max_roughness, forward.binary, settings.noise)
         self._sensors = StuckSensors(
@@ -98,11 +101,11 @@ class IdentityMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode with the nominal assignment."""
+        """Start an episode with the assumption that each input slot feeds its own channel."""
         self.assignment = Assignment.nominal(len(self.channels))
-        """The estimate after the last tick; only `step` replaces it."""
+        """The estimated assignment after the last tick; only `step` replaces it."""
         self._settled = self.assignment
-        """The last assignment that counted as right."""
+        """The last assignment that stood for long enough to count as right."""
         self._judged = self.assignment
         """The assignment under which stuck slots were last judged."""
         self._known = self.assignment.slots
@@ -127,13 +130,13 @@ class IdentityMonitor:
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
     ) -> np.ndarray:
-        """Take a tick's readings, and return the signals for the policy.
+        """Take the readings of one tick, and return the signals for the policy.
 
         Args:
-            readings: (N,) float32 by slot, NaN where missing.
+            readings: (N,) float32 by input slot, NaN where missing.
             action: (A,) the last action.
-            evidence: Whether the readings follow from that action. If they do not, as after a
-                command that no action stands for, the assignment stays.
+            evidence: Whether the readings follow from that action. If they do not, because a
+                command was sent that the action does not describe, the assignment stays.
 
         Returns:
             (N,) the signals under each channel's id, NaN for one that is missing and not imputed.
@@ -145,29 +148,29 @@ class IdentityMonitor:
         self.fit.count_repeats(self._sensors.same, readings)
         assignment = self.assignment.next_tick()
         if (self.fit.fits is False) is not self._passes:
-            assignment = self._switch_passing(assignment)
+            assignment = self._toggle_pass_through(assignment)
         if self._passes:
             estimate = self._pass_unchanged
         else:
             self._search.catch_up(assignment)
             if self._imputation.next_tick(np.isnan(tick.readings)):
-                estimate = self._estimate_missing
+                estimate = self._process_incomplete_tick
             elif not evidence and self._imputation.readings is not None:
-                estimate = self._skip
+                estimate = self._skip_tick
             elif self._repeats_message(assignment):
-                estimate = self._take_expected
+                estimate = self._replace_repeated_message
             else:
-                estimate = self._estimate
+                estimate = self._process_tick
         self.assignment, signals = estimate(tick, assignment)
         self._budget.next_tick(fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
         return self._predict_present(signals) if late else signals
 
     def prepare(self, action: np.ndarray) -> None:
-        """Do work for the next tick now, while there is time.
+        """Do work for the next tick in advance, between two ticks.
 
-        That is the postponed work of the last tick, and the prediction of the readings after this
-        action; `step` uses the prediction if it gets the same action.
+        This is the postponed work of the last tick, and the prediction of the readings after the
+        given action; `step` uses the prediction if it gets the same action.
 
         Args:
             action: (A,) the last action.
@@ -177,23 +180,35 @@ class IdentityMonitor:
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.next_delayed_action(action)
-            self._ahead = self._expect(imputation.signals, action)
+            self._ahead = self._get_expectation(imputation.signals, action)
 
-    def _estimate(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take an ordinary tick; return the assignment and the signals (N,) by channel."""
+    def _process_tick(
+        self, tick: MonitorTick, assignment: Assignment
+    ) -> tuple[Assignment, np.ndarray]:
+        """Process a tick with complete readings.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which input slot feeds which channel, as estimated so far.
+
+        Returns:
+            The new assignment, and the signals (N,) for the policy.
+        """
         imputation, readings, before = self._imputation, tick.readings, assignment.slots
-        self._partial.stand_by()
+        self._partial.suspend()
         assignment = self._estimate_noise(assignment, readings)
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
-            assignment = self._search.start(assignment)
+            assignment = self._search.start_verification(assignment)
             self._detector.reset_to(self._settings.detector.unknown)
         else:
-            expectation = self._expect(imputation.signals, tick.action)
+            expectation = self._get_expectation(imputation.signals, tick.action)
             likeliest = expectation.likeliest
-            if self._finds_stuck(assignment, readings, imputation.readings, expectation.prediction):
+            if self._find_stuck(assignment, readings, imputation.readings, expectation.prediction):
                 return self._exclude_stuck(assignment, readings)
-            assignment = self._identify(assignment, readings, imputation.readings, expectation)
+            assignment = self._update_assignment(
+                assignment, readings, imputation.readings, expectation
+            )
             if assignment.slots is before:
                 self.delay.note_tick(expectation, readings[before])
         if self._ordered and not assignment.lost:
@@ -211,31 +226,31 @@ class IdentityMonitor:
         imputation.keep_unfiltered(readings)
         return assignment, given
 
-    def _identify(
+    def _update_assignment(
         self,
         assignment: Assignment,
         readings: np.ndarray,
         before: np.ndarray,
         expectation: Expectation,
     ) -> Assignment:
-        """Return the assignment after comparing it with others by this tick.
+        """Return the assignment after this tick's readings were compared with the expected ones.
 
         Args:
-            assignment: The assignment so far.
-            readings: (N,) by slot.
+            assignment: The assignment so far (which input slot feeds which channel).
+            readings: (N,) by input slot.
             before: (N,) the readings of the tick before.
             expectation: The expected signals.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
         known, new = not assignment.lost, search.next_tick()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
-        self._costs.add(costs, reads, expectation.expected[None], reads, prediction)
+        self._costs.add_ticks(costs, reads, expectation.expected[None], reads, prediction)
         move = detector.step(costs, prediction, assignment, new=new)
         if move is not None:
             assignment = assignment.unpinned() if known else assignment
-            self.noise.signals_moved()
+            self.noise.note_moved_signals()
             assignment = assignment._replace(detected=True)
-            found = search.start_move(assignment, move, expectation)
+            found = search.start_move_verification(assignment, move, expectation)
             if found.slots is assignment.slots:
                 self.fit.count_tick(detector.excess, known=known)
             return found
@@ -249,10 +264,10 @@ class IdentityMonitor:
         )
         if search.phase is Phase.SEEK and found is not assignment:
             detector.reset_to(0.0)
-        return self._end_lost(found)
+        return self._mark_known_if_sure(found)
 
-    def _end_lost(self, assignment: Assignment) -> Assignment:
-        """Return the assignment, marked as no longer lost if it is sure to be right."""
+    def _mark_known_if_sure(self, assignment: Assignment) -> Assignment:
+        """Return the assignment, marked as known if it was lost and is now sure to be right."""
         detector, search, settings = self._detector, self._search, self._settings.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.min_swap_cost(assignment) > settings.sure
@@ -265,70 +280,108 @@ class IdentityMonitor:
             self._known = assignment.slots
         return assignment
 
-    def _estimate_missing(
+    def _process_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Take a tick in which slots stay missing."""
+        """Process a tick in which slots stay missing.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which input slot feeds which channel, as estimated so far.
+
+        Returns:
+            The new assignment, and the signals (N,) for the policy.
+        """
         imputation, partial, slots = self._imputation, self._partial, assignment.slots
-        readings, link = tick.readings, None
+        readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.estimate(readings)
-            self._expect_noise()
+            self._pass_noise_to_costs()
         if tick.evidence:
             if partial.explained:
-                link = imputation.compare(readings, tick.action, assignment)
-            assignment = partial.step(readings, tick.action, assignment, link)
+                continuation = imputation.compare(readings, tick.action, assignment)
+            assignment = partial.step(readings, tick.action, assignment, continuation)
         else:
             partial.pause()
-        assignment = self._stand_by(assignment)
+        assignment = self._mark_lost(assignment)
         if assignment.detected:
-            imputation.signals_moved()
-            self.noise.signals_moved()
+            imputation.note_moved_signals()
+            self.noise.note_moved_signals()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
             imputation.estimate_again(assignment)
-        elif link is not None:
-            self.delay.note_tick(link.expectation, readings[slots])
+        elif continuation is not None:
+            self.delay.note_tick(continuation.expectation, readings[slots])
             if self.noise.sd:
-                signals = self._filter_noise(readings[slots], link.expectation)
+                signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
         given = imputation.impute_tick(
             readings, tick.action, assignment, explained=partial.explained
         )
         return assignment, given
 
-    def _skip(self, tick: MonitorTick, assignment: Assignment) -> tuple[Assignment, np.ndarray]:
-        """Take a tick that is no evidence; the assignment stays."""
-        self._partial.stand_by()
+    def _skip_tick(
+        self, tick: MonitorTick, assignment: Assignment
+    ) -> tuple[Assignment, np.ndarray]:
+        """Process a tick that is no evidence of rewiring.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which input slot feeds which channel; it stays.
+
+        Returns:
+            The same assignment, and the signals (N,) for the policy.
+        """
+        self._partial.suspend()
         return assignment, self._imputation.skip_tick(tick.readings, assignment)
 
     def _repeats_message(self, assignment: Assignment) -> bool:
-        """Return whether this tick's message repeats the last one, and what to expect is known."""
+        """Return whether this tick's message repeats the last one and can be replaced.
+
+        It can be replaced by the expected readings if the assignment (which input slot feeds which
+        channel) is known.
+        """
         compared = self._sensors.repeats and self._imputation.readings is not None
         return compared and not assignment.lost
 
-    def _take_expected(
+    def _replace_repeated_message(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Take the expected readings in place of a repeated message."""
-        self._partial.stand_by()
+        """Process a repeated message: use the expected readings in its place.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which input slot feeds which channel; it stays.
+
+        Returns:
+            The same assignment, and the signals (N,) for the policy.
+        """
+        self._partial.suspend()
         assert self._imputation.signals is not None
-        likeliest = self._expect(self._imputation.signals, tick.action).likeliest
+        likeliest = self._get_expectation(self._imputation.signals, tick.action).likeliest
         return assignment, self._imputation.take_expected(likeliest, assignment)
 
     def _pass_unchanged(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, np.ndarray]:
-        """Take a tick of a robot that the model does not fit, and check whether it fits by now."""
+        """Process a tick of a robot that the model does not fit, and check whether it fits by now.
+
+        Args:
+            tick: The readings and the action before them.
+            assignment: Which input slot feeds which channel, as estimated so far.
+
+        Returns:
+            The new assignment, and the readings (N,) for the policy as they are wired.
+        """
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.estimate(readings)
-            self._expect_noise()
+            self._pass_noise_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
-            prediction = self._expect(signals, tick.action).prediction
+            prediction = self._get_expectation(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.excess_costs(reads - signals, reads, prediction)
             self.fit.count_tick(
@@ -341,73 +394,98 @@ class IdentityMonitor:
         imputation.record_unchanged(readings, assignment)
         return assignment, readings[assignment.outputs]
 
-    def _switch_passing(self, assignment: Assignment) -> Assignment:
-        """Start to pass readings unchanged, or stop it; return the assignment from now on."""
+    def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
+        """Start or stop passing readings unchanged to the policy; return the new assignment."""
         self._passes = not self._passes
         self._detector.reset_to(self.fit.excess)
         if self._passes:
             assignment = assignment._replace(slots=self._known)
-        self._partial.stand_by()
-        return self._stand_by(assignment)
+        self._partial.suspend()
+        return self._mark_lost(assignment)
 
-    def _stand_by(self, assignment: Assignment) -> Assignment:
-        """Return the same assignment as lost, until readings of all slots are there.
+    def _mark_lost(self, assignment: Assignment) -> Assignment:
+        """Return the assignment marked as unknown, until all input slots have readings.
 
-        A move that was still being verified is undone.
+        A rewiring that was still being verified is undone.
         """
         if self._search.following and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
-        self._search.stand_by()
-        self._imputation.stand_by()
+        self._search.suspend()
+        self._imputation.skip_next_comparison()
         return assignment.as_lost()
 
     def _estimate_noise(self, assignment: Assignment, readings: np.ndarray) -> Assignment:
-        """Estimate the noise; return the settled assignment if noise has just set in.
+        """Update the estimate of the sensor noise, and return the assignment.
 
-        Moves that were detected in the meantime may have been the noise.
+        If noise has just set in, this is the last settled one: the rewiring that was detected in
+        the meantime may have been the noise.
+
+        Args:
+            assignment: Which input slot feeds which channel, as estimated so far.
+            readings: (N,) by input slot.
         """
         if not self._forward.imputes:
             return assignment
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
-            assignment = self._stand_by(assignment.with_slots(self._settled.slots))
-        self._expect_noise()
+            assignment = self._mark_lost(assignment.with_slots(self._settled.slots))
+        self._pass_noise_to_costs()
         return assignment
 
-    def _expect_noise(self) -> None:
-        """Pass the estimated noise on to the costs."""
+    def _pass_noise_to_costs(self) -> None:
+        """Pass the estimated sensor noise on to the computation of costs."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
     def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
-        """Return signals (N,) by channel with less of the noise that all sensors have."""
+        """Return signals (N,) by channel with less of the noise that all sensors carry.
+
+        Args:
+            signals: (N,) the noisy signals by channel.
+            expectation: What was expected in this tick.
+        """
         return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
 
-    def _expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+    def _get_expectation(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+        """Return the expected readings after these signals (N,) and this action (A,).
+
+        If `prepare` has computed them already, they are not computed again.
+        """
         if self._ahead is not None and self._ahead.follows_from(signals, action):
             return self._ahead
         return self._forward.expect(signals, action)
 
-    def _predict_present(self, given: np.ndarray) -> np.ndarray:
-        """Return the predicted present signals in place of the delayed signals `given` (N,)."""
+    def _predict_present(self, delayed: np.ndarray) -> np.ndarray:
+        """Return the predicted present signals in place of delayed ones.
+
+        Args:
+            delayed: (N,) the delayed signals for the policy, returned unchanged if some are
+                missing.
+        """
         signals, assignment = self._imputation.signals, self.assignment
         if signals is None or np.isnan(signals).any():
-            return given
+            return delayed
         ahead = self.delay.predict_present(signals)[assignment.channels[assignment.outputs]]
-        return np.where(np.isnan(given), given, ahead)
+        return np.where(np.isnan(delayed), delayed, ahead)
 
-    def _finds_stuck(
+    def _find_stuck(
         self,
         assignment: Assignment,
         readings: np.ndarray,
         before: np.ndarray,
         prediction: Prediction,
     ) -> bool:
-        """Return whether a slot stands still that should move.
+        """Return whether a sensor that should change its reading is newly found to be stuck.
 
-        It is judged under the last settled assignment, or under the present one if that explains
+        This is judged under the last settled assignment, or under the present one if that explains
         the other slots' readings much better.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            readings: (N,) by input slot.
+            before: (N,) the readings of the tick before.
+            prediction: The prediction for this tick.
         """
         judged = self._settled
         if not self._sensors.has_suspect(judged.slots[self._should_move]):
@@ -426,22 +504,33 @@ class IdentityMonitor:
     def _slot_excess(
         self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return the excess nats of each slot (N,) if `slots` feed the channels."""
+        """Return each slot's costs (N,) above its channel's usual ones, in nats.
+
+        Args:
+            slots: (N,) the slot that is assumed to feed each channel.
+            readings: (N,) by input slot.
+            before: (N,) the readings of the tick before.
+            prediction: The prediction for this tick.
+        """
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess_costs(
             (readings - before)[slots], readings[slots], prediction
         )
-        excess[slots[self._may_stand_still]] = 0.0  # two may have been confused
+        excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused
         return excess
 
     def _exclude_stuck(
         self, assignment: Assignment, readings: np.ndarray
     ) -> tuple[Assignment, np.ndarray]:
-        """Return the settled assignment, and the readings without the stuck slots.
+        """Return the settled assignment, and the policy's input (N,) with NaN for stuck slots.
 
-        Moves that were detected in the meantime may have been the stuck slots.
+        A rewiring that was detected in the meantime may have been the stuck sensors.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            readings: (N,) by input slot.
         """
-        assignment = self._stand_by(assignment.with_slots(self._judged.slots))
+        assignment = self._mark_lost(assignment.with_slots(self._judged.slots))
         self._imputation.forget_estimates()
         self._partial.start_known()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
@@ -449,12 +538,12 @@ class IdentityMonitor:
 
     @property
     def slots(self) -> np.ndarray:
-        """(N,) the estimated slot of each channel; while lost the last known one."""
+        """Estimated input slot (N,) of each channel; while lost, the last known one."""
         return self._known if self.lost else self.assignment.slots
 
     @property
     def moved(self) -> dict[str, str]:
-        """From slot id to the id of the channel that it feeds, for slots not at their own."""
+        """Mapping from each moved input slot's id to the id of the channel that it feeds now."""
         slots = self.slots
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -463,7 +552,7 @@ class IdentityMonitor:
 
     @property
     def misfit(self) -> str:
-        """How the robot differs from the model's robot, as text; "" while it seems to fit."""
+        """Description of how the robot differs from the model's robot; "" while it seems to fit."""
         fit = self.fit
         if fit.fits is not False:
             return ""
@@ -479,16 +568,16 @@ class IdentityMonitor:
 
     @property
     def lost(self) -> bool:
-        """Whether it is unknown which of the present slots feeds which channel."""
+        """Whether it is unknown which of the input slots with readings feeds which channel."""
         known = self._imputation.missing_ticks > 0 and self._partial.is_known
         return self.assignment.lost and not (known and self.fit.fits is not False)
 
     @property
     def identified(self) -> np.ndarray:
-        """(N,) the channels whose slot is known; none while slots are missing.
+        """Mask (N,) of the channels whose input slot is known; none while slots are missing.
 
-        All channels since the start, or once an assignment has stood for `settled_ticks`; before
-        that those that can hardly be confused with another.
+        It holds all channels if nothing moved since the start, or once an assignment has stood for
+        `settled_ticks`; before that, those that can hardly be confused with another.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:

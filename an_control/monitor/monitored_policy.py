@@ -1,9 +1,9 @@
-"""A policy behind an identity monitor: readings pass the monitor before they reach the policy.
+"""A policy behind an identity monitor, which detects sensors that were rewired.
 
-Set to "match", the policy gets every signal under its own id, wherever it is wired. Set to "reset",
-it gets the readings as they are wired, and the state of channels whose signal moved is reset.
-Channels with ids that the task does not know pass unchanged. While nothing moves or is delayed, the
-policy gets the readings unchanged, to the last bit.
+Set to "match", the policy gets every sensor's signal under its own channel id, wherever it arrives.
+Set to "reset", it gets the readings as they are wired, and the state of channels whose signal moved
+is reset. Channels with ids that the task does not know pass unchanged. While nothing moves or is
+delayed, the policy gets the readings unchanged, to the last bit.
 
 Set to "match", the monitor's assignment also counts as evidence in the attention of a policy that
 keeps such evidence.
@@ -33,12 +33,13 @@ from an_control.policy.sizes import Monitor
 
 
 class MonitoredPolicy(WrappingPolicy):
-    """A policy whose readings pass an identity monitor first.
+    """A policy whose readings pass an identity monitor first, which detects rewired sensors.
 
     Args:
         policy: The inner policy, for scalar channels.
-        monitor: Estimates which slot feeds which channel.
-        setting: The consequence of a move, "match" or "reset".
+        monitor: Estimates which input slot feeds which channel.
+        setting: What to do if a signal moves, "match" (give it to the policy under its own id) or
+            "reset" (reset the state of the channels concerned).
         state_settings: The tuned numbers of the neurons' states.
     """
 
@@ -58,34 +59,40 @@ class MonitoredPolicy(WrappingPolicy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode with the nominal assignment."""
+        """Start an episode with the assumption that each input slot feeds its own channel."""
         self.policy.reset()
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
         self._saved: dict[str, np.ndarray] = {}
-        """Each channel's state before signals may have moved last."""
+        """The state of each channel's neuron just before signals may have moved."""
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(
             maxlen=self._settings.replay_ticks
         )
-        """Readings (N,) by slot since then, and the actions (A,) before them."""
+        """Since then, of each tick: the readings (N,) by slot and the action (A,) before them."""
         self._evidence = True
         self._known: tuple[Assignment | None, np.ndarray] = None, np.zeros(0, np.int64)
-        """The last tick's assignment, and the channel of each id's signal (N,)."""
+        """The last tick's assignment, and the index (N,) of the channel whose signal each id
+        gets."""
 
     def ignore_next_tick(self) -> None:
-        """Exclude the next tick as evidence, as no action in [-1, 1] stands for what was sent."""
+        """Exclude the next tick as evidence, as no action in [-1, 1] describes what was sent."""
         self._evidence = False
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Compute one tick from `values` (N,) of the channels `ids` (N,).
+        """Compute one tick; raise what the inner policy raises.
 
-        Raises what the inner policy raises.
+        Args:
+            values: (N,) the readings.
+            ids: (N,) the channel id of each reading.
+
+        Returns:
+            (A,) float32 the action, in [-1, 1].
         """
         values = check_readings(values, len(ids))
         if ids is not self._ids:
             self._map_ids(check_unique(ids))
         before = self.monitor.assignment
-        readings = self._by_slot(values)
+        readings = self._arrange_by_slot(values)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
         assignment, self._evidence = self.monitor.assignment, True
         if self.setting == "match":
@@ -95,7 +102,7 @@ class MonitoredPolicy(WrappingPolicy):
                 self._inform_attention(self._state, assignment)
             action = self._step_policy(signals, values)
         else:
-            self._reset_moved(before.slots, assignment.slots)
+            self._reset_moved_states(before.slots, assignment.slots)
             action = self.policy.step_array(values, ids)
         self._action = action
         return action.copy()
@@ -105,7 +112,7 @@ class MonitoredPolicy(WrappingPolicy):
         self.monitor.prepare(self._action)
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Compute the place of each reading, for as long as the same ids come."""
+        """Store where each reading goes, for all ticks until other channel ids come."""
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
         self._to = np.array([self._slot[name] for name in compress(ids, known)], np.int64)
@@ -115,9 +122,14 @@ class MonitoredPolicy(WrappingPolicy):
         self._nominal = ids == self.nominal_ids
         self._ids = ids
 
-    def _by_slot(self, values: np.ndarray) -> np.ndarray:
+    def _arrange_by_slot(self, values: np.ndarray) -> np.ndarray:
+        """Return the readings (N,) in the order of input slots, NaN where absent or invalid.
+
+        Args:
+            values: The readings in the order of the call.
+        """
         own = values if self._nominal else values[self._from]
-        if not np.vdot(own, own) <= MAX_READING:  # rare, and what follows is slow
+        if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
         if self._nominal:
             return own.astype(np.float32)
@@ -126,7 +138,12 @@ class MonitoredPolicy(WrappingPolicy):
         return readings
 
     def _step_policy(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the policy's action for the present signals and the unknown channels."""
+        """Return the inner policy's action (A,) for the present signals and the unknown channels.
+
+        Args:
+            signals: (N,) the monitor's signals by channel, NaN where missing.
+            values: The readings of the tick, of which those with unknown ids are passed on.
+        """
         given, ids = signals, self._given
         missing = np.isnan(signals)
         if missing.any():
@@ -138,15 +155,20 @@ class MonitoredPolicy(WrappingPolicy):
         return self.policy.step_array(given, ids)
 
     def _move_state(self, state: ChannelState, before: Assignment, assignment: Assignment) -> None:
-        """Keep each channel's state with its signal, and undo the effect of wrong signals on it.
+        """Keep each channel's neuron state with its signal, and undo what wrong signals did to it.
 
         Wrong signals have a lasting effect: a walker that has found its channels again would still
-        stand. So the state is recomputed from before the move, with the readings of the right slots
-        since.
+        stand. So the state is recomputed from before the move, with the readings of the right input
+        slots since.
+
+        Args:
+            state: The states of the policy's neurons, by channel id.
+            before: The assignment before this tick (which input slot feeds which channel).
+            assignment: The assignment after it.
         """
         outputs = before.outputs
         if assignment.renames is not None:
-            self._rename(state, *assignment.renames)
+            self._rename_states(state, *assignment.renames)
             outputs = assignment.renames[1]
         if assignment.detected:
             self._saved = state.save_state()
@@ -155,7 +177,12 @@ class MonitoredPolicy(WrappingPolicy):
             self._recompute_states(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
     def _inform_attention(self, state: ChannelState, assignment: Assignment) -> None:
-        """Tell the policy's attention which channels the monitor has identified."""
+        """Raise the evidence in the policy's attention for channels that the monitor identified.
+
+        Args:
+            state: The states of the policy's neurons, by channel id.
+            assignment: Which input slot feeds which channel.
+        """
         if assignment is not self._known[0]:
             self._known = assignment, assignment.channels[assignment.outputs]
         ids, channels = self.nominal_ids, self._known[1]
@@ -168,7 +195,13 @@ class MonitoredPolicy(WrappingPolicy):
     def _recompute_states(
         self, state: ChannelState, corrected: np.ndarray, assignment: Assignment
     ) -> None:
-        """Recompute the states of the `corrected` channels (C,) by their slots' readings."""
+        """Recompute the neuron states of corrected channels from their right input slots.
+
+        Args:
+            state: The states of the policy's neurons, by channel id.
+            corrected: (C,) the indices of the channels that now get another slot's signal.
+            assignment: The corrected assignment.
+        """
         names = self.nominal_ids
         again = corrected[[names[channel] in self._saved for channel in corrected]]
         if not len(again):
@@ -179,8 +212,14 @@ class MonitoredPolicy(WrappingPolicy):
             there = np.flatnonzero(~np.isnan(values))
             state.advance_channels([names[c] for c in again[there]], values[there], action)
 
-    def _rename(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
-        """Move each signal's state to the signal's own id, which is known from now on."""
+    def _rename_states(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
+        """Move each signal's neuron state to the signal's own channel id, which is now known.
+
+        Args:
+            state: The states of the policy's neurons, by channel id.
+            before: (N,) the input slot whose signal each id has had so far.
+            now: (N,) the slot whose signal each id has from now on.
+        """
         if (now == before).all():
             return
         old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
@@ -189,7 +228,13 @@ class MonitoredPolicy(WrappingPolicy):
         state.rename_channels(new_names)
         self._saved = {new_names.get(one, one): saved for one, saved in self._saved.items()}
 
-    def _reset_moved(self, before: np.ndarray, now: np.ndarray) -> None:
+    def _reset_moved_states(self, before: np.ndarray, now: np.ndarray) -> None:
+        """Reset the neuron state of each channel whose slot now feeds another channel.
+
+        Args:
+            before: (N,) the slot that fed each channel before this tick.
+            now: (N,) the input slot that feeds each channel now.
+        """
         if self._state is not None and now is not before:
             moved = now[now != before]
             self._state.reset_channels([self.nominal_ids[slot] for slot in moved])

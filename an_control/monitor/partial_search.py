@@ -1,4 +1,4 @@
-"""The search while channels are missing: which channels the present slots feed.
+"""The search for an assignment while channels are missing: which channels the other slots feed.
 
 Predictions depend on all readings. If some of these are estimates, the predictions are worse than
 their scales say, so an assignment that was found by them alone is not to be trusted: with a quarter
@@ -22,11 +22,11 @@ from an_control.policy.sizes import WINDOW
 
 
 class PartialSearch:
-    """The search for an assignment while slots are missing.
+    """The search for which input slot feeds which channel while some slots have no readings.
 
     Args:
         forward: The forward model, which classifies N slots.
-        assign: Returns the assignment of least cost, see `kernels.assign`.
+        assign: Returns the assignment with the lowest total cost, see `kernels.solve_assignment`.
         settings: The tuned numbers of the monitor.
     """
 
@@ -43,50 +43,53 @@ class PartialSearch:
         self._alike = forward.alike
         self._all = np.arange(len(forward.channels))
         self._records: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=WINDOW)
-        """Of each tick the action before it, the slots' changes and their readings."""
+        """Of each recent tick the action before it, the slots' changes and their readings."""
         self.reset()
 
     def reset(self) -> None:
         """Start an episode."""
         self._last: np.ndarray | None = None
-        """(N,) the readings of the tick before."""
+        """(N,) the readings of the tick before; None if they are unknown."""
         self.rewires = 0
-        """The number of detected moves and corrections of the assignment."""
+        """The number of detected moves and corrections of the assignment since the last reset."""
         self._restart()
 
     @property
     def is_known(self) -> bool:
-        """Whether the assignment of the present slots is known."""
+        """Whether it is known which channels the input slots with readings feed."""
         return self._known or self._sure
 
-    def stand_by(self) -> None:
-        """Restart the search at the next tick in which a slot is missing."""
+    def suspend(self) -> None:
+        """End the search; it restarts at the next tick in which an input slot is missing."""
         if self._last is not None:
             self._restart()
 
     def start_known(self) -> None:
-        """Start with an assignment that is known to be right."""
+        """Restart the search with an assignment that is known to be right."""
         self._restart()
         self._known = True
 
     def pause(self) -> None:
-        """Skip a tick that is no evidence."""
+        """Skip a tick that is no evidence of rewiring."""
         self._last = None
 
     def _restart(self) -> None:
+        """Reset the whole search, except for the number of rewirings that it has counted."""
         self.explained, self._sure, self._known = True, False, False
         self._before: Assignment | None = None
         """The assignment before the last move."""
         self._last = None
         self._age = self._settings.new_ticks + 1
-        """Ticks since signals moved or were found."""
-        self._back = np.zeros(len(self._all))
-        """(N,) nats against channels that were missing before the last move."""
+        """Ticks since signals moved or were found again."""
+        self._return_costs = np.zeros(len(self._all))
+        """(N,) nats that count against the return of channels that were missing before the last
+        move."""
         self._clear()
 
     def _clear(self) -> None:
+        """Remove the records of recent ticks, and the costs computed from them."""
         self._records.clear()
-        self._costs, self._link = np.zeros((2, len(self._all), len(self._all)))
+        self._costs, self._start_costs = np.zeros((2, len(self._all), len(self._all)))
         """(slots, channels) each: the classifier's recent costs, and the costs known at the
         start."""
         self._ticks = 0
@@ -96,99 +99,127 @@ class PartialSearch:
         readings: np.ndarray,
         action: np.ndarray,
         assignment: Assignment,
-        link: Continuation | None,
+        continuation: Continuation | None,
     ) -> Assignment:
         """Return the assignment after a tick in which slots are missing.
 
-        One that was known before slots were missing stays until signals move.
+        An assignment that was known before slots were missing stays until signals move.
 
         Args:
-            readings: (N,) by slot, NaN where missing.
+            readings: (N,) by input slot, NaN where missing.
             action: (A,) the action before them.
-            assignment: The present assignment.
-            link: How the readings continue those of the tick before; None if that is unknown.
+            assignment: The present assignment (which input slot feeds which channel).
+            continuation: How well the readings continue those of the tick before; None if unknown.
         """
         last, self._last = self._last, readings
         if last is None:
             self._known = self._known or not assignment.lost
-            self._link[:] = self._prior
-            self._link[assignment.slots, self._all] = 0.0
+            self._start_costs[:] = self._prior
+            self._start_costs[assignment.slots, self._all] = 0.0
             return assignment
-        there, change = ~np.isnan(readings), readings - last
-        if link is not None:
-            link = link._replace(costs=_relative_costs(link.costs, there, self._max_cost))
-        if self._detect_move(change, assignment, link):
-            self._back = self._settings.back * np.isnan(last)[assignment.slots]
-            return self._restart_after_move(assignment, link, there)
+        present, change = ~np.isnan(readings), readings - last
+        if continuation is not None:
+            continuation = continuation._replace(
+                costs=_subtract_slot_minimum(continuation.costs, present, self._max_cost)
+            )
+        if self._detect_move(change, assignment, continuation):
+            self._return_costs = self._settings.back * np.isnan(last)[assignment.slots]
+            return self._restart_after_move(assignment, continuation, present)
         self._records.append((action, change, readings))
         self._ticks += 1
         self._age += 1
-        self._link *= self._settings.link_fade
+        self._start_costs *= self._settings.link_fade
         if self._sure and self._age > self._settings.new_ticks and self._ticks % self._review_ticks:
             return assignment
-        self._classify(there)
+        self._classify(present)
         if not self._known:
-            assignment = self._choose(assignment, there)
-        cost = self._mean_cost(assignment.slots, there)
+            assignment = self._choose(assignment, present)
+        cost = self._mean_cost(assignment.slots, present)
         self.explained = cost < self._settings.max_cost
         self._sure = cost < self._settings.sure_cost and self._ticks >= self._settings.sure_ticks
         return assignment
 
     def _detect_move(
-        self, change: np.ndarray, assignment: Assignment, link: Continuation | None
+        self, change: np.ndarray, assignment: Assignment, continuation: Continuation | None
     ) -> bool:
-        """Return whether signals moved before this tick.
+        """Return whether sensor signals moved to other slots before this tick.
 
-        Without a link they did if most slots jump. With one, they did if another assignment
-        continues the readings better, and either most slots jump or the link is surprising under a
-        sure assignment.
+        If it is unknown how the readings continue the last ones, they did if most slots jump.
+        Otherwise they did if another assignment continues the readings better, and either most
+        slots jump or the readings are surprising under a sure assignment.
+
+        Args:
+            change: (N,) the changes of the readings by input slot, NaN where missing.
+            assignment: The present assignment (which input slot feeds which channel).
+            continuation: How well the readings continue those of the tick before; None if unknown.
         """
-        if link is None:
+        if continuation is None:
             return self._most_slots_jump(change)
         enough = self._settings.min_link_gain * np.count_nonzero(~np.isnan(change))
-        if self._find_better(link.costs, assignment.slots, enough) is None:
+        if self._find_better(continuation.costs, assignment.slots, enough) is None:
             return False
-        return (self._sure and link.excess() > self._settings.max_excess) or self._most_slots_jump(
-            change
-        )
+        return (
+            self._sure and continuation.excess() > self._settings.max_excess
+        ) or self._most_slots_jump(change)
 
     def _most_slots_jump(self, change: np.ndarray) -> bool:
-        """Return whether most slots change more than they recently did."""
+        """Return whether most slots change more than they did in the recent ticks.
+
+        Args:
+            change: (N,) the changes of the readings by input slot, NaN where missing.
+        """
         if len(self._records) < WINDOW // 2:
             return False
         changes = np.abs([changes for _, changes, _ in self._records])
         most = np.where(np.isnan(changes), 0.0, changes).max(0)
-        there = ~np.isnan(change)
+        present = ~np.isnan(change)
         jumping = np.count_nonzero(np.abs(change) > self._settings.jump * most)
-        return bool(jumping > self._settings.jumping * np.count_nonzero(there))
+        return bool(jumping > self._settings.jumping * np.count_nonzero(present))
 
     def _restart_after_move(
-        self, assignment: Assignment, link: Continuation | None, there: np.ndarray
+        self, assignment: Assignment, continuation: Continuation | None, present: np.ndarray
     ) -> Assignment:
-        """Start to search again after a move, and return the best assignment so far."""
+        """Restart the search after a detected move, and return the best assignment so far.
+
+        Args:
+            assignment: The assignment before the move.
+            continuation: How well the readings continue those of the tick before; None if unknown.
+            present: (N,) True for input slots with a reading.
+        """
         self._clear()
         self._before, self._age = assignment, 0
         self._sure = self._known = False
         self.rewires += 1
         assignment = assignment._replace(detected=True)
-        if link is None:
+        if continuation is None:
             return assignment
-        self._link = link.costs
+        self._start_costs = continuation.costs
         return self._with_following_outputs(
-            assignment.with_slots(self._assign(self._all_costs(there)))
+            assignment.with_slots(self._assign(self._all_costs(present)))
         )
 
-    def _classify(self, there: np.ndarray) -> None:
-        """Add the identity classifier's costs for the newest records."""
+    def _classify(self, present: np.ndarray) -> None:
+        """Update the costs of the identity classifier by the newest records.
+
+        The classifier is a network that says which channel's readings an input slot has.
+
+        Args:
+            present: (N,) True for slots with a reading.
+        """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.identity_costs(reads, changes, actions)
-        costs = _relative_costs(costs, there, self._max_cost)
+        costs = _subtract_slot_minimum(costs, present, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
-    def _choose(self, assignment: Assignment, there: np.ndarray) -> Assignment:
-        """Return the best assignment if it is enough better than the present one, else that one."""
+    def _choose(self, assignment: Assignment, present: np.ndarray) -> Assignment:
+        """Return the best assignment if it is enough better than the present one, else that one.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            present: (N,) True for slots with a reading.
+        """
         settings = self._settings
-        costs, new = self._all_costs(there), self._age <= settings.new_ticks
+        costs, new = self._all_costs(present), self._age <= settings.new_ticks
         if self.explained:
             max_cost = settings.max_cost if new else settings.sure_cost
             slots = self._find_better(
@@ -199,10 +230,10 @@ class PartialSearch:
         else:
             max_cost = min(
                 self._settings.max_cost,
-                self._settings.max_share * self._mean_cost(assignment.slots, there),
+                self._settings.max_share * self._mean_cost(assignment.slots, present),
             )
             slots = self._find_better(costs, assignment.slots, 0.0)
-        if slots is None or self._mean_cost(slots, there) >= max_cost:
+        if slots is None or self._mean_cost(slots, present) >= max_cost:
             return assignment
         if not self.explained:
             self.rewires += not new
@@ -210,16 +241,28 @@ class PartialSearch:
         return self._with_following_outputs(assignment.with_slots(slots))
 
     def _find_better(self, costs: np.ndarray, slots: np.ndarray, gain: float) -> np.ndarray | None:
-        """Return the best assignment by these costs if it gains more than `gain`, else None."""
+        """Return the cheapest assignment (N,), or None if it is not cheap enough.
+
+        Args:
+            costs: (slots, channels) the costs in nats.
+            slots: (N,) the input slot that feeds each channel at present.
+            gain: The nats that the cheapest assignment must cost less.
+        """
         present = costs[slots, self._all].sum()
         if present - costs.min(0).sum() <= gain:
             return None
         best = self._assign(costs)
         return best if present - costs[best, self._all].sum() > gain else None
 
-    def _all_costs(self, there: np.ndarray) -> np.ndarray:
-        """Return the costs (slots, channels) by all evidence."""
-        found: np.ndarray = self._costs + self._link + there[:, None] * self._back
+    def _all_costs(self, present: np.ndarray) -> np.ndarray:
+        """Return the cost (slots, channels) of each input slot as each channel, by all evidence.
+
+        The costs are in nats (negative log-likelihoods).
+
+        Args:
+            present: (N,) True for slots with a reading.
+        """
+        found: np.ndarray = self._costs + self._start_costs + present[:, None] * self._return_costs
         return found
 
     def _with_following_outputs(self, assignment: Assignment) -> Assignment:
@@ -231,15 +274,28 @@ class PartialSearch:
             outputs=assignment.slots[np.argsort(before.slots)[before.outputs]]
         )
 
-    def _mean_cost(self, slots: np.ndarray, there: np.ndarray) -> float:
-        """Return the mean cost of an assignment (N,) over the present slots, `there` (N,)."""
+    def _mean_cost(self, slots: np.ndarray, present: np.ndarray) -> float:
+        """Return the mean cost in nats of an assignment, by the identity classifier.
+
+        The mean is over the input slots with readings.
+
+        Args:
+            slots: (N,) the input slot that feeds each channel.
+            present: (N,) True for slots with a reading.
+        """
         alike = self._alike[np.argsort(slots)]
         least = np.where(alike, self._costs, np.inf).min(1)
-        return float(least[there].mean()) if there.any() else 0.0
+        return float(least[present].mean()) if present.any() else 0.0
 
 
-def _relative_costs(costs: np.ndarray, there: np.ndarray, most: float) -> np.ndarray:
-    """Return costs (slots, channels) above the least of each slot, 0 for missing slots."""
-    costs = np.minimum(costs - costs.min(1, keepdims=True), most)
-    bounded: np.ndarray = np.where(there[:, None], costs, 0.0)
+def _subtract_slot_minimum(costs: np.ndarray, present: np.ndarray, max_cost: float) -> np.ndarray:
+    """Return costs (slots, channels) less the lowest cost of each input slot, 0 for missing slots.
+
+    Args:
+        costs: (slots, channels) the costs in nats.
+        present: (slots,) True for slots with a reading.
+        max_cost: The upper bound of the result.
+    """
+    costs = np.minimum(costs - costs.min(1, keepdims=True), max_cost)
+    bounded: np.ndarray = np.where(present[:, None], costs, 0.0)
     return bounded

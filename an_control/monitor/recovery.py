@@ -1,4 +1,4 @@
-"""Recovery: pushes a robot that stands still but should move, by random actions that are held.
+"""Recovery: frees a robot that stands still but should move, by random actions held for some ticks.
 
 On the ground or in an odd posture the readings do not show which channel is which, so a
 permutation-invariant policy may stay there. Torques that change at every tick average out; held for
@@ -19,17 +19,17 @@ from an_control.policy.sizes import VisionSizes
 from an_control.policy.task import MAX_RECOVERY
 
 
-def resolve_recovery(model: Model, asked: float | None) -> float:
-    """Return the least change of a robot that moves, as asked for or as the model says.
+def resolve_recovery(model: Model, requested: float | None) -> float:
+    """Return the threshold below which a robot counts as standing still, or 0 for no recovery.
 
     Args:
-        model: The model.
-        asked: The value that the user asked for; 0: no recovery, None: the model's.
+        model: The model, whose file has a default threshold.
+        requested: The threshold that the user asked for; 0: no recovery, None: the model's.
 
     Raises:
         ValueError: The value is out of range, or the policy is for image patches.
     """
-    least_change = model.task.recovery if asked is None else asked
+    least_change = model.task.recovery if requested is None else requested
     if not 0.0 <= least_change <= MAX_RECOVERY:
         raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_RECOVERY:g}")
     if least_change and isinstance(model.sizes, VisionSizes):
@@ -38,12 +38,12 @@ def resolve_recovery(model: Model, asked: float | None) -> float:
 
 
 class RecoveringPolicy(WrappingPolicy):
-    """A policy for scalar channels that pushes the robot if it stands still.
+    """A policy that sends random actions to free the robot if it stands still.
 
     Args:
-        policy: The inner policy, which acts while the robot moves.
-        least_change: The least change of a robot that moves: the mean over channels of a reading's
-            change from tick to tick, as a running mean over about twelve ticks.
+        policy: The inner policy for scalar channels, which acts while the robot moves.
+        least_change: The threshold below which the robot stands still: the change of a reading from
+            tick to tick, as the mean over channels and over about the last twelve ticks.
         settings: The tuned numbers of the recovery.
     """
 
@@ -51,22 +51,26 @@ class RecoveringPolicy(WrappingPolicy):
     _left: int
     _pause: int
     _pushes: int
-    """The number of pushes in the last recovery since the start or the last stop; 0 without one."""
+    """The number of random actions in the last recovery since the start or stop; 0 without one."""
 
     def __init__(
         self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
     ) -> None:
-        from an_control.monitor.kernels import mean_change  # which imports numba: a second
+        from an_control.monitor.kernels import update_mean_change  # here: numba takes a second
 
         super().__init__(policy)
-        self._least, self._settings, self._mean_change = least_change, settings, mean_change
+        self._least, self._settings, self._update_mean_change = (
+            least_change,
+            settings,
+            update_mean_change,
+        )
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode; the random actions are the same in each."""
+        """Start an episode; the sequence of random actions is the same in each."""
         self.policy.reset()
         self._rng = np.random.default_rng(0)
-        self._restart_observation()
+        self._restart_motion_estimate()
         self._given: np.ndarray | None = None
         self._sent = np.zeros(0)
         """The action of this tick, and the one that was sent at the tick before (A,)."""
@@ -77,9 +81,17 @@ class RecoveringPolicy(WrappingPolicy):
         self._recoveries = 0
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Compute one tick from `values` (N,) of the channels `ids` (N,).
+        """Compute one tick, with a random action if the robot stands still.
 
-        Raises what the inner policy raises.
+        Args:
+            values: (N,) the readings.
+            ids: (N,) the channel id of each reading.
+
+        Returns:
+            (A,) float32 the action, in [-1, 1].
+
+        Raises:
+            ValueError: The readings are not valid, as in `Policy.step_array`.
         """
         self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
@@ -102,31 +114,36 @@ class RecoveringPolicy(WrappingPolicy):
         self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
-    def _restart_observation(self) -> None:
-        """Restart the observation of the robot, as at an episode's start."""
+    def _restart_motion_estimate(self) -> None:
+        """Restart measuring how much the robot moves, so that no recovery starts at once."""
         self._change = self._settings.first_change * self._least
         self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0
 
     def _update_change(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
-        """Update the running mean by the changes since the last tick."""
+        """Update the running mean of the readings' changes by this tick.
+
+        Args:
+            values: (N,) the readings.
+            ids: (N,) the channel id of each reading.
+        """
         if ids is not self._ids and ids != self._ids:
             last = dict(zip(self._ids, self._last.tolist(), strict=True))
             self._ids, self._last = ids, np.array([last.get(one, np.nan) for one in ids])
-        change = self._mean_change(values, self._last, self._settings.max_change)
+        change = self._update_mean_change(values, self._last, self._settings.max_change)
         if change == change:
             self._change += self._settings.rate * (change - self._change)
 
     @property
     def recoveries(self) -> int:
-        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
+        """The number of times since the last reset that random actions freed a robot at rest."""
         return self._recoveries
 
     @property
     def previous_action(self) -> np.ndarray:
         """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot.
 
-        Setting an action that is not the policy's restarts the observation of the robot.
+        Setting an action that differs much from the policy's restarts the observation of the robot.
         """
         return self.policy.previous_action
 
@@ -137,4 +154,4 @@ class RecoveringPolicy(WrappingPolicy):
         if given is None or action @ given >= self._settings.in_command * (given @ given):
             return
         if (action - sent) @ given <= 0.0:
-            self._restart_observation()
+            self._restart_motion_estimate()

@@ -1,9 +1,9 @@
-"""The fit of the forward model to the robot: a move is acted on only if the model fits.
+"""The fit of the forward model to the robot: rewiring is acted on only if the model fits.
 
 A model of another robot, or one that has learned too little, explains the readings badly under
-every assignment, and some wrong one is always less bad than the right one. So readings count as
-explained only if they cost about as much as in the model's own validation (`FitLimits`), and a move
-counts only if it explains the readings of the moved channels.
+every assignment of slots to channels, and some wrong one is always less bad than the right one. So
+readings count as explained only if they cost about as much as in the model's own validation
+(`FitLimits`), and a move counts only if it explains the readings of the moved channels.
 
 If the model does not fit, the readings pass unchanged; it may fit later.
 """
@@ -20,13 +20,14 @@ from an_control.monitor.settings import FitSettings
 
 
 class RobotFit:
-    """An estimator of whether the forward model fits the robot.
+    """An estimator of whether the forward model describes the connected robot.
 
     Args:
-        limits: Bounds from the model's validation. Without them every robot fits, and every
-            assignment is acted on that explains the readings better by `FitSettings.min_gain`.
-        count: The number of slots.
-        still: Values at which a reading may stay, such as those of contacts and constants.
+        limits: Bounds from the model's validation. Without them every robot counts as fitting, and
+            every assignment is acted on that explains the readings better by
+            `FitSettings.min_gain`.
+        count: The number of input slots.
+        still: Values at which a reading may rest, such as those of contacts and constants.
         settings: The tuned numbers of the fit.
     """
 
@@ -37,51 +38,51 @@ class RobotFit:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode with an unknown robot."""
+        """Start an episode, in which it is not yet known whether the model describes the robot."""
         self.excess = 0.0
-        """Nats a tick above the usual, as a running mean."""
+        """The costs of the readings above the usual ones in nats a tick, as a running mean."""
         self.slow = np.zeros(0, np.int64)
-        """The slots whose sensors seem to be slower than the ticks; empty unless these are too
-        many."""
+        """The slots whose sensors seem to be slower than the control rate; empty unless they are
+        too many."""
         self._seen = self._bad = False
         self._changes, self._repeats = np.zeros((2, self._count))
         self._before = np.zeros(self._count, bool)
         self._left = self._settings.ticks
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
-        """The excess of the last ticks; the lowest is that from before signals moved."""
+        """The excess of the last ticks; the lowest is the one from before signals moved."""
         self.restart()
 
     def restart(self) -> None:
-        """Restart the count, as another assignment explains the readings."""
+        """Restart the running mean, as another assignment now explains the readings."""
         self._ticks, self._over = 0, 0.0
 
     @property
     def fits(self) -> bool | None:
-        """Whether the model fits the robot; None while that is unknown."""
+        """Whether the forward model describes the connected robot; None while that is unknown."""
         return False if self._bad or len(self.slow) else self._seen or None
 
     @property
-    def least_correction(self) -> float:
-        """Nats by which a correction without a detected move must explain the readings better."""
+    def min_correction_gain(self) -> float:
+        """Nats that another assignment must gain to replace one without a detected move."""
         return self._settings.min_gain
 
     @property
-    def least_gain(self) -> float:
-        """Nats by which another assignment must explain the readings better to be tried."""
+    def min_trial_gain(self) -> float:
+        """Nats that another assignment must gain to be tried while the monitor is lost."""
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_gain(self) -> float:
-        """Nats by which another assignment must explain the readings better to be acted on now."""
+        """Nats that another assignment must gain to be acted on now."""
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
     def count_tick(self, excess: float, *, known: bool) -> None:
-        """Count a tick.
+        """Update the estimate by a tick's costs.
 
         Args:
-            excess: Nats of the tick above the usual.
+            excess: The tick's costs above the usual ones in nats.
             known: Whether the assignment is known to be right, or else only the best so far.
         """
         if self.limits is None:
@@ -103,7 +104,7 @@ class RobotFit:
             self._seen = True
 
     def count_repeats(self, same: np.ndarray, readings: np.ndarray) -> None:
-        """Count which slots repeat their readings, to find slow sensors.
+        """Count which input slots repeat their readings, to find sensors that are too slow.
 
         Args:
             same: (N,) True for slots that read the same as at the last tick.
@@ -130,7 +131,12 @@ class RobotFit:
         self._left = self._settings.ticks
 
     def explains_move(self, first: Candidate, other: Candidate) -> bool:
-        """Return whether the move from `first` to `other` explains the moved channels' readings."""
+        """Return whether another assignment explains the readings of the channels that it moves.
+
+        Args:
+            first: The present assignment with its costs.
+            other: The other assignment with its costs.
+        """
         if self.limits is None:
             return True
         settings, moved = self._settings, first.slots != other.slots

@@ -1,9 +1,9 @@
-"""The assignment search: which slot feeds which channel, by the collected evidence.
+"""The search for the assignment: which input slot feeds which channel, by the collected evidence.
 
-A `ChangeDetector` detects that signals may have moved, and measures how well an assignment explains
-the readings. An `AssignmentSearch` finds the assignment that explains them best; its `Phase` says
-how it uses a tick's record. Expectations depend on the assignment, so both are computed in turns:
-expect, assign, expect, assign.
+A `ChangeDetector` detects that sensor signals may have moved to other slots, and measures how well
+an assignment explains the readings. An `AssignmentSearch` finds the assignment that explains them
+best; its `Phase` says how it uses a tick's record. Expectations depend on the assignment, so both
+are computed in turns: expect, assign, expect, assign.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.budget import TimeBudget
-from an_control.monitor.costs import Costs, swap_gains
+from an_control.monitor.costs import Costs, compute_swap_costs
 from an_control.monitor.evidence import Candidate, Evidence, TickRecord
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.robot_fit import RobotFit
@@ -27,21 +27,27 @@ F32 = np.float32
 
 
 class Move(NamedTuple):
-    """A detected move: signals may have moved before a tick."""
+    """A detected move: sensor signals may have moved to other input slots before a tick."""
 
     costs: np.ndarray
-    """(slots, channels) the costs of the tick, with a penalty for moved channels."""
+    """(slots, channels) the costs of the tick in nats, with a penalty for moved channels."""
     slots: np.ndarray
-    """(N,) the assignment that explains the tick best."""
+    """(N,) the slot of each channel in the assignment that explains the tick best."""
     usual: np.ndarray
-    """(N,) the usual costs of each channel in such a tick."""
+    """(N,) the usual costs of each channel in such a tick, in nats."""
 
 
 class ChangeDetector:
-    """A detector of moves, which compares a tick's costs under all assignments.
+    """A detector of moves of sensor signals, by the costs of one tick under all assignments.
 
-    A tick without a move counts in how well the assignment explains the readings: in `surprise`,
-    and in `consistent`, the number of consecutive ticks in which it may have been right.
+    A tick without a move updates two measures of how well the assignment explains the readings:
+    `surprise`, the running mean of the costs above the usual ones, and `consistent`, the number of
+    consecutive ticks in which the assignment may have been right.
+
+    Args:
+        costs: Compares predictions with readings.
+        count: The number N of channels.
+        settings: The tuned numbers of the detector.
     """
 
     def __init__(self, costs: Costs, count: int, settings: DetectorSettings) -> None:
@@ -52,25 +58,29 @@ class ChangeDetector:
         self.reset_to(0.0)
 
     def reset_to(self, surprise: float) -> None:
-        """Reset `surprise` to this many nats a tick, and `consistent` to 0."""
+        """Set the running mean of the excess costs, in nats a tick, and forget consistent ticks.
+
+        Args:
+            surprise: The new running mean.
+        """
         self.surprise, self.consistent = surprise, 0
         self.excess = 0.0
-        """Nats of the last tick above the usual."""
+        """The last tick's costs above the usual ones in nats."""
 
     @property
     def surprising(self) -> bool:
-        """Whether the assignment recently explains the readings worse than it should."""
+        """Whether the assignment explains the recent readings worse than it should."""
         return self.surprise > self._surprising
 
     def step(
         self, costs: np.ndarray, prediction: Prediction, assignment: Assignment, *, new: bool
     ) -> Move | None:
-        """Return the move before this tick, or None.
+        """Return the detected move before this tick, or None if nothing seems to have moved.
 
         Args:
             costs: (slots, channels) the costs of the tick.
             prediction: The prediction (1, N) for the tick.
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             new: Whether the assignment is new; then only a much better one counts as a move.
         """
         min_gain = self._settings.tick_gain_again if new else self._settings.tick_gain
@@ -78,14 +88,14 @@ class ChangeDetector:
         self.excess = above = present - self._costs.usual_total(prediction)
         known = not assignment.lost or self.surprise < self.max_surprise
         if self.consistent and known:
-            move = self._move(costs, assignment.slots, present, min_gain, prediction)
+            move = self._find_move(costs, assignment.slots, present, min_gain, prediction)
             if move is not None:
                 return move
         self.surprise += self._settings.rate * (above - self.surprise)
         self.consistent = self.consistent + 1 if above < self._max_consistent else 0
         return None
 
-    def _move(
+    def _find_move(
         self,
         costs: np.ndarray,
         slots: np.ndarray,
@@ -93,19 +103,28 @@ class ChangeDetector:
         min_gain: float,
         prediction: Prediction,
     ) -> Move | None:
-        """Return the best assignment if it gains enough in spite of the moves' penalty, or None."""
+        """Return the move to the cheapest assignment, or None if that gains too little.
+
+        Args:
+            costs: (slots, channels) the costs of the tick in nats.
+            slots: (N,) the input slot that feeds each channel at present.
+            present: The total costs of the present assignment.
+            min_gain: Nats that the cheapest assignment must gain, after its penalty for moved
+                channels.
+            prediction: The prediction (1, N) for the tick.
+        """
         if present - float(costs.min(0).sum()) <= min_gain:
             return None
         moved = self._costs.penalise_moves(costs, slots)
-        best = self._costs.assign(moved)
+        best = self._costs.solve_assignment(moved)
         gain = present - float(moved[best, self._all].sum())
         if gain <= min_gain:
             return None
-        return Move(moved, best, self._costs.usual_by_channel(prediction))
+        return Move(moved, best, self._costs.usual_costs_by_channel(prediction))
 
 
 class Phase(Enum):
-    """The use of a tick's record by the search."""
+    """The state of the search, which decides how the record of a tick is used."""
 
     STAND_BY = "wait: there is no evidence yet, and the next tick starts the search"
     VERIFY_START = "verify the initial assignment"
@@ -116,21 +135,21 @@ class Phase(Enum):
 
 
 class AssignmentSearch:
-    """The search for the assignment that explains the ticks' records best.
+    """The search for the assignment of input slots to channels that fits the records best.
 
-    After `stand_by` the first tick calls `start`. Each further one calls `next_tick` and then
-    `start_move` if a move was detected, or else `step`; on a robot that the model does not fit it
-    calls `reconsider` alone.
+    After `suspend` the first tick calls `start_verification`. Each further one calls `next_tick`
+    and then `start_move_verification` if a move was detected, or else `step`; on a robot that the
+    model does not fit it calls `reconsider` alone.
 
     | phase | ends | next |
     |---|---|---|
-    | STAND_BY | `start` | VERIFY_START |
+    | STAND_BY | `start_verification` | VERIFY_START |
     | VERIFY_START | `confirm_start`, or after `verify_ticks` | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` | REVIEW |
     | REVIEW | if nothing explains the readings, when a review is due | SEEK |
     | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
-    | any | `start_move` | VERIFY_MOVE |
-    | any | `stand_by` | STAND_BY |
+    | any | `start_move_verification` | VERIFY_MOVE |
+    | any | `suspend` | STAND_BY |
 
     Args:
         forward: The forward model of N channels.
@@ -155,8 +174,8 @@ class AssignmentSearch:
         self._swap_rows, evidence = settings.evidence.swap_rows, settings.evidence
         self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
         self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
-        """The newest of the same records."""
-        self._assign, self._cost_moves = costs.assign, costs.penalise_moves
+        """The newest of the same records, a shorter store."""
+        self._assign, self._cost_moves = costs.solve_assignment, costs.penalise_moves
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
         self._pairs = np.nonzero(np.triu(~self._alike, 1))
@@ -165,53 +184,71 @@ class AssignmentSearch:
     def reset(self) -> None:
         """Start an episode."""
         self.rewires = 0
-        """The number of detected moves and corrections of the assignment."""
-        self.stand_by()
+        """The number of detected moves and corrections of the assignment since the last reset."""
+        self.suspend()
 
-    def stand_by(self) -> None:
-        """Drop the evidence and stop verifying."""
-        self._evidence.start(np.zeros((len(self._all), len(self._all))))
-        self._newest.start(np.zeros((len(self._all), len(self._all))))
+    def suspend(self) -> None:
+        """Remove the evidence and stop verifying, until `start_verification` is called."""
+        self._evidence.restart(np.zeros((len(self._all), len(self._all))))
+        self._newest.restart(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
-        """An assignment with two channels swapped, which the next tick compares."""
+        """(N,) an assignment with two channels swapped, which the next tick compares."""
         self._surprising = False
         self._candidates: Iterator[Candidate] | None = None
-        """The candidates that are still to be compared while another assignment is sought."""
+        """The candidates that are still to be compared while another assignment is searched for."""
         self.phase, self._moved = Phase.STAND_BY, False
         self._ticks, self._age = 0, self._settings.verify_ticks
 
     @property
     def following(self) -> bool:
-        """Whether, after this tick, signals that may have moved are still being verified."""
+        """Whether a detected move of signals between input slots is still being verified."""
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
-    def start(self, assignment: Assignment) -> Assignment:
-        """Start to verify an assignment, which is assumed as likely as its wiring."""
+    def start_verification(self, assignment: Assignment) -> Assignment:
+        """Start to verify an assignment from new evidence; return the best assignment so far.
+
+        Args:
+            assignment: Which input slot feeds which channel; a prior favours it.
+        """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
         self.phase, self._moved = Phase.VERIFY_START, False
-        return self._start(assignment, prior, assignment.slots)
+        return self._restart_verification(assignment, prior, assignment.slots)
 
-    def start_move(
+    def start_move_verification(
         self, assignment: Assignment, move: Move, expectation: Expectation
     ) -> Assignment:
-        """Start to verify a detected move; return the best assignment so far."""
+        """Start to verify a detected move; return the best assignment so far.
+
+        Args:
+            assignment: The assignment before the move.
+            move: The detected move.
+            expectation: What was expected at this tick.
+        """
         self.phase, self._moved = Phase.VERIFY_MOVE, True
-        assignment = self._start(assignment, move.costs, move.slots, move.usual)
+        assignment = self._restart_verification(assignment, move.costs, move.slots, move.usual)
         self._evidence.start_reckoning(expectation)
         return assignment
 
-    def _start(
+    def _restart_verification(
         self,
         assignment: Assignment,
-        link: np.ndarray,
+        move_costs: np.ndarray,
         slots: np.ndarray,
         usual: np.ndarray | None = None,
     ) -> Assignment:
-        self._evidence.start(link, usual)
-        self._newest.start(np.zeros_like(link))
+        """Clear the evidence, and return the better of the present assignment and another one.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            move_costs: (slots, channels) the costs of this tick in nats, or a prior.
+            slots: (N,) the slots of the other assignment.
+            usual: (channels,) the usual costs in such a tick; None for a prior.
+        """
+        self._evidence.restart(move_costs, usual)
+        self._newest.restart(np.zeros_like(move_costs))
         self._surprising = False
         self._age, self._counted = 0, assignment.lost
         self._tried: dict[bytes, int] = {}
@@ -240,21 +277,26 @@ class AssignmentSearch:
         """Take the record of a tick without a detected move; return the assignment after it.
 
         Args:
-            assignment: The present assignment.
+            assignment: The present assignment (which input slot feeds which channel).
             record: The readings of the slots.
             prediction: The prediction (1, N) of them under this assignment.
             unexplained: Whether the recent readings contradict the assignment.
             surprising: Whether the assignment explains them worse than it should.
         """
         self._add(record)
-        self.phase = self._next_phase(unexplained)
+        self.phase = self._choose_phase(unexplained)
         if self.phase is Phase.SEEK:
-            return self._seek(assignment)
+            return self._search_widely(assignment)
         if self.phase is Phase.REVIEW:
             return self._review(assignment, prediction, surprising)
         return self._verify(assignment)
 
-    def _next_phase(self, unexplained: bool) -> Phase:
+    def _choose_phase(self, unexplained: bool) -> Phase:
+        """Return the phase for this tick.
+
+        Args:
+            unexplained: Whether the assignment does not explain the readings.
+        """
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
         return (
@@ -263,10 +305,11 @@ class AssignmentSearch:
 
     @property
     def _review_due(self) -> bool:
-        """Whether the evidence is reviewed in this tick, unless something is being verified."""
+        """Whether the evidence is due for review in this tick."""
         return self._ticks % self._settings.review_ticks == 0
 
     def _add(self, record: TickRecord) -> None:
+        """Store a tick's record as evidence; after a move also compare it with dead reckoning."""
         self._evidence.add(record)
         self._newest.add(record)
         if self._uses_reckoning:
@@ -274,18 +317,21 @@ class AssignmentSearch:
 
     @property
     def _uses_reckoning(self) -> bool:
-        """Whether readings are compared with dead reckoning from before the move."""
+        """Whether readings are compared with predictions from before the signals moved."""
         return self._moved and self._age <= self._settings.reckoning_ticks
 
     def _verify(self, assignment: Assignment) -> Assignment:
-        """Compare the present assignment with others, by all records since the move.
+        """Return the best assignment (which input slot feeds which channel) since signals moved.
 
-        Comparisons beyond the budget are skipped: the next tick verifies again.
+        Comparisons beyond the budget of computing time are skipped: the next tick verifies again.
+
+        Args:
+            assignment: The present assignment, which is being verified.
         """
         evidence = self._evidence
         identity = evidence.classify()
         found = [evidence.evaluate(assignment.previous)]
-        for candidate in self._rivals(assignment, identity):
+        for candidate in self._candidates_after_move(assignment, identity):
             found.append(candidate)
             if not self._budget.count_affordable(len(evidence.records)):
                 break
@@ -294,26 +340,39 @@ class AssignmentSearch:
             self._to_swap = found[0] if self._age % 2 else best
         return self._choose_best(assignment, found)
 
-    def _rivals(self, assignment: Assignment, identity: np.ndarray) -> Iterator[Candidate]:
-        """Yield the present assignment and others that may explain the ticks since the move."""
+    def _candidates_after_move(
+        self, assignment: Assignment, identity: np.ndarray
+    ) -> Iterator[Candidate]:
+        """Yield assignments that may explain the ticks since signals moved between input slots.
+
+        Args:
+            assignment: The present assignment, which is the first one.
+            identity: (slots, channels) the cost in nats of each slot as each channel, by the
+                identity classifier (a network that says which channel's readings a slot has).
+        """
         evidence = self._evidence
-        yield from self._alternate(evidence, assignment.slots)
+        yield from self._iterate_candidates(evidence, assignment.slots)
         if self._swapped is not None:
             yield evidence.evaluate(self._swapped)
         if self._uses_reckoning:
-            yield from self._alternate(evidence, self._assign(identity + evidence.reckoning))
+            yield from self._iterate_candidates(
+                evidence, self._assign(identity + evidence.reckoning)
+            )
         elif self._age % 3 == 0:
-            yield from self._alternate(evidence, self._assign(identity + evidence.link))
+            yield from self._iterate_candidates(
+                evidence, self._assign(identity + evidence.move_costs)
+            )
 
-    def _seek(self, assignment: Assignment) -> Assignment:
-        """Search for any other assignment that explains the newest ticks.
+    def _search_widely(self, assignment: Assignment) -> Assignment:
+        """Search for any other assignment that explains the newest ticks; return the best one.
 
-        Comparisons beyond the budget are made at the next ticks, on the same evidence.
+        An assignment says which input slot feeds which channel. Comparisons beyond the budget of
+        computing time are made at the next ticks, on the same evidence.
         """
         if self._candidates is None:
             self._counted = False
             self._sought: list[Candidate] = []
-            self._candidates = self._alternatives(assignment.slots)
+            self._candidates = self._iterate_alternatives(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
             if not self._budget.count_affordable(self._settings.verify_ticks):
@@ -326,21 +385,29 @@ class AssignmentSearch:
         ]
         return self._choose_best(assignment, [present, *agreed])
 
-    def _alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield this assignment, and others that may explain the newest ticks better."""
+    def _iterate_alternatives(self, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield an assignment, and others that may explain the newest ticks better.
+
+        Args:
+            slots: (N,) the input slot that feeds each channel at present.
+        """
         evidence = self._evidence.copy()
-        evidence.drop_link()
+        evidence.drop_move_costs()
         identity = evidence.classify()
         present = evidence.evaluate(slots)
         yield present
         for start in (identity, identity + present.costs):
-            yield from self._alternate(evidence, self._assign(start))
+            yield from self._iterate_candidates(evidence, self._assign(start))
 
     def reconsider(self, assignment: Assignment, record: TickRecord) -> Assignment:
-        """Take a record of a robot that the model does not fit, at least by this assignment.
+        """Record a tick of a robot that the model does not fit; return the assignment.
 
-        From time to time, search for another assignment that explains the readings as well as in
-        validation.
+        The model may fit under another assignment, so from time to time search for one that
+        explains the readings as well as in validation.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            record: The readings of the tick.
         """
         self._add(record)
         self.phase = Phase.RECONSIDER
@@ -349,7 +416,7 @@ class AssignmentSearch:
             ticks = self._settings.verify_ticks
             if self._ticks % ticks or len(self._evidence.records) < ticks:
                 return assignment
-            self._candidates = self._alternatives(assignment.slots)
+            self._candidates = self._iterate_alternatives(assignment.slots)
         for candidate in self._candidates:
             other = assignment.with_slots(candidate.slots)
             if (other.slots != assignment.slots).any() and self.is_supported(
@@ -365,25 +432,30 @@ class AssignmentSearch:
     def _review(
         self, assignment: Assignment, prediction: Prediction, surprising: bool
     ) -> Assignment:
-        """Add a tick to the evidence, and check whether channels were confused.
+        """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
         If the readings are `surprising`, two signals may have swapped slots without a jump. Work
         that no later step of this tick depends on is postponed to `catch_up`.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            prediction: The prediction (1, N) for this tick.
+            surprising: Whether the assignment explains the recent readings worse than it should.
         """
         self._surprising, self._candidates = surprising, None
         if self._swapped is not None:
-            assignment = self._take_swap(assignment, self._swapped)
+            assignment = self._accept_supported_swap(assignment, self._swapped)
             self._swapped = None
         if not assignment.lost and not self._review_due:
             self._put_off = prediction
             return assignment
         self._add_newest(assignment, prediction)
         costs = self._costs
-        if not self._review_due or self.min_swap_cost(assignment) > -self._fit.least_correction:
+        if not self._review_due or self.min_swap_cost(assignment) > -self._fit.min_correction_gain:
             return assignment
         slots = self._assign(self._cost_moves(costs, assignment.slots))
         gained = costs[assignment.slots, self._all].sum() - costs[slots, self._all].sum()
-        if gained <= self._fit.least_correction:
+        if gained <= self._fit.min_correction_gain:
             return assignment
         if not assignment.lost:
             present, other = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
@@ -395,19 +467,23 @@ class AssignmentSearch:
         return assignment.with_slots(slots)
 
     def catch_up(self, assignment: Assignment) -> None:
-        """Do the last tick's postponed work: add its evidence, or try swaps of two channels."""
+        """Do the last tick's postponed work: add its evidence, or try swaps of two channels.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+        """
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             count = self._affordable_swaps(self._evidence)
-            begin = self._next_swaps(best.slots, count)
-            self._swapped = self._best_swap(best, self._evidence, begin, count)
+            begin = self._count_tried_swaps(best.slots, count)
+            self._swapped = self._find_best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
             best, count = (
                 self._newest.evaluate(assignment.slots),
                 self._affordable_swaps(self._newest),
             )
-            self._swapped = self._best_swap(best, self._newest, 0, count)
+            self._swapped = self._find_best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(assignment, prediction)
@@ -418,19 +494,32 @@ class AssignmentSearch:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
     def min_swap_cost(self, assignment: Assignment) -> float:
-        """Return the least increase of the costs, in nats, if two distinct channels swap slots."""
+        """Return the least nats by which costs grow if two distinct channels swap input slots.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+        """
         return float(self._swap_gains(assignment).min())
 
     def sure_channels(self, assignment: Assignment, nats: float) -> np.ndarray:
-        """Return (N,) the channels for which any swap of slots costs at least `nats`."""
+        """Return a mask (N,) of channels for which each swap of input slots costs enough.
+
+        Args:
+            assignment: Which input slot feeds which channel.
+            nats: The least cost of a swap.
+        """
         sure: np.ndarray = self._swap_gains(assignment).min(1) >= nats
         return sure
 
     def blend_signals(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
-        """Return signals (N,) by channel, from readings (N,) by slot.
+        """Return signals (N,) by channel, from readings by input slot.
 
         While an assignment is being verified, each signal is the mean of its two likeliest slots'
         readings, weighted by their likelihoods.
+
+        Args:
+            assignment: Which input slot feeds which channel.
+            readings: (N,) the readings by slot.
         """
         signals: np.ndarray = readings[assignment.slots]
         if self._age >= self._settings.verify_ticks or assignment.slots is assignment.previous:
@@ -444,18 +533,36 @@ class AssignmentSearch:
         return (sure * signals + (1.0 - sure) * rival).astype(F32)
 
     def _swap_gains(self, assignment: Assignment) -> np.ndarray:
-        gains = swap_gains(self._costs, assignment.slots)
+        """Return a matrix (N, N): how much the costs grow if two channels swap input slots.
+
+        It is infinite for pairs of channels that cannot be distinguished.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+        """
+        gains = compute_swap_costs(self._costs, assignment.slots)
         gains[self._alike] = np.inf
         return gains
 
     def _add_newest(self, assignment: Assignment, prediction: Prediction) -> None:
+        """Add the newest record's costs to the fading costs of the present assignment.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            prediction: The prediction (1, N) for that tick.
+        """
         costs = self._settings.fade * self._costs
         self._evidence.add_newest(costs, prediction)
         costs -= costs[assignment.slots, self._all]
         self._costs = costs
 
-    def _alternate(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
-        """Yield an assignment, the one that its expectations suggest, the next one, and so on."""
+    def _iterate_candidates(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield an assignment, the best one by its predictions, the best one by theirs, and so on.
+
+        Args:
+            evidence: The recorded ticks.
+            slots: (N,) the first assignment.
+        """
         found: list[Candidate] = []
         turns = self._settings.turns
         while len(found) < turns and not any((one.slots == slots).all() for one in found):
@@ -463,8 +570,13 @@ class AssignmentSearch:
             yield found[-1]
             slots = self._assign(found[-1].costs)
 
-    def _take_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
-        """Return the assignment with a swap of two channels if all evidence supports it."""
+    def _accept_supported_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
+        """Return the assignment with two channels swapped if the evidence supports that.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            slots: (N,) the slots with two channels swapped.
+        """
         present, swapped = self._newest.evaluate(assignment.slots), self._newest.evaluate(slots)
         if not self._is_accepted(assignment, present, swapped):
             return assignment
@@ -475,11 +587,16 @@ class AssignmentSearch:
         return assignment.with_slots(slots)
 
     def is_supported(self, assignment: Assignment, slots: np.ndarray) -> bool:
-        """Return whether the evidence supports this assignment against the last known `slots`."""
+        """Return whether the evidence supports an assignment against the last known one.
+
+        Args:
+            assignment: The assignment that may replace the known one.
+            slots: (N,) the input slots of the last known assignment.
+        """
         if self._fit.limits is None or (assignment.slots == slots).all():
             return True
         evidence = self._evidence.copy()
-        evidence.drop_link()  # the prior of the wiring at the start explains no readings
+        evidence.drop_move_costs()  # the prior at the start is not about readings
         before, now = evidence.evaluate(slots), evidence.evaluate(assignment.slots)
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
@@ -487,34 +604,52 @@ class AssignmentSearch:
         return explained and gained and self._fit.explains_move(before, now)
 
     def _is_accepted(self, assignment: Assignment, first: Candidate, other: Candidate) -> bool:
-        """Return whether `other` is so much better than `first` that it is accepted.
+        """Return whether a candidate is so much better than another that it is accepted.
 
         A search while the monitor is lost changes nothing yet, so it accepts more.
+
+        Args:
+            assignment: The present assignment (which input slot feeds which channel).
+            first: The candidate to compare with.
+            other: The candidate that may be accepted.
         """
         gain = first.total - other.total
         if assignment.lost and not self._moved:
-            return gain >= self._fit.least_gain
+            return gain >= self._fit.min_trial_gain
         return gain >= self._fit.min_gain and self._fit.explains_move(first, other)
 
     def _classifier_supports(
         self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray
     ) -> bool:
-        """Return whether the identity classifier supports a change from `before` to `slots`.
+        """Return whether the identity classifier supports a change of the assignment.
 
-        `identity` are its costs (slots, channels).
+        The classifier is a network that says which channel's readings an input slot has.
+
+        Args:
+            identity: (slots, channels) the classifier's costs in nats.
+            before: (N,) the input slot of each channel before the change.
+            slots: (N,) the input slot of each channel after it.
         """
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
 
     def _affordable_swaps(self, evidence: Evidence) -> int:
-        """Return how many swaps this tick may try: at least one, so that the search proceeds."""
+        """Return how many swaps of two channels this tick may try; at least one.
+
+        Args:
+            evidence: The records over which each swap is evaluated.
+        """
         rows = self._swap_rows * max(1, len(evidence.records))
         return min(max(1, self._budget.count_affordable(rows)), self._settings.swaps)
 
-    def _next_swaps(self, slots: np.ndarray, count: int) -> int:
-        """Return how many swaps of this assignment were tried so far, and count `count` more.
+    def _count_tried_swaps(self, slots: np.ndarray, count: int) -> int:
+        """Return how many swaps of two channels were tried, and count further ones as tried.
 
         The count restarts at 0 after the last swap.
+
+        Args:
+            slots: (N,) the assignment of which channels are swapped.
+            count: The number of swaps that are tried next.
         """
         key = slots.tobytes()
         tried = self._tried.get(key, 0)
@@ -522,16 +657,22 @@ class AssignmentSearch:
         self._tried[key] = tried + count if more else 0
         return tried
 
-    def _best_swap(
+    def _find_best_swap(
         self, best: Candidate, evidence: Evidence, begin: int, count: int
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped, or None if none is better.
 
-        Alternating expectations and assignments can end where both agree although they are wrong,
+        Alternating predictions and assignments can end where both agree although they are wrong,
         such as on a pair of legs confused with each other. So swaps are tried with their own
-        expectations: `count` of them from the `begin`th likeliest on.
+        predictions.
+
+        Args:
+            best: The best assignment so far (which input slot feeds which channel).
+            evidence: The recorded ticks.
+            begin: The number of the likeliest swaps that are skipped.
+            count: The number of swaps that are tried.
         """
-        likeliest = np.argsort(swap_gains(best.costs, best.slots)[self._pairs])
+        likeliest = np.argsort(compute_swap_costs(best.costs, best.slots)[self._pairs])
         tried = likeliest[begin : begin + count]
         if not len(tried):
             return None
@@ -543,9 +684,11 @@ class AssignmentSearch:
         return slots[lowest] if totals[lowest] < best.total else None
 
     def _choose_best(self, assignment: Assignment, found: list[Candidate]) -> Assignment:
-        """Return the best of the assignments `found` that is enough better than the first one.
+        """Return the best candidate that is enough better than the first one, or else the first.
 
-        Return the first one if there is none.
+        Args:
+            assignment: The present assignment, which gets the chosen candidate's input slots.
+            found: The candidates; the first one is the one to compare with.
         """
         best, first = found[0], found[0]
         for one in sorted(found[1:], key=lambda one: one.total):

@@ -18,7 +18,7 @@ from an_control.monitor.settings import SensorDelaySettings
 
 
 class SensorDelay:
-    """The estimated delay of the readings, and predictions across it.
+    """An estimator of the readings' constant delay, which also predicts the present readings.
 
     Args:
         forward: The forward model of N channels.
@@ -32,30 +32,40 @@ class SensorDelay:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, without a delay."""
+        """Start an episode with an estimated delay of 0."""
         self.ticks = 0
         """The estimated delay of the readings in ticks."""
         still = np.zeros(self._forward.actions, np.float32)
         delays = self._settings.max_ticks + 1
         self._actions: deque[np.ndarray] = deque([still] * delays, delays)
         self._gains = np.zeros(delays)
-        """Nats by which each delay has explained the readings better than `ticks`."""
+        """Nats by which each possible delay has explained the readings better than the present
+        estimate."""
         self._ticks = self._turn = 0
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
     def next_tick(self, action: np.ndarray) -> np.ndarray:
-        """TickRecord the last action (A,); return the action that this tick's readings follow."""
+        """Record the last action (A,); return the action (A,) that this tick's readings follow.
+
+        That is an older one if the readings are delayed.
+        """
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
     def next_delayed_action(self, action: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that the next tick's readings follow, after this `action`."""
+        """Return the action (A,) that the next tick's readings will follow.
+
+        Args:
+            action: (A,) the newest action, which `next_tick` has not recorded yet.
+        """
         return self._actions[-self.ticks] if self.ticks else action
 
     def note_tick(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Note a tick's signals (N,) by channel and their expectation, for `catch_up`.
+        """Store a tick, for `catch_up` to compare delays by.
 
-        Missing signals are NaN.
+        Args:
+            expectation: What was expected at this tick.
+            signals: (N,) the readings by channel, NaN where missing.
         """
         self._ticks += 1
         settings = self._settings
@@ -64,7 +74,11 @@ class SensorDelay:
             self._noted = expectation, signals
 
     def catch_up(self) -> None:
-        """Compare one other delay with the present estimate, by the last noted tick."""
+        """Compare one other delay with the present estimate, by the last stored tick.
+
+        If the other delay has explained the readings better for long enough, it becomes the
+        estimate.
+        """
         if self._noted is None:
             return
         (signals, follows, prediction, *_), reads = self._noted
@@ -79,7 +93,7 @@ class SensorDelay:
         both = Prediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
-        costs = self._costs.change_costs(reads - signals, both)
+        costs = self._costs.costs_of_changes(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
@@ -88,7 +102,7 @@ class SensorDelay:
             self._gains[:] = 0.0
 
     def predict_present(self, signals: np.ndarray) -> np.ndarray:
-        """Return the predicted present signals (N,) from delayed `signals` (N,) by channel."""
+        """Return the predicted present signals (N,) from delayed signals (N,), by channel."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.expect(signals, self._actions[-age]).likeliest
         return signals

@@ -19,11 +19,11 @@ from an_control.monitor.settings import NoiseSettings
 F32 = np.float32
 
 
-def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
-    """Return the standard deviation of noise that the smoothest of the channels suggest.
+def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
+    """Return the standard deviation of the noise that the smoothest channels suggest.
 
     Args:
-        readings: (T, N), with at least one channel without NaN.
+        readings: (T, N) the readings of T ticks, with at least one channel without NaN.
         settings: The tuned numbers of the noise.
     """
     readings = readings[:, ~np.isnan(readings).any(0)]
@@ -37,11 +37,11 @@ def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
 
 
 class SensorNoise:
-    """An estimator of the readings' noise, and a filter for it.
+    """An estimator of the noise that all readings carry, which also filters it out.
 
     Args:
-        max_roughness: The roughness up to which there is no noise.
-        binary: (N,) which channels read 0 or 1.
+        max_roughness: The result of `estimate_roughness` up to which there is no noise.
+        binary: (N,) True for channels that read 0 or 1.
         settings: The tuned numbers of the noise.
     """
 
@@ -50,7 +50,7 @@ class SensorNoise:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode without noise."""
+        """Start an episode with the assumption that there is no noise."""
         self.sd = 0.0
         """The estimated standard deviation of the noise; 0 without noise."""
         self._readings: deque[np.ndarray] = deque(maxlen=self._settings.ticks)
@@ -58,12 +58,16 @@ class SensorNoise:
         self._variance = np.zeros(len(self._binary), F32)
         self._squared_error = np.zeros(len(self._binary), F32)
 
-    def signals_moved(self) -> None:
-        """Clear the recorded readings, as slots feed other channels from now on."""
+    def note_moved_signals(self) -> None:
+        """Remove the recorded readings, as input slots carry other signals from now on."""
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:
-        """Take readings (N,) by slot, NaN where missing; return whether noise set in."""
+        """Update the estimate of the noise; return whether noise has just set in.
+
+        Args:
+            readings: (N,) the readings by input slot, NaN where missing.
+        """
         self._readings.append(readings)
         self._ticks += 1
         if self._ticks % self._settings.every or len(self._readings) < self._settings.min_ticks:
@@ -71,7 +75,7 @@ class SensorNoise:
         recorded = np.array(self._readings)
         if np.isnan(recorded).any(0).all():
             return False
-        before, rough = self.sd, roughness(recorded, self._settings)
+        before, rough = self.sd, estimate_roughness(recorded, self._settings)
         if rough <= self._max_roughness:
             self.sd = 0.0
         elif before:
@@ -83,11 +87,11 @@ class SensorNoise:
         return self.sd > 0.0 == before
 
     def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
-        """Return the likeliest signals (N,); missing ones stay NaN.
+        """Return the likeliest signals (N,) without noise; missing ones stay NaN.
 
         Args:
             expected: (N,) the expected signals by channel.
-            scale: (N,) the scale of their errors.
+            scale: (N,) the scale of the errors of these expectations.
             readings: (N,) the readings by channel.
         """
         missing = np.isnan(readings)

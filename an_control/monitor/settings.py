@@ -6,9 +6,9 @@ November 2026, and is used unchanged for the swing-up CartPole and the ten robot
 with the effect of the number; protocols such as `25,swap=2` are those of
 experiments/tables/report.md.
 
-A nat is a unit of negative log-likelihood. Excess nats are nats above the costs of the same
-readings if nothing moved. Numbers that were measured for one model (`FitLimits`) are in its model
-file.
+A nat is a unit of negative log-likelihood. Excess nats are nats above the usual costs of the same
+readings, those of an assignment that is right. A move is a change of the slots at which sensor
+signals arrive. Numbers that were measured for one model (`FitLimits`) are in its model file.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FREEDOM = 3.0
-"""Degrees of freedom of the prediction errors, which follow Student's t, as contacts make heavy
-tails. Like the next two, not a setting: the networks are trained with it."""
+"""Degrees of freedom of the prediction errors, which follow Student's t-distribution, as contacts
+make heavy tails. Like the next two, not a setting: the networks are trained with it."""
 MIN_LOG_SCALE, MAX_LOG_SCALE = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 
 
 @dataclass(frozen=True)
 class CostSettings:
-    """The cost of a reading as a channel; chosen on the Ant, with its contacts and constants."""
+    """Numbers for the cost of a reading as a channel: its negative log-likelihood in nats.
+
+    They were chosen on the Ant, which has contacts and constant channels.
+    """
 
     move: float = 2.0
     """Penalty in nats for each moved channel: a move of many channels must explain more."""
@@ -50,10 +53,10 @@ class CostSettings:
 
 @dataclass(frozen=True)
 class StuckSettings:
-    """When a sensor counts as stuck.
+    """Numbers that decide when a sensor counts as stuck at one reading.
 
-    Chosen on the Ant with three of 28 sensors frozen (1621 with a monitor without these rules, 2575
-    without a monitor), on HopperBullet and on BipedalWalker's lidar.
+    They were chosen on the Ant with three of 28 sensors frozen (1621 with a monitor without these
+    rules, 2575 without a monitor), on HopperBullet and on BipedalWalker's lidar.
     """
 
     ticks: int = 5
@@ -84,10 +87,10 @@ class StuckSettings:
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """The noise that all sensors carry, and its filter.
+    """Numbers for estimating and filtering the noise that all sensors carry.
 
-    Chosen on the Ant with noise of 0.02 and 0.05; the numbers of the errors on a hopper with noise
-    of 0.02 (1,074 before, 2,125 after).
+    They were chosen on the Ant with noise of 0.02 and 0.05; the numbers of the errors on a hopper
+    with noise of 0.02 (1,074 before, 2,125 after).
     """
 
     ticks: int = 25
@@ -120,9 +123,10 @@ class NoiseSettings:
 
 @dataclass(frozen=True)
 class SensorDelaySettings:
-    """The estimation of the readings' delay in ticks.
+    """Numbers for estimating the delay of the readings in ticks.
 
-    Chosen on the Ant with delays of one to three ticks, and on ice, where no delay may be found.
+    They were chosen on the Ant with delays of one to three ticks, and on ice, where no delay may be
+    found.
     """
 
     max_ticks: int = 3
@@ -132,10 +136,11 @@ class SensorDelaySettings:
     every: int = 3
     """Ticks between two comparisons later, while nothing suggests another delay."""
     max_gain: float = 30.0
-    """Most nats that a single tick may add for another delay: a slipping foot is no delay."""
+    """Most nats that a single tick may add in favour of another delay: a foot that slips also looks
+    like one."""
     slack: float = 2.0
     """Nats that a tick must gain to count for another delay: if the model is wrong, as on ice, it
-    is wrong by every action."""
+    is wrong with every delay."""
     has_share: float = 60.0
     """Nats by which another delay must explain the readings better in total, since its total was
     last 0."""
@@ -143,9 +148,9 @@ class SensorDelaySettings:
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """When signals may have moved, and when the monitor is lost.
+    """Numbers that decide when signals may have moved to other input slots, or are unknown.
 
-    Chosen on the Ant, with moves every 25 and 100 steps.
+    They were chosen on the Ant, with moves every 25 and 100 steps.
     """
 
     tick_gain: float = 10.0
@@ -172,12 +177,16 @@ class DetectorSettings:
 
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """How evidence for an assignment is collected; chosen on the Ant, moved every 25 steps."""
+    """Numbers for collecting evidence about assignments of input slots to channels.
+
+    They were chosen on the Ant, with signals moved every 25 steps.
+    """
 
     max_identity_cost: float = 8.0
-    """Most nats that the identity classifier may count against a channel."""
+    """Most nats that the identity classifier may count against a slot as a channel."""
     reckoning_growth: float = 1.2
-    """Factor by which the errors of dead reckoning grow in a tick."""
+    """Factor by which the errors of dead reckoning (predictions from predictions) grow in a
+    tick."""
     classifier_rows: float = 7.0
     """Cost of one call of the classifier, in ticks under one assignment (`BudgetSettings`);
     measured."""
@@ -188,10 +197,10 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class AssignmentSearchSettings:
-    """How an assignment is sought and verified.
+    """Numbers for the search for an assignment of input slots to channels and its verification.
 
-    Chosen on the Ant, with moves of two, four and all signals every 5 to 100 steps, and with
-    unknown wirings.
+    They were chosen on the Ant, with moves of two, four and all signals every 5 to 100 steps, and
+    with unknown wirings.
     """
 
     verify_ticks: int = 20
@@ -199,13 +208,15 @@ class AssignmentSearchSettings:
     reckoning_ticks: int = 6
     """Ticks of dead reckoning after a move."""
     turns: int = 3
-    """Most turns of expecting and assigning in one tick."""
+    """Most rounds in one tick of predicting under an assignment and finding the best one by
+    that."""
     swaps: int = 8
     """Most swaps of two channels that are tried between two ticks."""
     max_swaps: int = 48
     """Swaps after which the likeliest ones are tried again."""
     newest_ticks: int = 8
-    """Ticks by which swaps are compared if readings are surprising while nothing is verified."""
+    """Number of ticks by which swaps are compared if readings are surprising while nothing is
+    verified."""
     min_identity_gain: float = 2.0
     """Nats for each moved channel by which the identity classifier must support a correction too;
     right swaps of two channels gain 5 to 16. If a robot lies on the ground, is worn or has noisy
@@ -221,21 +232,25 @@ class AssignmentSearchSettings:
 
 @dataclass(frozen=True)
 class TrustSettings:
-    """When an assignment counts as known; chosen on the Ant with unknown wirings."""
+    """Numbers that decide when an assignment of input slots to channels counts as known.
+
+    They were chosen on the Ant with unknown wirings.
+    """
 
     consistent_ticks: int = 5
-    """Consecutive consistent ticks after which a sure monitor is no longer lost."""
+    """Consecutive ticks with low costs after which a monitor that is sure is no longer lost."""
     sure: float = 12.0
-    """Nats that any confusion of a channel with another must cost for it to be sure."""
+    """Nats that each swap of a channel with another must cost for the channel to be sure."""
     settled_ticks: int = 12
     """Ticks without a correction after which the assignment counts as right."""
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Whether the model fits the robot, and what a move must explain on it.
+    """Numbers that decide whether the forward model describes the connected robot.
 
-    Chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
+    They also decide how well a move of signals must explain the readings to be accepted. They were
+    chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
     no wrong move and find the real ones (`experiments/monitor_fit`).
     """
 
@@ -297,16 +312,15 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """How much the search may compute in a tick.
+    """Limits on how much the search for an assignment of input slots may compute in a tick.
 
-    Measured on an ordinary core with numba, for the Ant's 28 channels and 54,528 weights. The
-    shares do not change healthy episodes.
+    They were measured on an ordinary core with numba, for the Ant's 28 channels and 54,528 weights.
+    The shares do not change healthy episodes.
     """
 
     share: float = 0.08
-    """Share of a tick's period that its search may take, as counted. With cold caches, with the
-    fixed work of a tick and with work that is finished beyond the budget, the Ant's takes a
-    tenth."""
+    """Share of a tick's period that its search may take, by the estimate. In reality the Ant's
+    takes a tenth: caches are cold, a tick has fixed work, and work that was begun is finished."""
     unfit_share: float = 0.03
     """Share of a tick's period if the model is known not to fit the robot: nothing waits for the
     search."""
@@ -316,14 +330,16 @@ class BudgetSettings:
     product_s: float = 2.6e-11
     """Seconds for a tick's readings under one assignment, for each weight of the forward model."""
     pair_s: float = 6e-9
-    """Seconds for the same, for each pair of a slot and a channel. Together the Ant's take 6 us."""
+    """Seconds for a tick's readings under one assignment, for each pair of a slot and a channel.
+    With `product_s` the Ant's take 6 us."""
 
 
 @dataclass(frozen=True)
 class ImputationSettings:
-    """The estimation of missing channels.
+    """Numbers for estimating missing channels.
 
-    Chosen on the Ant with 10 to 50 % of the channels missing and on a hopper with one missing.
+    They were chosen on the Ant with 10 to 50 % of the channels missing and on a hopper with one
+    missing.
     """
 
     max_missing: float = 0.5
@@ -332,26 +348,26 @@ class ImputationSettings:
     """Share of the present channels that is well explained in every tick while others are missing:
     a poor estimate makes the predictions of some channels worse, a move those of nearly all."""
     replay_ticks: int = 40
-    """Ticks that are kept to be imputed again."""
+    """Ticks that are kept to be imputed again under another assignment."""
 
 
 @dataclass(frozen=True)
 class PartialSearchSettings:
-    """The search while channels are missing.
+    """Numbers for the search for an assignment while channels are missing.
 
-    Chosen on the Ant with 10 and 25 % missing, moved every 25 and 100 steps (100,missing=0.25: 1007
-    before, 2174 after), and on a hopper.
+    They were chosen on the Ant with 10 and 25 % missing, moved every 25 and 100 steps
+    (100,missing=0.25: 1007 before, 2174 after), and on a hopper.
     """
 
     max_cost: float = 3.0
-    """Nats of the classifier against the assigned channels, as the mean of the present slots, up to
-    which the assignment counts as explained: right channels have 0.1 to 1.5, wrong ones 4 to 8."""
+    """Mean nats of the classifier against the channels of the slots with readings, up to which the
+    assignment counts as explained: right channels have 0.1 to 1.5, wrong ones 4 to 8."""
     sure_cost: float = 1.0
-    """Nats of the classifier, in the same mean, up to which the assignment is sure."""
+    """Mean nats of the classifier, as for `max_cost`, up to which the assignment is sure."""
     sure_ticks: int = 8
     """Ticks for which an assignment must be known to be sure."""
     rate: float = 0.2
-    """Weight of the newest tick in these costs, once that many ticks were counted."""
+    """Weight of the newest tick in these mean costs, once 1 / rate ticks were counted."""
     min_gain: float = 2.0
     """Nats by which another assignment must be better while the present one is new."""
     min_gain_later: float = 8.0
@@ -359,17 +375,18 @@ class PartialSearchSettings:
     new_ticks: int = 30
     """Ticks for which an assignment is new."""
     max_share: float = 0.6
-    """Most that another assignment may cost if the present one is not explained, as a share of that
-    one's cost."""
+    """Most that another assignment may cost if the present one is not explained, as a share of the
+    present one's cost."""
     link_fade: float = 0.9
-    """Share of the evidence from the search's start that remains from tick to tick."""
+    """Share that remains from tick to tick of the costs that were known when the search started."""
     back: float = 8.0
-    """Nats against a signal that returns just when others move."""
+    """Nats that count against a missing signal's return at the tick at which others move."""
     min_link_gain: float = 5.0
     """Nats for each present slot by which another assignment must continue the last tick's readings
     better to count as a move."""
     max_excess: float = 3.0
-    """Excess nats from which on a link is surprising: after a move it has 4 to 10."""
+    """Excess nats from which on a tick's readings do not continue the last ones: after a move they
+    have 4 to 10."""
     jump: float = 1.5
     """Factor on a slot's largest recent change from which on a change is a jump."""
     jumping: float = 0.35
@@ -378,10 +395,10 @@ class PartialSearchSettings:
 
 @dataclass(frozen=True)
 class NeuronStateSettings:
-    """The monitor's corrections of the policy's neurons.
+    """Numbers for the monitor's corrections of the states of the policy's neurons.
 
-    Chosen on the Ant moved every 25 steps and on the ground, and on a hopper moved every 100 steps
-    (1,098 before, 2,383 after).
+    They were chosen on the Ant with signals moved every 25 steps and on the ground, and on a hopper
+    with signals moved every 100 steps (1,098 before, 2,383 after).
     """
 
     replay_ticks: int = 40
@@ -393,7 +410,7 @@ class NeuronStateSettings:
 
 @dataclass(frozen=True)
 class MonitorSettings:
-    """All tuned numbers of the monitor, by estimator, in the order of the pipeline."""
+    """All tuned numbers of the monitor, one group for each estimator."""
 
     stuck: StuckSettings = StuckSettings()
     delay: SensorDelaySettings = SensorDelaySettings()
@@ -412,24 +429,24 @@ class MonitorSettings:
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """How a robot that stands still is pushed.
+    """Numbers for freeing a robot that stands still by random actions ("pushes").
 
-    Chosen on 100 Ants on the ground (seed 1: 86 of 100 made 85 % of the clean return with pushes of
-    six ticks, 100 with these).
+    They were chosen on 100 Ants on the ground (seed 1: 86 of 100 made 85 % of the clean return with
+    pushes of six ticks, 100 with these).
     """
 
     held_ticks: int = 3
     """Ticks for which each random action of a recovery is held."""
     max_pushes: int = 3
     """Most random actions of a recovery. The first recovery since the start or the last stop has
-    one, each that follows has one more."""
+    one, each later one has one more."""
     pause_ticks: int = 20
     """Ticks after the start, a stop or the last push before a recovery may start. Pushed at once
     after a stop, 6 of 88 Ants that walk again by themselves fell and stayed down."""
     rate: float = 0.08
     """Weight of a tick in the running mean of changes."""
     first_change: float = 10.0
-    """Initial running mean, in least changes of a robot that moves."""
+    """Initial running mean, in units of the least change of a robot that moves."""
     in_command: float = 0.5
     """Share of the policy's last action that must have been sent for the policy to be in command: a
     robot that was stopped rightly stands still. Less is enough if the sent commands approach the
@@ -441,10 +458,10 @@ class RecoverySettings:
 
 @dataclass(frozen=True)
 class HandOverSettings:
-    """When a policy that needs its channels in order takes over from a student that does not."""
+    """Numbers for the take-over by an ordered policy from a permutation-invariant student."""
 
     sure_ticks: int = 10
-    """Ticks in a row for which the monitor must know the order."""
+    """Ticks in a row for which the monitor must have known the order of the channels."""
 
 
 MONITOR = MonitorSettings()

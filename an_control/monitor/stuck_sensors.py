@@ -1,8 +1,8 @@
 """Stuck sensors: slots that read the same to the last bit while the robot moves.
 
-A frozen signal is stuck, and so is one that stays at the end of its range. Its reading carries no
-information, so it counts as missing until it changes. If all slots read the same, a message came
-twice.
+A slot is a position at which a sensor's readings arrive. A frozen signal is stuck, and so is one
+that stays at the end of its range. Its reading carries no information, so it counts as missing
+until it changes. If all slots read the same, a message came twice.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from an_control.monitor.settings import StuckSettings
 
 
 class StuckSensors:
-    """An estimator of stuck slots, which replaces their readings by NaN.
+    """An estimator of slots with stuck sensors, which replaces their readings by NaN.
 
-    Contacts may rightly stay 0 or 1, and constants at their value: these are the `values`. If one
-    of their slots reads anything else, signals have moved. Then a slot that reads one of the values
-    must do so for longer to be stuck, and only ticks count in which the moving slots cost less than
-    `max_excess` nats above the usual, so that their assignment is known.
+    A slot is a position at which readings arrive. Contacts may rightly stay 0 or 1, and constants
+    at their value: these are the `values`. If one of their slots reads anything else, signals have
+    moved. Then a slot that reads one of the values must do so for longer to be stuck, and only
+    ticks count in which the moving slots cost less than `max_excess` nats above the usual, so that
+    their assignment is known.
 
     Args:
         count: The number N of slots.
         values: The readings of contacts and constants that do not change.
-        max_excess: Excess nats of the moving slots, below which a tick counts.
+        max_excess: The upper bound of the moving slots' excess nats (costs above the usual ones) in
+            a tick that counts.
         settings: The tuned numbers of the estimator.
     """
 
@@ -35,20 +37,24 @@ class StuckSensors:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode."""
+        """Start an episode, in which no input slot counts as stuck."""
         self._last = np.full(self._count, np.nan, np.float32)
         none = np.zeros(self._count, bool)
         self._same = (none, none, none)
-        """Which slots read the same as a tick before: now, at the last tick, at the one before."""
+        """(N,) each: which slots repeated their reading in this tick, in the last one, in the one
+        before."""
         self._repeats = 0
         self._ticks = np.zeros(self._count, np.int64)
         self._excess = np.zeros(self._count)
         self.stuck = np.zeros(self._count, bool)
-        """(N,) which slots are stuck."""
+        """(N,) True for slots that are stuck."""
         self._any = False
 
     def step(self, readings: np.ndarray) -> np.ndarray:
-        """Return a tick's readings (N,) with NaN for stuck slots."""
+        """Return the readings (N,) of a tick with NaN for input slots that are known to be stuck.
+
+        A slot that reads something else than before is no longer stuck.
+        """
         same = readings == self._last
         self._last = readings
         self._same = (same, *self._same[:2])
@@ -61,7 +67,7 @@ class StuckSensors:
 
     @property
     def repeats(self) -> bool:
-        """Whether this tick's message repeats the last one, and has not done so for long.
+        """Whether this tick's message repeats the last one, but not for too many ticks.
 
         The message of a robot that stands still may repeat itself for longer.
         """
@@ -69,32 +75,39 @@ class StuckSensors:
 
     @property
     def same(self) -> np.ndarray:
-        """(N,) which slots read the same as at the last tick."""
+        """Mask (N,) of input slots that read the same as at the last tick."""
         return self._same[0]
 
     @property
     def moving(self) -> np.ndarray:
-        """(N,) which slots read something else than at the last tick."""
+        """Mask (N,) of input slots that read something else than at the last tick."""
         return ~self.same
 
     def restart_counts(self, slots: np.ndarray) -> None:
-        """Restart the counts of these slots (N,) bool, which feed other channels than assumed."""
+        """Restart the counts of unchanged ticks of input slots that feed unexpected channels.
+
+        Args:
+            slots: (N,) True for these slots.
+        """
         self._ticks[slots] = 0
         self._excess[slots] = 0.0
 
     def has_suspect(self, slots: np.ndarray) -> bool:
-        """Return whether one of these slots (S,) stood still for two ticks.
+        """Return whether one of some sensors repeated its reading for two ticks.
 
         If so, `find_stuck` must be called.
+
+        Args:
+            slots: (S,) the indices of the sensors' input slots.
         """
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
     def find_stuck(self, excess: np.ndarray, still: np.ndarray) -> bool:
-        """Return whether a slot is newly found to be stuck.
+        """Update which input slots are stuck; return whether one is newly found to be stuck.
 
         Args:
-            excess: (N,) the excess nats of each slot in this tick.
+            excess: (N,) each slot's costs above the usual ones in this tick, in nats.
             still: (C,) the slots of contacts and constants.
         """
         settings = self._settings

@@ -1,8 +1,9 @@
-"""The AttentionNeuron policy for scalar channels: maps channel ids to the engine's columns.
+"""The AttentionNeuron policy for scalar channels: maps channel ids to neurons of the engine.
 
-State belongs to a channel's id, never to its place in a call. A reading that is not finite counts
-as missing. A missing channel is left out of the attention's sum, and its state is kept for
-`keep_ticks` ticks.
+The engine keeps the state of one neuron per channel in an array; a channel's index there is called
+its column. State belongs to a channel's id, never to its position in a call. A reading that is not
+finite counts as missing. A missing channel is left out of the attention's sum, and its state is
+kept for `keep_ticks` ticks.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from an_control.policy.protocol import Policy, PreviousAction, check_readings, c
 from an_control.policy.sizes import AttentionSizes
 
 JUMP_LIMIT = 0.18
-"""Bound of the mean excess of the readings' jumps, above which all neurons are reset (see
+"""Bound of the mean abrupt change of the readings, above which all neurons are reset (see
 `reference`)."""
 
 
 class PolicyEngine(ABC):
-    """The computation of one tick, and the state of the sensory neurons.
+    """A base class for engines, which compute one tick and keep the states of the neurons.
 
-    The state is an array (N, S) with a row for each of the policy's columns: an LSTM's outputs h
-    (d), cells (d) and last reading, or for stacked readings the outputs (d) and the newest readings
-    (k). Prediction attention adds the evidence for each query, reset on jump adds twice a reading's
-    usual change. Readings are NaN before the first tick.
+    The states are an array (N, S) with a row for each channel's neuron (called its column): an
+    LSTM's outputs h (d), cells (d) and last reading, or for stacked readings the outputs (d) and
+    the newest readings (k). Prediction attention adds the evidence for each query, reset on jump
+    adds twice a reading's usual change. Readings are NaN before the first tick.
 
     Args:
         sizes: The policy's sizes.
-        evidence: The number of evidence values a row, used only with prediction attention.
-        dtype: The type of the state's numbers.
+        evidence: The number of evidence values per neuron, used only with prediction attention.
+        dtype: The type of the numbers in the array.
     """
 
     name: str
@@ -53,55 +54,80 @@ class PolicyEngine(ABC):
         self._set_state(np.zeros((0, len(self._fresh)), dtype))
 
     def _set_state(self, state: np.ndarray) -> None:
+        """Replace the array of states (N, S), and the index of all its rows."""
         self._state, self._all = state, np.arange(len(state))
 
-    def drop_columns(self) -> None:
-        """Drop all columns; the head's memory stays."""
+    def drop_neurons(self) -> None:
+        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
         self._set_state(self._state[:0])
 
-    def grow(self, columns: int) -> None:
-        """Append `columns` columns at zero state."""
-        self._set_state(np.concatenate([self._state, np.tile(self._fresh, (columns, 1))]))
+    def add_neurons(self, count: int) -> None:
+        """Append neurons with zero state.
 
-    def keep(self, columns: np.ndarray) -> None:
-        """Keep only the columns with these indices, in this order."""
+        Args:
+            count: The number of neurons.
+        """
+        self._set_state(np.concatenate([self._state, np.tile(self._fresh, (count, 1))]))
+
+    def keep_neurons(self, columns: np.ndarray) -> None:
+        """Remove all neurons but those with the given indices, which are put in this order.
+
+        Args:
+            columns: (K,) the indices.
+        """
         self._set_state(self._state[columns])
 
-    def reset_columns(self, columns: np.ndarray) -> None:
-        """Reset the columns with these indices to zero state."""
+    def reset_neurons(self, columns: np.ndarray) -> None:
+        """Reset the neurons with these indices to zero state.
+
+        Args:
+            columns: (K,) the indices.
+        """
         self._state[columns] = self._fresh
 
     def save_state(self) -> np.ndarray:
-        """Return a copy of the neurons' state (N, S), a row for each column."""
+        """Return a copy of the neurons' states (N, S), one row for each neuron."""
         return self._state.copy()
 
     def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Set the columns with indices `columns` (K,) to the rows of `states` (K, S)."""
+        """Replace the states of some neurons.
+
+        Args:
+            columns: (K,) the indices of the neurons.
+            states: (K, S) their new states.
+        """
         self._state[columns] = states
 
-    def outputs(self, columns: np.ndarray) -> np.ndarray:
-        """Return the outputs h (K, d) float64 of the neurons in the columns `columns` (K,)."""
+    def neuron_outputs(self, columns: np.ndarray) -> np.ndarray:
+        """Return the outputs h (K, d) float64 of some neurons.
+
+        Args:
+            columns: (K,) the indices of the neurons.
+        """
         return self._state[columns, : self._sizes.neuron].astype(np.float64)
 
     @abstractmethod
     def reset(self) -> None:
-        """Drop all columns and reset the memory behind the message."""
+        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
 
     @abstractmethod
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Raise the evidence of `columns` (K,) for `queries` (K,) to `least` nats or more.
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+        """Raise the evidence that certain neurons' channels are those of certain queries.
 
-        Each column has one query.
+        Args:
+            columns: (K,) the indices of the neurons.
+            queries: (K,) the query of each neuron.
+            min_nats: The evidence is raised to this value where it is lower.
         """
 
     @abstractmethod
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance the neurons of `columns` (K,) by one tick without computing an action.
+        """Advance some neurons by one tick without computing an action.
 
         Args:
-            values: Readings (K,) float32.
-            columns: Indices (K,) of the neurons.
-            previous: The previous action (A,).
+            values: (K,) float32 the readings.
+            columns: (K,) the indices of the neurons.
+            previous: (A,) the previous action.
         """
 
     @abstractmethod
@@ -115,24 +141,25 @@ class PolicyEngine(ABC):
         """Compute one tick and return the action (A,) float32.
 
         Args:
-            values: Readings (N,) float32.
-            columns: The columns (N,) that the readings belong to; None: all, in order.
-            previous: The previous action (A,) float32 in [-1, 1].
-            shift: The shifter by which the message's terms are rounded (see `exact_sums`).
+            values: (N,) float32 the readings.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            previous: (A,) float32 the previous action, in [-1, 1].
+            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
         """
 
     @property
     def attention(self) -> np.ndarray:
-        """The attention (M, N) of the last tick, a copy.
+        """The attention weights (M, N) of the last tick, queries by channels, a copy.
 
-        Without the row of softmax attention's query "none of them".
+        The row of softmax attention's last query, which stands for none of the channels, is left
+        out.
         """
         rows = self._sizes.queries - (self._sizes.attention == "softmax")
         return self._attention[:, :rows].T.astype(np.float64)
 
     @property
     def message(self) -> np.ndarray:
-        """The attention message of the last tick, a copy."""
+        """The attention message of the last tick, which is the head's input, a copy."""
         return self._message.copy()
 
 
@@ -141,8 +168,8 @@ class AttentionNeuron(PreviousAction, Policy):
 
     Args:
         model: A model of kind ``attention_neuron``.
-        engine: Computes the ticks; its columns are in the order in which this policy first saw the
-            ids.
+        engine: Computes the ticks. It numbers the neurons in the order in which this policy first
+            saw their channels' ids.
         keep_ticks: Ticks for which a missing channel's state is kept; None: one second of the
             task's steps, or 100 ticks if the model does not say its step.
 
@@ -163,7 +190,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self.keep_ticks = keep_ticks
         self.nominal_ids: tuple[str, ...] = model.task.channels
         own = model.sizes.prediction_attention and model.sizes.queries == len(self.nominal_ids) + 1
-        self._knows_queries = own  # one a nominal channel, and "none of them"
+        self._knows_queries = own  # one query per nominal channel, and "none of them"
         self._engine = engine
         key, d = model.sizes.key, model.sizes.neuron
         self._key = model.arrays.get("attention.key", np.eye(key, d)).astype(np.float64)
@@ -171,7 +198,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: drop all channels, zero the head's memory and previous action."""
+        """Start an episode: remove all channels, and zero the head's memory and previous action."""
         self._engine.reset()
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self.reset_channels()
@@ -182,15 +209,19 @@ class AttentionNeuron(PreviousAction, Policy):
         return self
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Reset the neurons of these channels to zero state; without `ids`, drop all channels.
+        """Reset the neurons of some channels to zero state.
 
-        The previous action and the head's memory stay. Unknown ids are ignored.
+        The previous action and the head's memory stay.
+
+        Args:
+            ids: The ids of the channels, of which unknown ones are ignored; None: remove all
+                channels.
         """
         if ids is not None:
             columns = [self._column[name] for name in ids if name in self._column]
-            self._engine.reset_columns(np.array(columns, np.int64))
+            self._engine.reset_neurons(np.array(columns, np.int64))
             return
-        self._engine.drop_columns()
+        self._engine.drop_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
         self._map_ids(())
@@ -201,22 +232,26 @@ class AttentionNeuron(PreviousAction, Policy):
         return {name: states[column] for name, column in self._column.items()}
 
     def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
-        """Set the neurons of these channels to saved states; unknown ids are ignored."""
+        """Set the neurons' states of some channels.
+
+        Args:
+            states: The state by channel id, as `save_state` returned it; unknown ids are ignored.
+        """
         known = [name for name in states if name in self._column]
         if known:
             columns = np.array([self._column[name] for name in known], np.int64)
             self._engine.restore_state(columns, np.array([states[name] for name in known]))
 
-    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
-        """Tell the attention which nominal channels these ids carry.
+    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
+        """Inform the attention which nominal channels' signals arrive under some ids.
 
-        Raises the evidence of prediction attention (see `reference`); does nothing for a policy
-        without it. Unknown ids are ignored.
+        This raises the evidence of prediction attention (see `reference`); it does nothing for a
+        policy without it. Unknown ids are ignored.
 
         Args:
-            ids: Channel ids (N,).
-            channels: Indices (N,) of the nominal channels.
-            least: Nats that the evidence is raised to, at least.
+            ids: (N,) channel ids.
+            channels: (N,) the index of the nominal channel whose signal arrives under each id.
+            min_nats: The evidence is raised to this value, in nats, where it is lower.
         """
         if not self._knows_queries:
             return
@@ -224,7 +259,7 @@ class AttentionNeuron(PreviousAction, Policy):
             self._identified = ids, *self._find_columns(ids)
         _, places, columns = self._identified
         whole = len(places) == len(ids)
-        self._engine.raise_evidence(columns, channels if whole else channels[places], least)
+        self._engine.raise_evidence(columns, channels if whole else channels[places], min_nats)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
@@ -242,15 +277,16 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.advance(values[places].astype(np.float32), columns, previous)
 
     def _find_columns(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places in `ids` of the known ids, and their columns."""
+        """Return the positions in `ids` of the known ids, and the indices of their neurons."""
         places = [place for place, name in enumerate(ids) if name in self._column]
         columns = [self._column[ids[place]] for place in places]
         return np.array(places, np.int64), np.array(columns, np.int64)
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
-        """Move each neuron's state from an old id to a new one.
+        """Move each neuron's state from an old channel id to a new one.
 
-        The renamed ids must together be the same ids as before.
+        Args:
+            names: The new id by old id; new and old ids must be the same set.
         """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
         self._map_ids(self._ids)
@@ -281,6 +317,12 @@ class AttentionNeuron(PreviousAction, Policy):
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
 
     def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
+        """Compute one tick and return the action (A,), without the readings that are not finite.
+
+        Args:
+            values: (N,) the readings.
+            ids: (N,) their channel ids.
+        """
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
             values, ids, largest = _drop_missing(values, ids)
@@ -296,13 +338,16 @@ class AttentionNeuron(PreviousAction, Policy):
         return self._previous.copy()
 
     def _map_ids(self, ids: tuple[str, ...]) -> None:
-        """Map `ids` to columns: where each value goes, and which columns are missing."""
+        """Map channel ids to neurons: where each reading goes, and which channels are missing.
+
+        Unknown ids get new neurons. The mapping holds until other ids come.
+        """
         ids, column = check_unique(ids), self._column
         fresh = [name for name in ids if name not in column]
         if fresh:
             first = len(column)
             column.update((name, first + i) for i, name in enumerate(fresh))
-            self._engine.grow(len(column) - first)
+            self._engine.add_neurons(len(column) - first)
             self._idle = np.append(self._idle, np.zeros(len(column) - first, np.int64))
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
@@ -318,12 +363,12 @@ class AttentionNeuron(PreviousAction, Policy):
         self._ordinary_shift = shifter_for_sum(max(len(ids), 1), ORDINARY)
 
     def _age_missing(self) -> None:
-        """Count the ticks of missing channels; drop those missing over `keep_ticks` ticks."""
+        """Count the ticks of missing channels; remove those missing for over `keep_ticks` ticks."""
         self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
         if late.any():
             stay = np.flatnonzero(~late)
-            self._engine.keep(stay)
+            self._engine.keep_neurons(stay)
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
@@ -338,7 +383,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
     @property
     def attention(self) -> np.ndarray:
-        """The attention (M, N) of the last step, columns in `channel_order`."""
+        """The attention weights (M, N) of the last step, queries by channels in `channel_order`."""
         return self._engine.attention
 
     @property
@@ -348,20 +393,27 @@ class AttentionNeuron(PreviousAction, Policy):
 
     @property
     def keys(self) -> np.ndarray:
-        """Each channel's key (N, k) after the last step, rows in `channel_order`.
+        """Each channel's attention key (N, k) after the last step, rows in `channel_order`.
 
         It is computed from the neuron's output before an encoder; with PMA it is this output
         itself.
         """
         columns = np.arange(len(self._column)) if self._columns is None else self._columns
-        terms = self._engine.outputs(columns)[:, None, :] * self._key  # no matrix product: its
+        terms = (
+            self._engine.neuron_outputs(columns)[:, None, :] * self._key
+        )  # no matrix product: its
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
 
 def _drop_missing(
     values: np.ndarray, ids: tuple[str, ...]
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
-    """Return the readings that count as present, their ids, and the largest magnitude."""
+    """Return the readings that count as present, their ids, and the largest magnitude.
+
+    Args:
+        values: (N,) the readings; one that is not finite, or huge, counts as missing.
+        ids: (N,) their channel ids.
+    """
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():

@@ -17,7 +17,7 @@ OUTPUT_BITS = 24
 """Neuron outputs, all within [-1, 1], are rounded to multiples of 2**-OUTPUT_BITS."""
 
 ORDINARY = 1024.0
-"""Readings up to this magnitude share one grid, so that an ordinary tick need not look for the
+"""The magnitude up to which readings share one grid, so that an ordinary tick need not look for the
 largest."""
 
 MAX_READING = 1e18
@@ -29,10 +29,10 @@ Grid = TypeVar("Grid", np.float64, np.ndarray)
 
 
 def shifter(grid: Grid) -> Grid:
-    """Return the number that, added and subtracted, rounds smaller ones to the `grid`.
+    """Return the number that rounds smaller ones to a grid if it is added and then subtracted.
 
     Args:
-        grid: A power of two, or an array of them.
+        grid: The distance of the grid's points, a power of two, or an array of such.
     """
     return 1.5 * 2.0**52 * grid
 
@@ -43,11 +43,14 @@ ROUND_MASS = shifter(np.float64(2.0**-30))
 
 
 def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round `weights` (R, d) so that their product with neuron outputs (d, N) is exact.
+    """Round weights so that their product with neuron outputs is exact.
+
+    Args:
+        weights: (R, d) the weights, for outputs (d, N).
 
     Returns:
         The rounded weights (R, d), each row on its own grid, as fine as 53 bits allow; and the
-        shifters (R, 1) of these grids.
+        shifters (R, 1) of these grids (see `shifter`).
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]
@@ -56,6 +59,11 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shifter_for_sum(channels: int, largest: float) -> np.float64:
-    """Return the shifter that makes the sum of `channels` terms of at most `largest` exact."""
+    """Return the shifter that makes a sum exact (see `shifter`).
+
+    Args:
+        channels: The number of terms.
+        largest: The largest magnitude of a term.
+    """
     bits_above = math.frexp(largest * channels)[1] + 1
     return shifter(np.float64(2.0 ** (bits_above - 52)))

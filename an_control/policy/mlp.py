@@ -17,14 +17,19 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
 def head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
-    """Return the first `layers` layers of the head in a model's arrays."""
+    """Return the first layers of the head in a model's arrays, as pairs of weight and bias.
+
+    Args:
+        arrays: The model's arrays by name.
+        layers: The number of layers.
+    """
     return tuple(
         (arrays[f"head.{layer}.weight"], arrays[f"head.{layer}.bias"]) for layer in range(layers)
     )
 
 
 class Head:
-    """The network from the message to the action: linear layers with an activation between them.
+    """The network from the attention message to the action: linear layers with activations.
 
     Args:
         layers: Weights and biases, float64.
@@ -59,10 +64,11 @@ class Head:
 
 
 class MlpPolicy(PreviousAction, Policy):
-    """A policy with the calls of `AttentionNeuron`, for a network that needs its inputs in order.
+    """A policy of a plain MLP, which needs its inputs in a fixed order.
 
-    Readings by id are put into the nominal order. A model without nominal ids takes them in the
-    order of the call. A missing channel keeps its last reading, and reads 0 before its first one.
+    Readings by channel id are put into the nominal order. A model without nominal ids takes them in
+    the order of the call. A missing channel keeps its last reading, and reads 0 before its first
+    one.
 
     Args:
         model: A model of kind ``mlp``.
@@ -82,7 +88,7 @@ class MlpPolicy(PreviousAction, Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Zero the previous action, which this network does not use, and forget all readings."""
+        """Start an episode: set the previous action and all stored readings to zero."""
         self._previous = np.zeros(self._sizes.actions, np.float32)
         self._newest = np.zeros(self._sizes.channels)
 

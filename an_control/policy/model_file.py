@@ -4,8 +4,8 @@ It holds no pickle and no code. A file from an untrusted place either is a model
 with arrays of the names, shapes and finite values that its sizes imply, or is refused with a
 reason.
 
-An ONNX file is a model too, of kind "foreign". The model file of its monitor lies beside it and
-names the ONNX file by its hash.
+An ONNX file is a model too, of kind "foreign". The model file of its monitor, which detects rewired
+sensors, lies beside it and names the ONNX file by its hash.
 """
 
 from __future__ import annotations
@@ -41,30 +41,34 @@ from an_control.wiring.checked_yaml import WiringError
 FORMAT = 2
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HEADER_BYTES = 2**19
-"""Bounds the time for which parsing the header blocks all other threads."""
+"""The largest header; it bounds the time for which parsing blocks all other threads."""
 MAX_WEIGHT = 1e6
-"""Larger than any trained weight; below it no product in a tick can overflow."""
+"""The largest magnitude of a weight. Trained weights are smaller; below it no product in a tick can
+overflow."""
 POLICY_HASH = "policy_sha256"
-"""In `trained` of a monitor's file: the hash of the ONNX file that it belongs to."""
+"""The key, in `trained` of a monitor's file, of the hash of the ONNX file that it belongs to."""
 POSITIVE = ("identity.units",)
-"""Arrays that others are divided by."""
+"""The arrays by which others are divided, so that they must be greater than 0."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
 """The exceptions that reading a header raises if it describes no model."""
 
 
 class ModelError(ValueError):
-    """A model that cannot be used; the message names the file and the reason."""
+    """An error that a model cannot be used; the message names the file and the reason."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A policy in memory: its arrays (float32) and the description of its task and training.
+    """A policy in memory: its arrays (float32), and the description of its task and training.
 
     Attributes:
-        task: What it was trained for.
+        kind: The kind of policy, such as ``attention_neuron``.
+        sizes: The sizes of the policy, from which the arrays' shapes follow.
+        arrays: The arrays by name.
+        task: The task that the policy was trained for.
         trained: How it was trained, as JSON values; may be empty.
-        forward: The sizes of the monitor's networks, whose arrays are ``forward.*``,
-            ``identity.*`` and ``imputation.*``; None if the model has none.
+        forward: The sizes of the monitor's networks, whose arrays are ``forward.*``, ``identity.*``
+            and ``imputation.*``; None if the model has none.
         network: The network of a policy of kind ``foreign``, else None.
     """
 
@@ -83,7 +87,7 @@ class Model:
         return own + sum(array.size for array in self.arrays.values())
 
     def normalised(self, channels: int) -> Model:
-        """Return the policy with its sums over channels scaled to `channels` of them.
+        """Return the policy with its sums over channels scaled to a nominal number of channels.
 
         Args:
             channels: The nominal number of channels; 0: the sums are not scaled.
@@ -109,7 +113,11 @@ class Model:
         return shapes | self.forward.shapes(len(self.task.channels), self.sizes.actions)
 
     def check(self) -> None:
-        """Raise ValueError unless the arrays are float32, finite and of the implied shapes."""
+        """Check that the arrays are float32, finite and of the shapes that the sizes imply.
+
+        Raises:
+            ValueError: An array is not; the message names it.
+        """
         shapes = self.shapes()
         _check_names(self.arrays, shapes)
         for name, shape in shapes.items():
@@ -121,9 +129,9 @@ class Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model file atomically: the file is complete or not there.
+    """Write a model file atomically: at any time the file is complete or not there.
 
-    Of a foreign policy only the monitor is written: beside it if `path` is the ONNX file.
+    For a foreign policy only the monitor is written: beside the ONNX file if that is `path`.
 
     Args:
         path: The file to write; an existing one is replaced.
@@ -153,7 +161,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         header = json.dumps(described, allow_nan=False)
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
         content = safetensors.numpy.save(arrays, metadata={"an_control": header})
-        _read_description(BytesIO(content), len(content))  # what cannot be read is not written
+        _read_description(BytesIO(content), len(content))  # write nothing that cannot be read
     except INVALID as error:
         raise ModelError(f"{path}: {error}") from error
     write_file(path, content)
@@ -163,8 +171,8 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
     """Read and check a model file or an ONNX file.
 
     Args:
-        path: a ``.safetensors`` or ``.onnx`` file.
-        monitor: whether to read the monitor that lies beside an ONNX file, too.
+        path: A ``.safetensors`` or ``.onnx`` file.
+        monitor: Whether to read the monitor that lies beside an ONNX file, too.
 
     Raises:
         ModelError: The file cannot be read or is not a valid model; names the file and the reason.
@@ -179,16 +187,15 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
         return replace(model, arrays=arrays)
 
 
-def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
+def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | None:
     """Return the model of a file without its arrays, by its header alone.
 
     Args:
         path: A ``.safetensors`` model file.
-        largest: The largest header in bytes that is read.
+        max_header_bytes: The largest header that is read.
 
     Returns:
-        The model, or None if its header is larger than `largest`, and for an ONNX file, which has
-        no header.
+        The model, or None if its header is larger, and for an ONNX file, which has no header.
 
     Raises:
         ModelError: No valid model file of this size has this header.
@@ -196,13 +203,21 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     if is_onnx(path):
         return None
     with _open_model_file(Path(path)) as file:
-        if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
+        if max_header_bytes < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
         return _read_description(file, _file_size(file))[0]
 
 
 def _read_foreign(path: Path, monitor: bool) -> Model:
-    """Return the policy of an ONNX file, with the monitor beside it if `monitor` is true."""
+    """Return the policy of an ONNX file.
+
+    Args:
+        path: The path of the file.
+        monitor: Whether to read the monitor's file beside it, too.
+
+    Raises:
+        ModelError: A file is not valid; names the file and the reason.
+    """
     try:
         network = read_onnx(path)
     except WiringError as error:
@@ -219,11 +234,20 @@ def _read_foreign(path: Path, monitor: bool) -> Model:
     sizes = ForeignSizes(len(layout.channels), network.action.size)
     model = Model("foreign", sizes, {}, task, network=network)
     beside = monitor_path(path)
-    return _with_monitor(model, network, beside) if monitor and beside.exists() else model
+    return _attach_monitor(model, network, beside) if monitor and beside.exists() else model
 
 
-def _with_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
-    """Return the foreign policy with the monitor in the file `beside`."""
+def _attach_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
+    """Return a foreign policy with its monitor.
+
+    Args:
+        model: The policy.
+        network: Its network, whose hash must be the one in the monitor's file.
+        beside: The path of the monitor's file.
+
+    Raises:
+        ModelError: The file holds no monitor of this network; names the file and the remedy.
+    """
     monitor = read_model(beside)
     again = f"make it again (an-control train-monitor {network.file}), or remove it"
     if monitor.kind != model.kind or monitor.forward is None:
@@ -244,7 +268,10 @@ def _with_monitor(model: Model, network: ForeignNetwork, beside: Path) -> Model:
 
 @contextmanager
 def _open_model_file(path: Path) -> Iterator[FileIO]:
-    """Open the file unbuffered; raise errors with it as ModelError that names it."""
+    """Open a model file unbuffered, as a context; errors inside it become `ModelError`.
+
+    The message then names the file.
+    """
     try:
         with open_regular(path) as file:
             if _file_size(file) > MAX_FILE_BYTES:
@@ -255,11 +282,20 @@ def _open_model_file(path: Path) -> Iterator[FileIO]:
 
 
 def _file_size(file: FileIO) -> int:
+    """Return the size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
 def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
-    """Return the model without its arrays, and the offset in the file of each array."""
+    """Return the model without its arrays, and the offset in the file of each array.
+
+    Args:
+        file: The open file.
+        size: Its size in bytes.
+
+    Raises:
+        ValueError: The header describes no model.
+    """
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
     if size < 8 or start > size:
@@ -283,6 +319,11 @@ def _read_description(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[st
 
 
 def _parse_header(tensors: Any) -> dict[str, Any]:
+    """Return the header of this project in a safetensors header, and remove it from there.
+
+    Raises:
+        ValueError: There is none, or it is of another format.
+    """
     metadata = tensors.pop("__metadata__", None) if isinstance(tensors, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
@@ -298,7 +339,18 @@ def _parse_header(tensors: Any) -> dict[str, Any]:
 def _array_offsets(
     tensors: dict[str, Any], shapes: Shapes, start: int, size: int
 ) -> dict[str, int]:
-    """Return each array's offset in the file; together they fill it from `start` to `size`."""
+    """Return the offset in bytes of each array in the file, by name.
+
+    Args:
+        tensors: The safetensors header, by name.
+        shapes: The shapes that the arrays must have.
+        start: The offset at which the arrays begin.
+        size: The size of the file.
+
+    Raises:
+        ValueError: The arrays are not the ones of `shapes`, or do not fill the file from `start`
+            on.
+    """
     for name, tensor in tensors.items():
         if not isinstance(tensor, dict) or tensor.get("dtype") != "F32":
             kind = tensor.get("dtype") if isinstance(tensor, dict) else tensor
@@ -319,6 +371,17 @@ def _array_offsets(
 def _read_array(
     file: FileIO, name: str, shape: tuple[int, ...], places: Mapping[str, int]
 ) -> np.ndarray:
+    """Return an array of the file, read-only float32.
+
+    Args:
+        file: The open file.
+        name: The name of the array.
+        shape: Its shape.
+        places: The offset of each array, by name.
+
+    Raises:
+        ValueError: The file is cut short, or a value is not allowed.
+    """
     array = np.empty(shape, "<f4")
     file.seek(places[name])
     view, done = array.data.cast("B"), 0
@@ -333,6 +396,11 @@ def _read_array(
 
 
 def _check_names(found: Collection[str], shapes: Shapes) -> None:
+    """Check that the arrays found are exactly those of `shapes`.
+
+    Raises:
+        ValueError: An array is missing or unknown.
+    """
     if missing := sorted(shapes.keys() - found):
         raise ValueError(f"array {missing[0]!r} is missing")
     if extra := sorted(set(found) - shapes.keys()):
@@ -340,12 +408,18 @@ def _check_names(found: Collection[str], shapes: Shapes) -> None:
 
 
 def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Check the shape of an array; raise ValueError if it is not the wanted one."""
     if shape != wanted:
         raise ValueError(f"array {name!r} has shape {shape}, its sizes say {wanted}")
 
 
 def _check_values(name: str, array: np.ndarray) -> None:
-    if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
+    """Check that the values of an array are finite and within bounds.
+
+    Raises:
+        ValueError: A value is not.
+    """
+    if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # allocates no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
         raise ValueError(f"array {name!r} holds a value that is not greater than 0")

@@ -1,9 +1,9 @@
 """The AttentionNeuron's arithmetic compiled with numba: float32 neurons, channels along axis 0.
 
-Each channel is computed on its own by the same instructions wherever it stands (the compiler
-vectorises over gates and queries, never over channels), and the sums over channels are exact (see
-`exact_sums`). Without fast-math flags nothing is fused or reordered. So a channel's place cannot
-change a bit.
+Each channel is computed on its own by the same instructions at whatever index it stands (the
+compiler vectorises over gates and queries, never over channels), and the sums over channels are
+exact (see `exact_sums`). Without fast-math flags nothing is fused or reordered. So the order of the
+channels cannot change a bit of the result.
 """
 
 # mypy: allow-untyped-defs
@@ -32,7 +32,7 @@ NO_SCORE = F32(-1e30)
 
 @njit(inline="always", error_model="numpy")
 def tanh(x):
-    """Return the hyperbolic tangent to 3e-7: odd 13 over even 6, as Eigen's fast tanh."""
+    """Return the hyperbolic tangent to 3e-7, by the rational function of Eigen's fast tanh."""
     limit = F32(7.90531110763549805)
     x = limit if x > limit else x
     x = -limit if x < -limit else x
@@ -53,7 +53,7 @@ def tanh(x):
 def exp(x):
     """Return the exponential of x <= 0 to 2e-7.
 
-    That is (1 + polynomial on [0, ln 2]) times a power of two.
+    It is (1 + a polynomial on [0, ln 2]) times a power of two.
     """
     low = F32(-87.0)
     x = low if x < low else x
@@ -74,11 +74,11 @@ def advance_lstm(values, columns, drive, hidden, state):
     """Advance LSTM neurons by one tick, in place.
 
     Args:
-        values: Readings (N,).
-        columns: The neurons' rows (N,) in `state`.
-        drive: Rows (1 + F, 4d): the sum that all channels share, then the weights of each input.
-        hidden: Weights (d, 4d) of the neurons' own outputs.
-        state: Rows (., 2d + 1): outputs h, cells c, last reading.
+        values: (N,) the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        drive: (1 + F, 4d) the input sum that all channels share, then the weights of each input.
+        hidden: (d, 4d) the weights of the neurons' own outputs.
+        state: (rows, 2d + 1) of each neuron the outputs h, the cells c, the last reading; changed.
     """
     gates = drive.shape[1]
     d = gates // 4
@@ -120,10 +120,10 @@ def advance_stack(values, columns, drive, state):
     """Advance neurons on stacked readings by one tick, in place.
 
     Args:
-        values: Readings (N,).
-        columns: The neurons' rows (N,) in `state`.
-        drive: Rows (1 + k, d): the sum that all channels share, then the weights of each input.
-        state: Rows (., d + k): outputs h, the newest readings.
+        values: (N,) the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        drive: (1 + k, d) the input sum that all channels share, then the weights of each input.
+        state: (rows, d + k) of each neuron the outputs h, then the k newest readings; changed.
     """
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
@@ -146,12 +146,16 @@ def advance_stack(values, columns, drive, state):
 
 
 @njit(inline="always", error_model="numpy")
-def reset_on_jump(values, columns, state, known):
-    """Reset all neurons if most readings jump; see `reference`.
+def reset_on_jump(values, columns, state, stored):
+    """Reset all neurons if most readings change abruptly, as after a rewiring; see `reference`.
 
-    `known` is the index of the readings in a neuron's state, and their number.
+    Args:
+        values: (N,) the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        state: The rows of the neurons; changed.
+        stored: The index of the first stored reading in a row, and the number of stored readings.
     """
-    last, usual = known[0], state.shape[1] - 1
+    last, usual = stored[0], state.shape[1] - 1
     excess = 0.0
     for n in range(len(values)):
         own = state[columns[n]]
@@ -162,12 +166,15 @@ def reset_on_jump(values, columns, state, known):
         own[usual] += (jump + jump - own[usual]) * USUAL
     if excess > JUMP_LIMIT * len(values):
         state[:, :usual] = 0.0
-        state[:, last : last + known[1]] = np.nan
+        state[:, last : last + stored[1]] = np.nan
 
 
 @njit(inline="always", error_model="numpy")
 def add_product(out, rows, x):
-    """Compute ``out += x @ rows``; eight rows at a time keep `out` in registers."""
+    """Add the product ``x @ rows`` to `out`, in place.
+
+    Eight rows at a time keep `out` in registers.
+    """
     count, width = rows.shape
     whole = count - count % 8
     for k in range(0, whole, 8):
@@ -189,9 +196,10 @@ def add_product(out, rows, x):
 
 @njit(inline="always", error_model="numpy")
 def add_sparse_product(out, rows, x):
-    """Compute ``out += x @ rows`` to the bits of `add_product`, skipping the rows for which x is 0.
+    """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0.
 
-    At any time most units of a relu layer are 0, and adding zeros changes no bit.
+    The bits are those of `add_product`, as adding zeros changes none. At any time most units of a
+    relu layer are 0.
     """
     width, count = rows.shape[1], 0
     active = np.empty(len(x), np.int64)
@@ -220,7 +228,7 @@ def add_sparse_product(out, rows, x):
 
 @njit(inline="always", error_model="numpy")
 def add_two_products(out, other, rows, x, y):
-    """Compute ``out += x @ rows`` and ``other += y @ rows``, each in the order of `add_product`."""
+    """Add ``x @ rows`` to `out` and ``y @ rows`` to `other`, in place, loading each row once."""
     count, width = rows.shape
     whole = count - count % 4
     for k in range(0, whole, 4):
@@ -238,7 +246,14 @@ def add_two_products(out, other, rows, x, y):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def expect_readings(memory, previous, memory_rows, expecting_rows):
-    """Advance the head's memory (see `reference`) and return the readings that it expects."""
+    """Advance the head's memory by a tick, in place, and return the readings (n,) that it expects.
+
+    Args:
+        memory: (2n + H,) shares and readings seen last, then GRU units; the units are changed.
+        previous: (A,) the previous action.
+        memory_rows: The weights of the memory, see `packed_weights.pack_memory`.
+        expecting_rows: The weights of the expectation, see `packed_weights.pack_memory`.
+    """
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
     entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
@@ -260,7 +275,16 @@ def expect_readings(memory, previous, memory_rows, expecting_rows):
 
 @njit(inline="always", error_model="numpy")
 def update_memory(memory, units, sums, mass, expected, outlier_weight):
-    """Correct the expected readings by the sums over channels, and remember the result."""
+    """Correct the expected readings by the present ones, and store the result in `memory`.
+
+    Args:
+        memory: (2n + H,) shares and readings seen last, then GRU units; the first two are changed.
+        units: The number H of GRU units.
+        sums: (n,) the sum over channels of attention times reading, for each query.
+        mass: (n,) the sum over channels of attention, for each query.
+        expected: (n,) the readings that the memory expects.
+        outlier_weight: (n,) how much less a reading counts the farther it is from the expected one.
+    """
     routed = (len(memory) - units) // 2
     for q in range(routed):
         share = min(mass[q], 1.0)
@@ -271,9 +295,14 @@ def update_memory(memory, units, sums, mass, expected, outlier_weight):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def compute_action(message, head, widths, relu, clip):
-    """Return the action (A,) for a message.
+    """Return the action (A,) float32 for an attention message.
 
-    `head` holds for each layer the bias (out,), then the weights (in, out).
+    Args:
+        message: The head's input.
+        head: For each layer the bias (out,), then the weights (in, out), flat.
+        widths: (layers,) the number of outputs of each layer.
+        relu: Whether the hidden layers are rectified linear, or else tanh.
+        clip: Whether the action is clipped to [-1, 1], or else passed through tanh.
     """
     x, at = message, 0
     for layer in range(len(widths)):
@@ -339,7 +368,15 @@ def softmax(scores):
 
 @njit(inline="always", error_model="numpy")
 def update_evidence(prediction, value, expected, evidence, score):
-    """Update one channel's evidence, and add it to the channel's score, in place."""
+    """Update the evidence for which query's channel this is, and add it to the scores, in place.
+
+    Args:
+        prediction: (4, n) the weights of prediction attention, see `reference`.
+        value: The channel's reading.
+        expected: (n,) the reading that is expected at each query.
+        evidence: (n,) the channel's evidence for each query; changed.
+        score: The channel's score for each query; changed.
+    """
     for q in range(len(expected)):
         error = value - expected[q]
         error = error * error * prediction[0, q]
@@ -351,7 +388,7 @@ def update_evidence(prediction, value, expected, evidence, score):
 
 
 class NumbaEngine(PolicyEngine):
-    """The compiled engine; compiles its code when it is made.
+    """The engine of a policy that is compiled by numba; the constructor compiles its code.
 
     Args:
         model: A model whose sizes compile (see `AttentionSizes.compiles`).
@@ -387,8 +424,8 @@ class NumbaEngine(PolicyEngine):
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Compile now, for both ways in which columns are given."""
-        self.grow(2)
+        """Call all compiled functions once, so that they are compiled before the first tick."""
+        self.add_neurons(2)
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
@@ -397,22 +434,34 @@ class NumbaEngine(PolicyEngine):
         self.reset()
 
     def reset(self) -> None:
-        """Drop all columns and reset the memory behind the message."""
+        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
         self._memory[:] = 0.0
-        self.drop_columns()
+        self.drop_neurons()
 
-    def drop_columns(self) -> None:
-        """Drop all columns; the head's memory stays."""
-        super().drop_columns()
+    def drop_neurons(self) -> None:
+        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
+        super().drop_neurons()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
 
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Raise the evidence of columns for queries, see `PolicyEngine.raise_evidence`."""
-        _raise_evidence(self._state, columns, self._evidence.start, queries, F32(least))
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+        """Raise the evidence that certain neurons' channels are those of certain queries.
+
+        Args:
+            columns: (K,) the indices of the neurons.
+            queries: (K,) the query of each neuron.
+            min_nats: The evidence is raised to this value where it is lower.
+        """
+        _raise_evidence(self._state, columns, self._evidence.start, queries, F32(min_nats))
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance neurons without computing an action, see `PolicyEngine.advance`."""
+        """Advance some neurons by one tick without computing an action.
+
+        Args:
+            values: (K,) float32 the readings.
+            columns: (K,) the indices of the neurons.
+            previous: (A,) the previous action.
+        """
         gate_rows, *_, form = self._weights
         _advance(values, columns, previous, self._state, gate_rows, form)
 
@@ -423,7 +472,14 @@ class NumbaEngine(PolicyEngine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick and return the action, see `PolicyEngine.step`."""
+        """Compute one tick and return the action (A,) float32.
+
+        Args:
+            values: (N,) float32 the readings.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            previous: (A,) float32 the previous action, in [-1, 1].
+            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+        """
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
         return _tick(
@@ -441,7 +497,13 @@ class NumbaEngine(PolicyEngine):
 
 @njit(inline="always", error_model="numpy")
 def _input_weights(form, previous, gate_rows):
-    """Return rows (1 + F, U): the sum that all channels share, then the weights of each input."""
+    """Return rows (1 + F, U): the input sum that all neurons share, then the weights of each input.
+
+    Args:
+        form: The options of the policy.
+        previous: (A,) the previous action.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+    """
     inputs, actions = form.inputs, len(previous)
     drive = gate_rows[: 1 + inputs].copy()
     add_product(drive[0], gate_rows[1 + inputs : 1 + inputs + actions], previous)
@@ -454,13 +516,26 @@ def _input_weights(form, previous, gate_rows):
 
 @njit(inline="always", error_model="numpy")
 def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
-    """Compute the attention (N, M) of all channels, in place; squared if the head has a memory."""
+    """Compute the attention weights of all channels for the queries, in place.
+
+    They are squared if the head has a memory.
+
+    Args:
+        form: The options of the policy.
+        values: (N,) the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        state: The rows of the neurons; their evidence is changed.
+        score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
+        expecting_rows: The weights of prediction attention, see `packed_weights.pack_memory`.
+        expected: (n,) the readings that the memory expects.
+        attention: (N, M) receives the attention.
+    """
     score_bias, score_w = score_rows[0], score_rows[1:]
     queries = len(score_bias)
     scores = np.empty(queries, F32), np.empty(queries, F32)
     prediction = expecting_rows[len(expecting_rows) - 4 :]
     evidence = state.shape[1] - queries - (1 if form.reset_on_jump else 0)
-    for first in range(0, values.shape[0], 2):  # two at a time, as `advance_lstm`
+    for first in range(0, values.shape[0], 2):  # two at a time, as in `advance_lstm`
         count = min(2, values.shape[0] - first)
         for q in range(queries):
             scores[0][q] = scores[1][q] = score_bias[q]
@@ -486,7 +561,13 @@ def _attend(form, values, columns, state, score_rows, expecting_rows, expected, 
 
 @njit(inline="always", error_model="numpy")
 def _sum_message(values, attention, shift):
-    """Return for each query the sum over channels of attention times reading, and of attention."""
+    """Return for each query the sum over channels of attention times reading, and of attention.
+
+    Args:
+        values: (N,) the readings.
+        attention: (N, M) the attention weights.
+        shift: The number that rounds the terms, for an exact sum (see `exact_sums`).
+    """
     queries = attention.shape[1]
     sums, mass = np.zeros(queries), np.zeros(queries)
     for n in range(values.shape[0]):
@@ -499,8 +580,16 @@ def _sum_message(values, attention, shift):
 
 
 @njit(inline="always", error_model="numpy")
-def _close_message(form, channels, sums, mass, message):
-    """Compute the message from the sums, which are normalised in place."""
+def _finish_message(form, channels, sums, mass, message):
+    """Compute the attention message from the sums over channels, in place.
+
+    Args:
+        form: The options of the policy.
+        channels: The number of channels.
+        sums: (M,) the sums of attention times reading; normalised in place.
+        mass: (M,) the sums of attention; normalised in place.
+        message: Receives the message.
+    """
     routed = len(message) // 2
     if form.softmax:
         for q in range(routed):
@@ -518,6 +607,16 @@ def _close_message(form, channels, sums, mass, message):
 
 @njit(inline="always", error_model="numpy")
 def _advance_neurons(form, values, columns, previous, gate_rows, state):
+    """Advance all neurons by one tick, in place.
+
+    Args:
+        form: The options of the policy.
+        values: (N,) float32 the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        previous: (A,) float32 the previous action.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+        state: The rows of the neurons; changed.
+    """
     drive = _input_weights(form, previous, gate_rows)
     if form.recurrent:
         first = 1 + form.inputs + len(previous)
@@ -527,16 +626,33 @@ def _advance_neurons(form, values, columns, previous, gate_rows, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _raise_evidence(state, columns, first, queries, least):
-    """Raise state[column, first + query] to `least` or more, for pairs of columns and queries."""
+def _raise_evidence(state, columns, first, queries, min_nats):
+    """Raise the evidence in a neuron's row of the state to at least `min_nats`, in place.
+
+    Args:
+        state: The rows of the neurons.
+        columns: (K,) the rows.
+        first: The index in a row of the evidence for the first query.
+        queries: (K,) the query of each row.
+        min_nats: The evidence is raised to this value where it is lower.
+    """
     for i in range(len(columns)):
         place = first + queries[i]
-        state[columns[i], place] = max(state[columns[i], place], least)
+        state[columns[i], place] = max(state[columns[i], place], min_nats)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance(values, columns, previous, state, gate_rows, plain_form):
-    """Advance neurons without computing an action; arguments as in `_tick`."""
+    """Advance neurons by one tick without computing an action, in place.
+
+    Args:
+        values: (N,) float32 the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        previous: (A,) float32 the previous action.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+        state: The rows of the neurons; changed.
+        plain_form: The fields of `KernelOptions` as a tuple.
+    """
     _advance_neurons(KernelOptions(*plain_form), values, columns, previous, gate_rows, state)
 
 
@@ -558,23 +674,37 @@ def _tick(
     widths,
     plain_form,
 ):
-    """Compute one tick and return the action (A,); the weights are those of `packed_weights`.
+    """Compute one tick and return the action (A,) float32.
 
-    Rows of `state`: the neuron's own state; with prediction attention, the evidence for each query;
-    with reset on jump, twice a reading's usual change. `memory`: shares (n,) and readings (n,) that
-    were seen last, units (H,).
+    Args:
+        values: (N,) float32 the readings.
+        columns: (N,) the index of each channel's row in `state`.
+        previous: (A,) float32 the previous action.
+        shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+        state: Of each neuron its own state; with prediction attention, the evidence for each query;
+            with reset on jump, twice a reading's usual change. Changed.
+        attention: (N, M) receives the attention weights.
+        message: Receives the attention message.
+        memory: (2n + H,) shares and readings seen last, then the memory's units; changed.
+        gate_rows: The neurons' weights, see `PackedWeights`.
+        score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
+        memory_rows: The memory's weights, see `packed_weights.pack_memory`.
+        expecting_rows: The expectation's weights, see `packed_weights.pack_memory`.
+        head: The head's weights, see `PackedWeights`.
+        widths: The widths of the head's layers.
+        plain_form: The fields of `KernelOptions` as a tuple.
     """
     form = KernelOptions(*plain_form)
     inputs, d = form.inputs, score_rows.shape[0] - 1
     if form.reset_on_jump:
         reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
     _advance_neurons(form, values, columns, previous, gate_rows, state)
-    expected = score_rows[0]  # without a memory nothing is expected, and this is not read
+    expected = score_rows[0]  # a placeholder, not read without a memory
     if form.memory:
         expected = expect_readings(memory, previous, memory_rows, expecting_rows)
     _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention)
     sums, mass = _sum_message(values, attention, shift)
-    _close_message(form, len(values), sums, mass, message)
+    _finish_message(form, len(values), sums, mass, message)
     if form.memory:
         weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
         update_memory(memory, form.memory, sums, mass, expected, weight)

@@ -1,4 +1,4 @@
-"""Read an ONNX file that nobody vouches for: what it is, and what its inputs and outputs mean.
+"""Read an untrusted ONNX file: its operators, inputs and outputs, and what these mean.
 
 Nothing in it is executed here, and nothing is unpickled. Tensors in other files are read only from
 the folder of the file itself.
@@ -14,21 +14,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from an_control.policy.onnx_layout import Given, Layout, read_layout, read_names, yaml_name
+from an_control.policy.onnx_layout import (
+    Layout,
+    NetworkInterface,
+    read_layout,
+    read_names,
+    yaml_name,
+)
 from an_control.system.files import open_regular
 
 SUFFIX = ".onnx"
 MAX_FILE_BYTES = 256 * 2**20
 MIN_OPSET, MAX_DEPTH = 7, 16
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
-"""Of operators that every onnxruntime has."""
+"""The domains of the operators that every onnxruntime has."""
 ACTIONS = ("actions", "action")
-"""Names of the output that is the action, where there are several outputs."""
+"""The names by which the action is recognised if a network has several outputs."""
 INSTALL = "needs the packages onnx and onnxruntime (pip install 'an_control[onnx]')"
 
 
 class Tensor(NamedTuple):
-    """An input or output: its name, its shape for one robot, and whether it is float64."""
+    """An input or output of a network.
+
+    Attributes:
+        name: Its name.
+        shape: Its shape for one robot.
+        double: Whether its numbers are float64, or else float32.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -36,23 +48,25 @@ class Tensor(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers it holds."""
+        """The number of values that the tensor holds."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class ForeignNetwork:
-    """An ONNX network with the meaning of its numbers.
+    """An ONNX network with the meaning of its inputs and outputs.
 
     Attributes:
-        file: its path.
-        content: the ONNX model, with all its tensors.
-        sha256: of the file, and of those that hold its tensors.
-        parameters: how many numbers its tensors hold.
-        opset: the version of its operators.
-        observation, action: the input and the output.
-        states: pairs of the input and the output that follows it.
-        layout: what observation and action mean.
+        file: The path of the file.
+        content: The ONNX model, with all its tensors.
+        sha256: The hash of the file and of those that hold its tensors.
+        parameters: The number of values in its tensors.
+        opset: The version of its operators.
+        observation: The input that is the observation.
+        action: The output that is the action.
+        states: The recurrent states as pairs: the input, and the output that becomes its next
+            value.
+        layout: The meaning of observation and action.
     """
 
     file: str
@@ -67,12 +81,12 @@ class ForeignNetwork:
 
 
 def is_onnx(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is that of an ONNX file, by its name."""
+    """Return whether the name of a file ends in ``.onnx``."""
     return Path(path).suffix.lower() == SUFFIX
 
 
 def monitor_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the monitor of an ONNX file lies: beside it."""
+    """Return the path of the monitor's model file, which lies beside an ONNX file."""
     path = Path(path)
     return path.with_name(f"{path.stem}.monitor.safetensors")
 
@@ -80,12 +94,15 @@ def monitor_path(path: str | os.PathLike[str]) -> Path:
 def read_onnx(path: Path) -> ForeignNetwork:
     """Read and check an ONNX file and the YAML file beside it.
 
+    Args:
+        path: The path of the ONNX file.
+
     Raises:
-        ValueError: says what is wrong and what to do; of the YAML file it names the place.
-        OSError: the file cannot be read.
+        ValueError: A file is not valid; says what is wrong and what to do.
+        OSError: A file cannot be read.
     """
-    content = _content(path)
-    model = _parsed(content)
+    content = _read_content(path)
+    model = _parse_model(content)
     opset = _check_operators(model)
     sha256 = hashlib.sha256(content)
     if external := _read_external(model, path, sha256):
@@ -94,8 +111,8 @@ def read_onnx(path: Path) -> ForeignNetwork:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
     yaml_file = Path(yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
-    observation, action, states = _ends(model.graph, beside)
-    given = Given(str(path.name), observation.size, action.size, _metadata(model))
+    observation, action, states = _find_tensors(model.graph, beside)
+    network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))
     return ForeignNetwork(
         str(path),
         content,
@@ -105,11 +122,16 @@ def read_onnx(path: Path) -> ForeignNetwork:
         observation,
         action,
         states,
-        read_layout(given, beside),
+        read_layout(network, beside),
     )
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
+    """Return the bytes of an ONNX file.
+
+    Raises:
+        ValueError: The file is too large, or is a zip archive or a pickle.
+    """
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no policy is")
@@ -124,26 +146,36 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _parsed(content: bytes) -> Any:
+def _parse_model(content: bytes) -> Any:
+    """Return the ONNX model in the bytes of a file.
+
+    Raises:
+        ValueError: The package onnx is not installed, or the bytes are no model.
+    """
     try:
         import onnx
     except ImportError:
         raise ValueError(INSTALL) from None
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's DecodeError, and what else its readers raise
+    except Exception as error:  # protobuf's DecodeError, and other errors of its readers
         raise ValueError(f"no ONNX file, or cut short ({' '.join(str(error).split())})") from None
     if not model.graph.node:
         raise ValueError("no ONNX file, or an empty one: it has no operators")
     return model
 
 
-def _metadata(model: Any) -> Mapping[str, str]:
+def _read_metadata(model: Any) -> Mapping[str, str]:
+    """Return the metadata of an ONNX model, by key."""
     return {one.key: one.value for one in model.metadata_props}
 
 
 def _check_operators(model: Any) -> int:
-    """Return the opset; ValueError for one that is unknown, and for custom operators."""
+    """Return the version of a model's operators (opset).
+
+    Raises:
+        ValueError: The version is unknown, or the model has custom operators.
+    """
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
@@ -154,7 +186,7 @@ def _check_operators(model: Any) -> int:
     own = {(one.domain, one.name) for one in model.functions}
     graphs = [model.graph, *model.functions]
     for graph in graphs:
-        for node in _nodes(graph):
+        for node in _iterate_nodes(graph):
             if node.domain not in DOMAINS and (node.domain, node.op_type) not in own:
                 raise ValueError(
                     f"operator {node.op_type} of {node.domain!r} is a custom one; allowed are"
@@ -163,8 +195,16 @@ def _check_operators(model: Any) -> int:
     return int(opset)
 
 
-def _nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
-    """Give every node of a graph and of the graphs in its nodes."""
+def _iterate_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield every node of a graph, also of the graphs inside its nodes.
+
+    Args:
+        graph: The graph.
+        depth: The number of graphs around it.
+
+    Raises:
+        ValueError: Too many graphs lie within each other.
+    """
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} graphs within each other")
     for node in graph.node:
@@ -172,18 +212,27 @@ def _nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 if inner.node:
-                    yield from _nodes(inner, depth + 1)
+                    yield from _iterate_nodes(inner, depth + 1)
 
 
 def _read_external(model: Any, path: Path, sha256: Any) -> int:
-    """Read the tensors that lie in other files; return how many."""
+    """Read the tensors of a model that lie in other files; return how many there are.
+
+    Args:
+        model: The model, which gets the tensors.
+        path: The path of its file; the other files must lie in the same folder.
+        sha256: The hash object that is updated by the tensors' bytes.
+
+    Raises:
+        ValueError: A tensor's file is elsewhere, missing, too large or not valid.
+    """
     import onnx
     from onnx import external_data_helper as helper
 
     graphs = [model.graph]
     tensors = [*model.graph.initializer]
     for owner in (*graphs, *model.functions):
-        for node in _nodes(owner):
+        for node in _iterate_nodes(owner):
             for attribute in node.attribute:
                 tensors += [attribute.t, *attribute.tensors, *attribute.g.initializer]
                 tensors += [one for graph in attribute.graphs for one in graph.initializer]
@@ -212,10 +261,18 @@ def _read_external(model: Any, path: Path, sha256: Any) -> int:
     return len(outside)
 
 
-def _ends(
+def _find_tensors(
     graph: Any, yaml_file: str | None
 ) -> tuple[Tensor, Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-    """Return the observation, the action, and the states as pairs of input and output."""
+    """Return the tensors of observation and action, and the states as (input, output) pairs.
+
+    Args:
+        graph: The graph of the network.
+        yaml_file: The path of the YAML file that may name them, or None.
+
+    Raises:
+        ValueError: It is not clear which tensor is which; says how to name them.
+    """
     constants = {one.name for one in graph.initializer}
     inputs = {one.name: one for one in graph.input if one.name not in constants}
     outputs = {one.name: one for one in graph.output}
@@ -248,31 +305,40 @@ def _ends(
         )
     pairs = []
     for name, follower in states.items():
-        pair = _tensor(inputs[name], "input"), _tensor(outputs[follower], "output")
+        pair = (
+            _describe_tensor(inputs[name], "input"),
+            _describe_tensor(outputs[follower], "output"),
+        )
         if pair[0].shape != pair[1].shape:
             raise ValueError(
                 f"state {name!r} has shape {list(pair[0].shape)}, but {follower!r}"
                 f" {list(pair[1].shape)}"
             )
         pairs.append(pair)
-    seen = _tensor(inputs[observation], "input", one_robot=True)
-    return seen, _tensor(outputs[action], "output", one_robot=True), tuple(pairs)
+    seen = _describe_tensor(inputs[observation], "input", one_robot=True)
+    return seen, _describe_tensor(outputs[action], "output", one_robot=True), tuple(pairs)
 
 
-def _tensor(value: Any, what: str, *, one_robot: bool = False) -> Tensor:
-    """Return an input or output with 1 in place of lengths that are left open.
+def _describe_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
+    """Return an input or output with its shape for one robot, 1 in place of open lengths.
 
-    Of one that is for `one_robot` only the first length may be open.
+    Args:
+        value: The input or output in the graph.
+        role: "input" or "output", for messages.
+        one_robot: Whether only the first length, the number of robots, may be open.
+
+    Raises:
+        ValueError: The type or the shape is not allowed.
     """
     import onnx
 
     kind = value.type.tensor_type
     types = {onnx.TensorProto.FLOAT: False, onnx.TensorProto.DOUBLE: True}
     if kind.elem_type not in types:
-        raise ValueError(f"{what} {value.name!r} is no tensor of float32 or float64")
+        raise ValueError(f"{role} {value.name!r} is no tensor of float32 or float64")
     shown = [one.dim_value or one.dim_param or "?" for one in kind.shape.dim]
     shape = tuple(one.dim_value if one.dim_value > 0 else 1 for one in kind.shape.dim)
-    text = f"{what} {value.name!r} has shape [{', '.join(map(str, shown))}]"
+    text = f"{role} {value.name!r} has shape [{', '.join(map(str, shown))}]"
     if one_robot:
         if not 1 <= len(shape) <= 3:
             raise ValueError(f"{text}; allowed are [numbers], [1, numbers] and [1, ticks, numbers]")

@@ -1,7 +1,8 @@
-"""What the numbers of a foreign network mean: which channels it reads, and what its actions are.
+"""The meaning of the numbers of an ONNX network: which channels it reads, and what its actions are.
 
 Both come from the metadata of the ONNX file, as Isaac Lab, mjlab and rsl_rl write it, and from the
-YAML file beside it, which goes first. Nothing is guessed: what neither says is asked for.
+YAML file beside it, which takes precedence. Nothing is guessed: what neither file says is an error
+that asks for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ AXES = ("x", "y", "z")
 POSITIONS, VELOCITIES = "joint_positions", "joint_velocities"
 PREVIOUS, PHASE = "previous_action", "phase"
 TERMS = (POSITIONS, VELOCITIES, PREVIOUS, PHASE)
-"""What a term of the YAML file may be instead of `channels`."""
+"""The allowed values of the key `term` in an observation of the YAML file."""
 OBSERVATIONS = {
     "joint_pos": POSITIONS,
     "joint_pos_rel": POSITIONS,
@@ -32,13 +33,13 @@ OBSERVATIONS = {
     "prev_actions": PREVIOUS,
     "previous_action": PREVIOUS,
 }
-"""Observations of Isaac Lab and mjlab that are a term, by their names in the metadata."""
+"""The kind of term that an observation is, by its name in the metadata of Isaac Lab and mjlab."""
 VECTORS = ("base_lin_vel", "base_ang_vel", "projected_gravity")
-"""Observations that are three channels: NAME.x, NAME.y and NAME.z."""
+"""Names of observations that are three channels each: NAME.x, NAME.y and NAME.z."""
 MAX_HISTORY = 1000
 MAX_LIMIT = 1e6
 ORDINARY = 1e9
-"""No scale, offset or bound of an observation may be larger."""
+"""Bound of the scales, offsets and clip bounds of an observation."""
 _NAME = re.compile(r"\S.{0,199}")
 _NAMES = "a list of names that differ"
 
@@ -48,14 +49,15 @@ Start = Literal["repeat", "zero"]
 
 
 class Term(NamedTuple):
-    """A part of the observation: each number is ``value * scale + offset``, then clipped.
+    """A part of the network's observation; each number is ``value * scale + offset``, then clipped.
 
     Attributes:
-        kind: "channels", "previous_action" or "phase" (sine and cosine).
-        channels: ids (width,) of the readings, for "channels".
-        scale, offset: (width,).
-        clip: min and max.
-        period_s: of the phase.
+        kind: "channels", "previous_action" or "phase" (sine and cosine of a fixed period).
+        channels: (width,) the ids of the channels, for "channels".
+        scale: (width,) the factor on each number.
+        offset: (width,) what is added to each number.
+        clip: The lowest and the highest value.
+        period_s: The period of "phase" in seconds.
     """
 
     kind: str
@@ -67,18 +69,20 @@ class Term(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many numbers it gives to the network."""
+        """The number of inputs of the network that the term fills."""
         return len(self.scale)
 
 
 @dataclass(frozen=True)
 class History:
-    """How the last observations are given to the network.
+    """The way in which the last observations are arranged in the network's input.
 
-    length   ticks
-    by       step: one whole observation after the other; term: all ticks of each term together
-    newest   whether the newest tick stands last or first
-    start    what stands there before enough ticks have come: the first observation, or zeros
+    Attributes:
+        length: The number of ticks.
+        by: "step": one whole observation after the other; "term": all ticks of each term together.
+        newest: Whether the newest tick stands "last" or "first".
+        start: What fills the input before enough ticks have come: "repeat" (the first observation)
+            or "zero".
     """
 
     length: int = 1
@@ -89,19 +93,20 @@ class History:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a network reads and gives.
+    """The meaning of a network's inputs and outputs.
 
     Attributes:
-        terms: of one observation, in order.
-        history: of observations.
-        actuators: (A,) names in the order of the action.
-        limit: the largest action of the network; it stands for 1 in the action of the policy.
-        action_scale, action_offset: (A,) by which the network's action becomes a command; empty
-            where the file does not say.
-        step_s: the period of its ticks; None where nobody says.
-        task: the name of the task that it was trained for, or "".
-        hand_over: the file of a student that acts until the order is known, beside the YAML file,
-            or "".
+        terms: The terms of one observation, in order.
+        history: The arrangement of the last observations.
+        actuators: (A,) the actuators' names in the order of the action.
+        limit: The largest action of the network, which is scaled to 1 in the policy's action.
+        action_scale: (A,) the factors that turn the network's action into a command; empty if
+            unknown.
+        action_offset: (A,) what is added to that; empty if unknown.
+        step_s: The period of the ticks in seconds; None if no file says it.
+        task: The name of the task that the network was trained for; "" if unknown.
+        hand_over: The name of a model file beside the YAML file, whose policy acts until the order
+            of the channels is known; "" if there is none.
     """
 
     terms: tuple[Term, ...]
@@ -116,22 +121,29 @@ class Layout:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The ids (N,) of all readings, in the order in which they are first named."""
+        """The ids (N,) of all channels, in the order in which the terms name them."""
         return tuple(id_ for term in self.terms for id_ in term.channels)
 
     @property
     def computes(self) -> bool:
-        """Whether a term is computed, and not read from channels."""
+        """Whether a term is computed instead of read from channels, such as the previous action."""
         return any(term.kind != "channels" for term in self.terms)
 
     @property
     def width(self) -> int:
-        """How many numbers the network gets, with the history."""
+        """The number of inputs that the terms fill, with the history."""
         return self.history.length * sum(term.width for term in self.terms)
 
 
-class Given(NamedTuple):
-    """The lengths of a network's observation and action, and what its file says of itself."""
+class NetworkInterface(NamedTuple):
+    """The sizes of a network's observation and action, and the metadata in its file.
+
+    Attributes:
+        file: The name of the ONNX file.
+        inputs: The number of inputs of the network.
+        actions: The number of actions.
+        metadata: The metadata of the file, by key.
+    """
 
     file: str
     inputs: int
@@ -139,27 +151,35 @@ class Given(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def read_layout(given: Given, yaml_file: str | None) -> Layout:
-    """Return the layout of a network; `yaml_file` is the file beside it, None where there is none.
+def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
+    """Return the meaning of a network's inputs and outputs.
+
+    Args:
+        network: The sizes of the network, and its metadata.
+        yaml_file: The path of the YAML file beside the ONNX file; None if there is none.
 
     Raises:
-        ValueError: names the file, what is wrong and what to do.
-        WiringError: the same, of the YAML file.
+        ValueError: The files do not describe the network; names the file, the reason and the
+            remedy.
+        WiringError: The same, for the YAML file.
     """
-    beside = {} if yaml_file is None else _fields(yaml_file)
-    metadata = _Metadata(given)
-    actuators = _actuators(given, beside.get("actuators"), metadata)
-    limit, scale, offset = _actions(given, beside.get("action"), metadata)
-    history = _history(beside.get("history"))
-    if history.length * MAX_SIZE < given.inputs or given.inputs % history.length:
-        raise ValueError(f"{given.inputs} inputs are no history of {history.length} observations")
-    width = given.inputs // history.length
+    beside = {} if yaml_file is None else _read_fields(yaml_file)
+    metadata = _Metadata(network)
+    actuators = _resolve_actuators(network, beside.get("actuators"), metadata)
+    limit, scale, offset = _resolve_action_scaling(network, beside.get("action"), metadata)
+    history = _parse_history(beside.get("history"))
+    if history.length * MAX_SIZE < network.inputs or network.inputs % history.length:
+        raise ValueError(f"{network.inputs} inputs are no history of {history.length} observations")
+    width = network.inputs // history.length
     joints = _Joints(metadata.names("joint_names") or actuators, metadata)
     if "observation" in beside:
-        terms = _terms(beside["observation"], given, joints)
+        terms = _parse_terms(beside["observation"], network, joints)
         where = str(yaml_file)
     else:
-        terms, where = _named_terms(given, metadata, joints, width), "its observation_names"
+        terms, where = (
+            _terms_from_metadata(network, metadata, joints, width),
+            "its observation_names",
+        )
     layout = Layout(
         terms,
         history,
@@ -167,27 +187,37 @@ def read_layout(given: Given, yaml_file: str | None) -> Layout:
         limit,
         scale,
         offset,
-        _step(beside.get("step_s"), metadata),
-        _task(beside.get("task"), metadata),
-        _hand_over(beside.get("hand_over")),
+        _resolve_step(beside.get("step_s"), metadata),
+        _resolve_task(beside.get("task"), metadata),
+        _parse_hand_over(beside.get("hand_over")),
     )
-    _check_ids(layout, where)
+    _check_unique_channels(layout, where)
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
         raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
-    if layout.width != given.inputs:
-        parts = " + ".join(f"{one.width} {_title(one)}" for one in terms)
+    if layout.width != network.inputs:
+        parts = " + ".join(f"{one.width} {_describe_term(one)}" for one in terms)
         ticks = f", times {history.length} ticks of history" if history.length > 1 else ""
         raise ValueError(
-            f"{given.inputs} inputs, but {where} describes {layout.width}: {parts}{ticks}"
+            f"{network.inputs} inputs, but {where} describes {layout.width}: {parts}{ticks}"
         )
     return layout
 
 
-def _title(term: Term) -> str:
+def _describe_term(term: Term) -> str:
+    """Return a short name of a term for an error message."""
     return term.kind if term.kind != "channels" else f"from {term.channels[0]}"
 
 
-def _check_ids(layout: Layout, where: str) -> None:
+def _check_unique_channels(layout: Layout, where: str) -> None:
+    """Check that no channel occurs twice in a layout.
+
+    Args:
+        layout: The layout.
+        where: The name of the place that describes it, for the message.
+
+    Raises:
+        ValueError: A channel occurs twice.
+    """
     seen: set[str] = set()
     for id_ in layout.channels:
         if id_ in seen:
@@ -195,7 +225,12 @@ def _check_ids(layout: Layout, where: str) -> None:
         seen.add(id_)
 
 
-def _fields(file: str) -> dict[str, Entry]:
+def _read_fields(file: str) -> dict[str, Entry]:
+    """Read the YAML file beside an ONNX file; return its entries by key.
+
+    Raises:
+        WiringError: The file is not valid, or is of another format.
+    """
     known = (
         *("observation", "history", "actuators", "action", "states", "inputs"),
         *("step_s", "task", "hand_over"),
@@ -207,11 +242,16 @@ def _fields(file: str) -> dict[str, Entry]:
 
 
 def read_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str | None]:
-    """Return the network's states as inputs and outputs, its observation and its action, by name.
+    """Return the names of the network's tensors that the YAML file gives.
 
-    None where the YAML file does not name it.
+    Args:
+        yaml_file: The path of the file; None if there is none.
+
+    Returns:
+        The recurrent states as a mapping from input to output, and the names of the observation and
+        the action, each None if the file does not name it.
     """
-    beside = {} if yaml_file is None else _fields(yaml_file)
+    beside = {} if yaml_file is None else _read_fields(yaml_file)
     states: dict[str, str] = {}
     if "states" in beside:
         pairs = beside["states"].items("a mapping from inputs to outputs, as in h_in: h_out")
@@ -227,20 +267,30 @@ def read_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str |
 
 
 class _Metadata:
-    """The metadata of an ONNX file: comma-separated names and numbers."""
+    """A reader of an ONNX file's metadata, which hold names and numbers separated by commas."""
 
-    def __init__(self, given: Given) -> None:
-        self._texts = given.metadata
+    def __init__(self, network: NetworkInterface) -> None:
+        self._texts = network.metadata
 
     def text(self, key: str) -> str:
+        """Return the text of a key, or "" if it is not there."""
         return self._texts.get(key, "").strip()
 
     def names(self, key: str) -> tuple[str, ...]:
+        """Return the names in the text of a key, or () if it is not there."""
         text = self.text(key).strip("[]() ")
         return tuple(one.strip().strip("'\"") for one in text.split(",")) if text else ()
 
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
-        """Return `count` numbers, or () where there are none; one number counts for all."""
+        """Return the numbers in the text of a key, or () if it is not there.
+
+        Args:
+            key: The key.
+            count: The number of numbers that are needed; a single one is repeated.
+
+        Raises:
+            ValueError: The text does not hold that many finite numbers.
+        """
         names = self.names(key)
         try:
             numbers = tuple(float(one) for one in names)
@@ -256,7 +306,12 @@ class _Metadata:
 
 
 class _Joints:
-    """The joints whose positions and velocities are observed."""
+    """The joints that the network observes, with their default positions.
+
+    Args:
+        names: The names of the joints.
+        metadata: The metadata of the ONNX file, which may hold the default positions.
+    """
 
     def __init__(self, names: tuple[str, ...], metadata: _Metadata) -> None:
         self.names = names
@@ -264,39 +319,65 @@ class _Joints:
         self.defaults = defaults or (0.0,) * len(names)
 
     def ids(self, kind: str) -> tuple[str, ...]:
+        """Return the channel ids of all joints, such as "hip.position".
+
+        Args:
+            kind: "joint_positions" or "joint_velocities".
+        """
         ending = "position" if kind == POSITIONS else "velocity"
         return tuple(f"{name}.{ending}" for name in self.names)
 
 
-def _actuators(given: Given, entry: Entry | None, metadata: _Metadata) -> tuple[str, ...]:
-    names = metadata.names("joint_names") if entry is None else _names(entry)
+def _resolve_actuators(
+    network: NetworkInterface, entry: Entry | None, metadata: _Metadata
+) -> tuple[str, ...]:
+    """Return the names (A,) of the actuators, from the YAML file or else from the metadata.
+
+    Args:
+        network: The sizes of the network.
+        entry: The YAML file's list of names, or None.
+        metadata: The metadata of the ONNX file.
+
+    Raises:
+        ValueError: There is not one name for each action.
+    """
+    names = metadata.names("joint_names") if entry is None else _parse_names(entry)
     if not names:
         raise ValueError(
-            f"names no actuators: its metadata has no joint_names; list the {given.actions}"
-            f" actuators in {yaml_name(given.file)}"
+            f"names no actuators: its metadata has no joint_names; list the {network.actions}"
+            f" actuators in {yaml_name(network.file)}"
         )
-    if len(names) != given.actions or len(set(names)) != len(names):
+    if len(names) != network.actions or len(set(names)) != len(names):
         where = "its joint_names" if entry is None else f"{entry.file}: {entry.key}"
         raise ValueError(
-            f"{given.actions} actions, but {where} has {len(names)} names ({len(set(names))} that"
+            f"{network.actions} actions, but {where} has {len(names)} names ({len(set(names))} that"
             " differ); needed is one for each"
         )
     return names
 
 
-def _actions(
-    given: Given, entry: Entry | None, metadata: _Metadata
+def _resolve_action_scaling(
+    network: NetworkInterface, entry: Entry | None, metadata: _Metadata
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Return limit, scale and offset of the network's actions."""
+    """Return limit, scale and offset of the network's actions (see `Layout`).
+
+    Args:
+        network: The sizes of the network.
+        entry: The YAML file's entry `action`, or None.
+        metadata: The metadata of the ONNX file.
+
+    Raises:
+        ValueError: The limit of scaled actions is unknown or not allowed.
+    """
     fields = {} if entry is None else entry.fields((), ("limit", "scale", "offset", "output"))
-    scale = metadata.numbers("action_scale", given.actions)
-    offset = metadata.numbers("default_joint_pos", given.actions) if scale else ()
+    scale = metadata.numbers("action_scale", network.actions)
+    offset = metadata.numbers("default_joint_pos", network.actions) if scale else ()
     if "scale" in fields:
-        scale = _numbers(fields["scale"], given.actions)
-        offset = offset or (0.0,) * given.actions
+        scale = _parse_numbers(fields["scale"], network.actions)
+        offset = offset or (0.0,) * network.actions
     if "offset" in fields:
-        offset = _numbers(fields["offset"], given.actions)
-        scale = scale or (1.0,) * given.actions
+        offset = _parse_numbers(fields["offset"], network.actions)
+        scale = scale or (1.0,) * network.actions
     if "limit" in fields:
         what = f"the largest action of the network, from 1e-6 to {MAX_LIMIT:g}"
         return fields["limit"].number(what, 1e-6, MAX_LIMIT), scale, offset
@@ -307,12 +388,13 @@ def _actions(
     if scale:
         raise ValueError(
             "its actions are scaled (action_scale), so they may be larger than 1; say in"
-            f" {yaml_name(given.file)} which is the largest, as in  action: {{limit: 5.0}}"
+            f" {yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
         )
     return 1.0, scale, offset
 
 
-def _history(entry: Entry | None) -> History:
+def _parse_history(entry: Entry | None) -> History:
+    """Return the arrangement of the last observations, by the YAML file's entry `history`."""
     if entry is None:
         return History()
     fields = entry.fields(("length",), ("by", "newest", "start"))
@@ -328,19 +410,32 @@ def _history(entry: Entry | None) -> History:
     return History(length.value, **choices)  # type: ignore[arg-type]
 
 
-def _terms(entry: Entry, given: Given, joints: _Joints) -> tuple[Term, ...]:
-    """Return the terms that the YAML file lists."""
+def _parse_terms(entry: Entry, network: NetworkInterface, joints: _Joints) -> tuple[Term, ...]:
+    """Return the terms of the observation that the YAML file lists.
+
+    Args:
+        entry: The file's entry `observation`.
+        network: The sizes of the network.
+        joints: The joints that are observed.
+    """
     if not isinstance(entry.value, list) or not entry.value:
         raise entry.error("a list of terms, in the order of the network's input")
     if len(entry.value) > MAX_SIZE:
         raise entry.error(f"at most {MAX_SIZE} terms")
     return tuple(
-        _term(Entry(entry.file, f"{entry.key}[{number}]", value), given, joints)
+        _parse_term(Entry(entry.file, f"{entry.key}[{number}]", value), network, joints)
         for number, value in enumerate(entry.value)
     )
 
 
-def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
+def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Term:
+    """Return one term of the observation that the YAML file lists.
+
+    Args:
+        entry: The term's entry in the file.
+        network: The sizes of the network.
+        joints: The joints that are observed.
+    """
     options = ("scale", "offset", "clip", "period_s")
     fields = entry.fields((), ("channels", "term", *options))
     if ("channels" in fields) == ("term" in fields):
@@ -349,7 +444,7 @@ def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
         )
     kind, ids, bases = "channels", (), ()  # type: str, tuple[str, ...], tuple[float, ...]
     if "channels" in fields:
-        ids = _names(fields["channels"])
+        ids = _parse_names(fields["channels"])
         width = len(ids)
     else:
         kind = str(fields["term"].value)
@@ -357,7 +452,7 @@ def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
             near = difflib.get_close_matches(kind, TERMS, 1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise fields["term"].error(f"one of {', '.join(TERMS)}{hint}")
-        width = {PREVIOUS: given.actions, PHASE: 2}.get(kind, len(joints.names))
+        width = {PREVIOUS: network.actions, PHASE: 2}.get(kind, len(joints.names))
         if kind in (POSITIONS, VELOCITIES):
             ids = joints.ids(kind)
             bases = joints.defaults if kind == POSITIONS else ()
@@ -372,8 +467,8 @@ def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
     period = 1.0
     if kind == PHASE:
         period = fields["period_s"].number("seconds, from 0.001 to 1e6", 1e-3, 1e6)
-    scale = _numbers(fields["scale"], width) if "scale" in fields else (1.0,) * width
-    offset = _numbers(fields["offset"], width) if "offset" in fields else (0.0,) * width
+    scale = _parse_numbers(fields["scale"], width) if "scale" in fields else (1.0,) * width
+    offset = _parse_numbers(fields["offset"], width) if "offset" in fields else (0.0,) * width
     if bases:
         offset = tuple(o - b * s for o, b, s in zip(offset, bases, scale, strict=True))
     clip = (-math.inf, math.inf)
@@ -382,17 +477,27 @@ def _term(entry: Entry, given: Given, joints: _Joints) -> Term:
     return Term(kind, ids, scale, offset, clip, period)
 
 
-def _named_terms(
-    given: Given, metadata: _Metadata, joints: _Joints, width: int
+def _terms_from_metadata(
+    network: NetworkInterface, metadata: _Metadata, joints: _Joints, width: int
 ) -> tuple[Term, ...]:
-    """Return the terms that the metadata names."""
+    """Return the terms of the observation that the metadata names.
+
+    Args:
+        network: The sizes of the network.
+        metadata: The metadata of the ONNX file.
+        joints: The joints that are observed.
+        width: The number of inputs that the terms must fill.
+
+    Raises:
+        ValueError: The metadata name no observations, or not how many inputs each one has.
+    """
     names = metadata.names("observation_names")
     if not names:
         raise ValueError(
-            f"does not say what its {given.inputs} inputs are: its metadata has no"
-            f" observation_names; list them in {yaml_name(given.file)} under observation"
+            f"does not say what its {network.inputs} inputs are: its metadata has no"
+            f" observation_names; list them in {yaml_name(network.file)} under observation"
         )
-    known = {one: _known_term(one, given, joints) for one in names}
+    known = {one: _term_by_name(one, network, joints) for one in names}
     rest = width - sum(term.width for one in names if (term := known[one]) is not None)
     unknown = [one for one in names if known[one] is None]
     each = 1
@@ -401,7 +506,7 @@ def _named_terms(
             raise ValueError(
                 f"{width} inputs, but the widths of its observations {', '.join(unknown[:5])} are"
                 f" not known ({rest} inputs are left for these {len(unknown)}); list all terms in"
-                f" {yaml_name(given.file)} under observation"
+                f" {yaml_name(network.file)} under observation"
             )
         each = rest
     terms = []
@@ -414,11 +519,17 @@ def _named_terms(
     return tuple(terms)
 
 
-def _known_term(name: str, given: Given, joints: _Joints) -> Term | None:
-    """Return the term of an observation whose width is known by its name."""
+def _term_by_name(name: str, network: NetworkInterface, joints: _Joints) -> Term | None:
+    """Return the term of an observation with a well-known name, or None if the name is unknown.
+
+    Args:
+        name: The name in the metadata, such as "joint_pos".
+        network: The sizes of the network.
+        joints: The joints that are observed.
+    """
     kind = OBSERVATIONS.get(name)
     if kind == PREVIOUS:
-        return Term(PREVIOUS, (), (1.0,) * given.actions, (0.0,) * given.actions)
+        return Term(PREVIOUS, (), (1.0,) * network.actions, (0.0,) * network.actions)
     if kind is not None:
         count = len(joints.names)
         offset = tuple(-one for one in joints.defaults) if kind == POSITIONS else (0.0,) * count
@@ -429,7 +540,8 @@ def _known_term(name: str, given: Given, joints: _Joints) -> Term | None:
     return None
 
 
-def _names(entry: Entry) -> tuple[str, ...]:
+def _parse_names(entry: Entry) -> tuple[str, ...]:
+    """Return a list of different names in the YAML file as a tuple."""
     names = entry.value
     if not isinstance(names, list) or not names or len(names) > MAX_SIZE:
         raise entry.error(_NAMES)
@@ -441,7 +553,13 @@ def _names(entry: Entry) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _numbers(entry: Entry, count: int) -> tuple[float, ...]:
+def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
+    """Return numbers in the YAML file as a tuple.
+
+    Args:
+        entry: A list of numbers, or a single number, which is repeated.
+        count: The number of numbers that are needed.
+    """
     what = f"a finite number, or a list of {count} of them"
     values: Sequence[object] = entry.value if isinstance(entry.value, list) else [entry.value]
     if isinstance(entry.value, list) and len(values) != count:
@@ -452,18 +570,31 @@ def _numbers(entry: Entry, count: int) -> tuple[float, ...]:
     return found if isinstance(entry.value, list) else found * count
 
 
-def _step(entry: Entry | None, metadata: _Metadata) -> float | None:
+def _resolve_step(entry: Entry | None, metadata: _Metadata) -> float | None:
+    """Return the period of the ticks in seconds, or None if no file says it.
+
+    Args:
+        entry: The YAML file's entry `step_s`, which has precedence, or None.
+        metadata: The metadata of the ONNX file.
+    """
     if entry is not None:
         return entry.number("seconds, from 1e-6 to 3600", 1e-6, 3600.0)
     found = metadata.numbers("step_s", 1)
     return found[0] if found else None
 
 
-def _task(entry: Entry | None, metadata: _Metadata) -> str:
+def _resolve_task(entry: Entry | None, metadata: _Metadata) -> str:
+    """Return the name of the task that the network was trained for, or "" if no file says it.
+
+    Args:
+        entry: The YAML file's entry `task`, which has precedence, or None.
+        metadata: The metadata of the ONNX file.
+    """
     return metadata.text("task") if entry is None else entry.text("the name of a task", _NAME)
 
 
-def _hand_over(entry: Entry | None) -> str:
+def _parse_hand_over(entry: Entry | None) -> str:
+    """Return the name of the model file whose policy acts first, or "" without such an entry."""
     if entry is None:
         return ""
     name = entry.text("the name of a .safetensors file beside this one", _NAME)
@@ -473,5 +604,5 @@ def _hand_over(entry: Entry | None) -> str:
 
 
 def yaml_name(file: str) -> str:
-    """Return the name of the YAML file beside a foreign policy."""
+    """Return the name of the YAML file that describes an ONNX file, from the ONNX file's name."""
     return f"{file.removesuffix('.onnx')}.policy.yaml"

@@ -1,7 +1,8 @@
-"""An ONNX network as a policy: readings by channel id in, an action in [-1, 1] out.
+"""A policy that an ONNX network computes: readings by channel id in, an action in [-1, 1] out.
 
-It needs its channels in order: what rewiring breaks, a monitor in front repairs. onnxruntime is
-imported only here, and computes on one thread, into memory that stays the same from tick to tick.
+It needs its channels in a fixed order; a monitor in front of it can restore the order after
+rewiring. onnxruntime is imported only here, and computes on one thread, into memory that stays the
+same from tick to tick.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ F32 = np.float32
 
 
 class Session:
-    """An onnxruntime session whose inputs and outputs are arrays that stay where they are."""
+    """An onnxruntime session with input and output arrays that are allocated once.
+
+    Args:
+        network: The network that it computes.
+
+    Raises:
+        ValueError: onnxruntime is not installed, or refuses the network.
+    """
 
     def __init__(self, network: ForeignNetwork) -> None:
         try:
@@ -40,41 +48,54 @@ class Session:
                 network.content, options, providers=["CPUExecutionProvider"]
             )
             self._binding = self._session.io_binding()
-            self.observation = self._bind(network.observation, self._binding.bind_input)
-            self.action = self._bind(network.action, self._binding.bind_output)
+            self.observation = self._allocate_bound(network.observation, self._binding.bind_input)
+            self.action = self._allocate_bound(network.action, self._binding.bind_output)
             self.states = [
                 (
-                    self._bind(entering, self._binding.bind_input),
-                    self._bind(leaving, self._binding.bind_output),
+                    self._allocate_bound(entering, self._binding.bind_input),
+                    self._allocate_bound(leaving, self._binding.bind_output),
                 )
                 for entering, leaving in network.states
             ]
-        except Exception as error:  # onnxruntime has no class of its own for all of these
-            raise ValueError(f"onnxruntime refuses it: {_one_line(error)}") from None
+        except Exception as error:  # onnxruntime has no common class for its errors
+            raise ValueError(f"onnxruntime refuses it: {_shorten_error(error)}") from None
 
-    def _bind(self, tensor: Tensor, bind: Any) -> np.ndarray:
-        """Return the array of an input or output."""
+    def _allocate_bound(self, tensor: Tensor, bind: Any) -> np.ndarray:
+        """Allocate the array of an input or output, and return it.
+
+        Args:
+            tensor: The input or output.
+            bind: The method of the binding that attaches the array.
+        """
         array = np.zeros(tensor.shape, np.float64 if tensor.double else F32)
         bind(tensor.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         return array
 
     def run(self) -> None:
-        """Compute the outputs; ValueError where onnxruntime cannot."""
+        """Compute the outputs from the inputs.
+
+        Raises:
+            ValueError: onnxruntime reports an error.
+        """
         try:
             self._session.run_with_iobinding(self._binding)  # run options would cost 30 us
-        except Exception as error:  # see above
-            raise ValueError(f"onnxruntime: {_one_line(error)}") from None
+        except Exception as error:  # as above
+            raise ValueError(f"onnxruntime: {_shorten_error(error)}") from None
 
 
-def _one_line(error: Exception) -> str:
-    """Return the sense of a message of onnxruntime, without the place in its sources."""
+def _shorten_error(error: Exception) -> str:
+    """Return an error message of onnxruntime in one line, without the location in its sources."""
     text = " ".join(str(error).split())
     text = text.split(") ", 1)[1] if "/onnxruntime_src/" in text and ") " in text else text
     return text[:300]
 
 
-class Observations:
-    """Make the network's input (inputs,) of readings (N,) and the previous action (A,)."""
+class ObservationBuilder:
+    """A builder of the network's input from the readings and the previous action.
+
+    Args:
+        network: The network, whose layout says how the input is made.
+    """
 
     def __init__(self, network: ForeignNetwork) -> None:
         layout = network.layout
@@ -82,7 +103,7 @@ class Observations:
         count = len(layout.channels)
         places: list[int] = []
         self._phases: list[tuple[int, float]] = []
-        """Places in `_source` and angle a tick of each phase."""
+        """Of each phase (sine and cosine): its index in `_source`, and its angle per tick."""
         place, end = 0, count + self._actions
         for term in layout.terms:
             if term.kind == PREVIOUS:
@@ -106,19 +127,27 @@ class Observations:
         self._low, self._high = np.array([one.clip for one in layout.terms for _ in one.scale]).T
         self._clips = bool(np.isfinite([self._low, self._high]).any())
         self._limit = layout.limit
-        self._history: _Kept | None = None
+        self._history: _ObservationHistory | None = None
         if layout.history.length > 1:
-            self._history = _Kept(layout.history, [term.width for term in layout.terms])
+            self._history = _ObservationHistory(
+                layout.history, [term.width for term in layout.terms]
+            )
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode."""
+        """Start an episode, without earlier observations."""
         self._tick = 0
         if self._history is not None:
             self._history.reset()
 
     def write(self, readings: np.ndarray, previous: np.ndarray, out: np.ndarray) -> None:
-        """Write the observation of a tick into `out` (inputs,)."""
+        """Write the observation of a tick into the network's input.
+
+        Args:
+            readings: (N,) the readings in the network's order.
+            previous: (A,) the previous action, in [-1, 1].
+            out: (inputs,) receives the observation.
+        """
         self._readings[:] = readings
         np.multiply(previous, self._limit, out=self._previous)
         for place, angle in self._phases:
@@ -134,8 +163,13 @@ class Observations:
         out[:] = x if self._history is None else self._history.add(x)
 
 
-class _Kept:
-    """The last observations, in the order in which a network reads them."""
+class _ObservationHistory:
+    """A buffer of the last observations, in the order in which a network reads them.
+
+    Args:
+        history: The arrangement of the observations.
+        widths: The number of values of each term of an observation.
+    """
 
     def __init__(self, history: History, widths: Sequence[int]) -> None:
         self._history, width = history, sum(widths)
@@ -153,10 +187,12 @@ class _Kept:
         self.reset()
 
     def reset(self) -> None:
+        """Start an episode, without earlier observations."""
         self._rows[:] = 0.0
         self._fresh = self._history.start == "repeat"
 
     def add(self, x: np.ndarray) -> np.ndarray:
+        """Append an observation (width,), and return the network's input with the last ones."""
         if self._fresh:
             self._rows[:] = x
             self._fresh = False
@@ -168,11 +204,14 @@ class _Kept:
 
 
 class OnnxPolicy(PreviousAction, Policy):
-    """The same calls as `AttentionNeuron`, for a network of another tool.
+    """A policy that is computed by an ONNX network of another tool.
 
-    Readings by id are put into its order. One that is missing reads as it did last, and as zero
-    until it has come. Where the network gives a number that is not finite, so does the action,
-    for which the gate sends the safe command, and the network's states stay as they were.
+    Readings by channel id are put into the network's order. A missing channel keeps its last
+    reading, and reads 0 before its first one. If the network returns a value that is not finite,
+    the action is NaN, the network's states stay as they were, and the node sends the safe command.
+
+    Args:
+        model: A model of kind ``foreign``, with its network.
     """
 
     engine = "onnxruntime"
@@ -183,14 +222,14 @@ class OnnxPolicy(PreviousAction, Policy):
         self.model, network = model, model.network
         self.nominal_ids: tuple[str, ...] = network.layout.channels
         self._session = Session(network)
-        self._observations = Observations(network)
+        self._observations = ObservationBuilder(network)
         self._input = self._session.observation.reshape(-1)
         self._output = self._session.action.reshape(-1)
         self._limit = network.layout.limit
         self.reset()
 
     def reset(self) -> None:
-        """Zero states and previous action, and forget all readings."""
+        """Start an episode: set states, previous action and all stored readings to zero."""
         self._previous = np.zeros(self.model.sizes.actions, F32)
         self._newest = np.zeros(len(self.nominal_ids))
         self._observations.reset()
@@ -198,12 +237,25 @@ class OnnxPolicy(PreviousAction, Policy):
             entering[...] = 0.0
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            readings: The reading of each channel by id; one that is not finite counts as missing.
+        """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            values: (N,) the readings; one that is not finite counts as missing.
+            ids: (N,) their channel ids.
+
+        Raises:
+            ValueError: The lengths differ, an id occurs twice, or onnxruntime reports an error.
+            TypeError: The values are not real numbers.
+        """
         values = check_readings(values, len(ids)).astype(np.float64)
         if ids is not self.nominal_ids and tuple(ids) != self.nominal_ids:
             given = dict(zip(check_unique(ids), values.tolist(), strict=True))

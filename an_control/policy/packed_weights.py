@@ -1,4 +1,4 @@
-"""The arrays of an AttentionNeuron laid out for compiled code.
+"""The arrays of an AttentionNeuron in the layout that compiled code needs.
 
 Two rewritings, both exact in mathematics, save work. A logistic function becomes ``(tanh(x / 2) +
 1) / 2`` with the half in the weights, and an LSTM's three logistic gates come first, so that one
@@ -23,9 +23,13 @@ MAX_LOG = 20.0
 
 
 def copy_aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return a C-ordered copy that starts at a processor's cache line.
+    """Return a C-ordered copy of an array that starts at a processor's cache line.
 
-    So no vector load crosses two lines.
+    So no vector load crosses two cache lines.
+
+    Args:
+        array: The array.
+        dtype: The numpy type of the copy.
     """
     room = np.empty(array.size * np.dtype(dtype).itemsize + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
@@ -36,7 +40,7 @@ def copy_aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 class KernelOptions(NamedTuple):
-    """The options of a policy that compiled code branches on."""
+    """The options of a policy that decide which branches compiled code takes."""
 
     inputs: int = 1
     """The number of inputs that a neuron takes from its channel."""
@@ -55,22 +59,27 @@ class KernelOptions(NamedTuple):
 
 
 class PackedWeights(NamedTuple):
-    """The weights of a policy; U is 4d for LSTM neurons (input, forget, output, candidate), else d.
+    """The weights of a policy in the layout of compiled code.
 
-    All arrays but `widths` may have one more first axis, for several policies of the same sizes.
+    The number of rows U is 4d for LSTM neurons (input, forget, output, candidate), else d. All
+    arrays but `widths` may have one more first axis, for several policies of the same sizes.
     """
 
     gate_rows: np.ndarray
-    """Rows (R, U) float32: bias, inputs, actions, outputs h, products."""
+    """(R, U) float32, the rows of bias, inputs, actions, outputs h, products."""
     score_rows: np.ndarray
-    """Rows (1 + d, M) float32: bias, outputs h."""
+    """(1 + d, M) float32, the rows of bias and outputs h."""
     head: np.ndarray
     """For each layer the bias (out,), then the weights (in, out), flat, float64."""
     widths: np.ndarray
     form: KernelOptions
 
     def select(self, policies: slice) -> PackedWeights:
-        """Return the weights of some of several policies."""
+        """Return the weights of some of several policies.
+
+        Args:
+            policies: Which of them.
+        """
         return self._replace(
             gate_rows=self.gate_rows[policies],
             score_rows=self.score_rows[policies],
@@ -79,9 +88,15 @@ class PackedWeights(NamedTuple):
 
 
 def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> PackedWeights:
-    """Lay out the arrays of a model, or of several models stacked along one more first axis."""
+    """Return the weights of a model in the layout of compiled code.
+
+    Args:
+        sizes: The sizes of the model.
+        arrays: The arrays by name, of a model or of several models stacked along one more first
+            axis.
+    """
     array = _as_float64(arrays)
-    units = _unchanged if sizes.stack else _reorder_gates
+    units = _keep_order if sizes.stack else _reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
         np.ascontiguousarray(_transpose(units(array[name], 2)))
@@ -114,7 +129,12 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
 
 
 def pack_head(array: Mapping[str, np.ndarray], layers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return all layers of the head in one flat array, and their widths (layers,)."""
+    """Return all layers of the head in one flat array, and their widths (layers,).
+
+    Args:
+        array: The arrays by name.
+        layers: The number of layers.
+    """
     rows = [
         _stack_bias_weight(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"])
         for layer in range(layers)
@@ -124,7 +144,7 @@ def pack_head(array: Mapping[str, np.ndarray], layers: int) -> tuple[np.ndarray,
 
 
 def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lay out the arrays of the head's memory for compiled code.
+    """Return the weights of the head's memory in the layout of compiled code.
 
     Args:
         arrays: A model's arrays.
@@ -159,28 +179,48 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
 
 
 def gate_factors(units: int) -> np.ndarray:
-    """Return the factors (3H,) on GRU sums that make a logistic gate (tanh + 1) / 2."""
+    """Return factors (3H,) on a GRU's sums that turn logistic gates into (tanh + 1) / 2.
+
+    Args:
+        units: The number H of units.
+    """
     return np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
 
 
 def _as_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays as float64, by name."""
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
 def _reorder_gates(rows: np.ndarray, axes: int) -> np.ndarray:
-    """Halve and reorder an LSTM's rows (4d), along the first of the last `axes` axes."""
+    """Halve the logistic gates of an LSTM's rows, and put them before the candidate's rows.
+
+    Args:
+        rows: The weights, with 4d rows in the order input, forget, candidate, output.
+        axes: The number of the last axes, of which the first one holds the rows.
+    """
     first, new, output = np.split(rows, [rows.shape[-axes] // 2, 3 * rows.shape[-axes] // 4], -axes)
     return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
 
 
-def _unchanged(rows: np.ndarray, axes: int) -> np.ndarray:
+def _keep_order(rows: np.ndarray, axes: int) -> np.ndarray:
+    """Return the weights `rows` as they are, for neurons without gates.
+
+    It has the parameters of `_reorder_gates`.
+    """
     return rows
 
 
 def _stack_bias_weight(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return an array (..., 1 + in, out): the bias (..., out), then the weights, transposed."""
+    """Return an array (..., 1 + in, out): the bias as a row, then the transposed weights.
+
+    Args:
+        bias: (..., out) the bias.
+        weight: (..., out, in) the weights.
+    """
     return np.concatenate([bias[..., None, :], _transpose(weight)], -2)
 
 
 def _transpose(weight: np.ndarray) -> np.ndarray:
+    """Return the array with its last two axes exchanged."""
     return weight.swapaxes(-2, -1)

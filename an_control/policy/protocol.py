@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """A policy with N channels, A actions and, if it has attention, M queries."""
+    """The interface of a policy, which turns the readings of N channels into A actions.
+
+    If it has attention, that has M queries.
+    """
 
     model: Model
     """The model that the policy was made from."""
@@ -28,18 +31,18 @@ class Policy(Protocol):
     """The ids of the task's channels in the environment's order; empty if the model does not
     say."""
     engine: str
-    """The engine that computes the policy: ``numpy`` or ``numba``."""
+    """The name of the engine that computes the policy, such as ``numpy`` or ``numba``."""
     previous_action: np.ndarray
     """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
     reading_shape: tuple[int, ...] = ()
     """The shape of one channel's reading: () for a number, (stack, patch, patch) for a uint8
     patch."""
     permutation_invariant: bool = True
-    """Whether the channels may come in any order, and signals under any ids."""
+    """Whether the channels may come in any order, and sensor signals under any ids."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Start an episode: forget everything about the last one."""
+        """Start an episode: reset all state from the last one."""
 
     @abstractmethod
     def step(self, readings: Mapping[str, Any]) -> np.ndarray:
@@ -63,39 +66,45 @@ class Policy(Protocol):
         """
 
     def prepare(self) -> None:
-        """Do work for the next tick that depends on no reading; call it after the command was sent.
+        """Do work for the next tick that needs no readings; it changes no action.
 
-        It changes no action.
+        Call it after the command was sent, so that it delays nothing.
         """
         return
 
     def ignore_next_tick(self) -> None:
-        """Exclude the next tick from the monitor's evidence.
+        """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
 
-        Call it if no action in [-1, 1] stands for the command that was sent.
+        Call it if the command that was sent corresponds to no action in [-1, 1].
         """
         return
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The channel ids of the last step, in the order of the attention's columns."""
+        """The channel ids of the last step, in the order of the columns of `attention`."""
         return self.nominal_ids
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The attention (M, N) of the last step, columns in `channel_order`, or None."""
+        """The attention weights (M, N) of the last step, queries by channels; None if it has none.
+
+        The columns are in `channel_order`.
+        """
         return None
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The keys (N, k) of the channels after the last step, rows in `channel_order`, or None."""
+        """The attention keys (N, k) of the channels after the last step; None if it has none.
+
+        The rows are in `channel_order`.
+        """
         return None
 
     @property
     def messages(self) -> np.ndarray | None:
-        """The contributions (N, m) of image patches to the last step's message, or None.
+        """The contribution (N, m) of each image patch to the last attention message, or None.
 
-        Rows are in `channel_order`.
+        The rows are in `channel_order`.
         """
         return None
 
@@ -106,82 +115,97 @@ class Policy(Protocol):
 
     @property
     def recoveries(self) -> int:
-        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
+        """The number of times since the last reset that random actions freed a robot at rest."""
         return 0
 
     @property
     def monitor_report(self) -> MonitorReport | None:
-        """The present findings of the identity monitor; None without a monitor."""
+        """The present findings of the monitor of rewired sensors; None without a monitor."""
         return None
 
 
 class ChannelState(Protocol):
-    """The state that a policy keeps by channel id, for code that moves signals between channels.
+    """The interface to the neuron states that a policy keeps by channel id.
 
-    All methods ignore ids that the policy does not know.
+    Code that moves sensor signals from one channel to another moves the states along by it. All
+    methods ignore ids that the policy does not know.
     """
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Reset these channels to zero state, or drop all channels; nothing else is reset."""
+        """Reset the states of some channels to zero; nothing else is reset.
+
+        Args:
+            ids: The ids of the channels; None: remove the states of all channels.
+        """
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
-        """Move each state from an old id to a new one.
+        """Move each state from an old channel id to a new one.
 
-        The renamed ids must together be the same ids as before.
+        Args:
+            names: The new id by old id; new and old ids must be the same set.
         """
 
     def save_state(self) -> dict[str, np.ndarray]:
         """Return a copy of each channel's state by id, for `restore_state`."""
 
     def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
-        """Set the state of these channels to saved states."""
-
-    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
-        """Tell the policy which nominal channels these ids carry.
-
-        Does nothing if the policy keeps no evidence of that.
+        """Set the states of some channels.
 
         Args:
-            ids: Channel ids (N,).
-            channels: Indices (N,) of the nominal channels.
-            least: Nats that the evidence is raised to, at least.
+            states: The state by channel id, as `save_state` returned it.
+        """
+
+    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, min_nats: float) -> None:
+        """Inform the policy's attention which nominal channels' signals arrive under some ids.
+
+        It does nothing if the attention keeps no evidence of that.
+
+        Args:
+            ids: (N,) channel ids.
+            channels: (N,) the index of the nominal channel whose signal arrives under each id.
+            min_nats: The evidence is raised to this value, in nats, where it is lower.
         """
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:
-        """Advance the state of these channels by one tick without computing an action.
+        """Advance the states of some channels by one tick without computing an action.
 
         Args:
-            ids: Channel ids (N,).
-            values: Their readings (N,).
-            previous: The action (A,) before these readings.
+            ids: (N,) the ids of the channels.
+            values: (N,) their readings.
+            previous: (A,) the action before these readings.
         """
 
 
 class MonitorReport(NamedTuple):
-    """The present findings of the identity monitor."""
+    """The present findings of the monitor that detects rewired sensors."""
 
     setting: Monitor
+    """What happens if a signal moves: "off", "reset" or "match" (see `load_policy`)."""
     lost: bool
-    """Whether no assignment of input slots to channels is known to be right."""
+    """Whether it is unknown which input slot feeds which channel."""
     moved: dict[str, str]
-    """From the id of an input slot to the id of the channel that it is estimated to feed, if that
-    is not its own."""
+    """For each input slot that feeds another channel than it is wired to: the id of the slot, and
+    the id of that channel."""
     rewires: int
-    """The number of detected moves and corrections of the assignment since the last reset."""
+    """The number of detected moves and corrections since the last reset."""
     surprise: float
     """The excess negative log-likelihood of the readings in nats a tick, as a running mean."""
     late_ticks: int
     """The estimated delay of the readings in ticks; if it is over 0 the policy gets predicted
     readings."""
     misfit: str
-    """How the robot differs from the model's, so that the monitor moves no signal; "" if it
-    fits."""
+    """Description of how the robot differs from the model's, so that the monitor moves no signal;
+    "" if it fits."""
 
 
 def check_readings(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the readings as an array (count,), float32 or float64.
+    """Return the readings of a tick as an array (count,) float32 or float64.
+
+    Args:
+        values: The readings, which are checked.
+        count: The number of channel ids that they belong to.
 
     Raises:
         ValueError: The shape is not (count,).
@@ -196,7 +220,11 @@ def check_readings(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def check_unique(ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids as a tuple; raise ValueError if one occurs twice."""
+    """Return channel ids as a tuple.
+
+    Raises:
+        ValueError: An id occurs twice.
+    """
     ids = tuple(ids)
     if len(set(ids)) != len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
@@ -205,7 +233,7 @@ def check_unique(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 class PreviousAction:
-    """A mixin with the property `previous_action`, which is checked when it is set."""
+    """A mixin that adds the property `previous_action`, whose new values are checked."""
 
     _previous: np.ndarray
 
@@ -231,7 +259,9 @@ class PreviousAction:
 
 
 class WrappingPolicy(Policy):
-    """A policy for scalar channels around another one, to which it passes on all calls by default.
+    """A base class for a policy around another one, to which it delegates all calls by default.
+
+    Both are for scalar channels.
 
     Args:
         policy: The inner policy.
@@ -243,23 +273,29 @@ class WrappingPolicy(Policy):
         self.permutation_invariant = policy.permutation_invariant
 
     def reset(self) -> None:
-        """Start an episode: forget everything about the last one."""
+        """Start an episode: reset all state from the last one."""
         self.policy.reset()
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """Compute one tick from readings by channel id and return the action (A,) float32."""
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
+
+        Args:
+            readings: The reading of each channel by id.
+        """
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Compute one tick from `values` (N,) of the channels `ids` (N,).
+        """Compute one tick and return the action (A,); raise what the inner policy raises.
 
-        Raises what the inner policy raises.
+        Args:
+            values: (N,) the readings.
+            ids: (N,) the channel id of each reading.
         """
 
     def prepare(self) -> None:
-        """Do work for the next tick that depends on no reading; see `Policy.prepare`."""
+        """Do work for the next tick that needs no readings; see `Policy.prepare`."""
         self.policy.prepare()
 
     def ignore_next_tick(self) -> None:
@@ -277,28 +313,28 @@ class WrappingPolicy(Policy):
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The channel ids of the last step, in the order of the attention's columns.
+        """The channel ids of the last step, in the order of the columns of `attention`.
 
-        With a monitor set to "match" these are the ids of the signals.
+        With a monitor set to "match" they are the ids whose signals were found.
         """
         return self.policy.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The inner policy's attention (M, N), columns in `channel_order`; None if it has none."""
+        """The inner policy's attention weights (M, N), queries by channels; None if it has none."""
         return self.policy.attention
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The inner policy's keys (N, k), rows in `channel_order`; None if it has none."""
+        """The inner policy's attention keys (N, k); None if it has none."""
         return self.policy.keys
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The inner policy's state by channel id; None if it keeps none."""
+        """The inner policy's states by channel id; None if it keeps none."""
         return self.policy.channel_state
 
     @property
     def recoveries(self) -> int:
-        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
+        """The number of times since the last reset that random actions freed a robot at rest."""
         return self.policy.recoveries

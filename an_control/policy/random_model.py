@@ -1,4 +1,4 @@
-"""Models with random weights, as a start for learning and for tests and benchmarks."""
+"""Models with random weights, to start learning from and for tests and benchmarks."""
 
 from __future__ import annotations
 

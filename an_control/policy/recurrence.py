@@ -1,9 +1,9 @@
-"""Recurrent layers between a policy's message and its head, in plain numpy, a tick at a time.
+"""Recurrent layers between a policy's attention message and its head, in numpy, tick by tick.
 
-An LSTM (Hochreiter & Schmidhuber 1997), a GRU (Cho et al. 2014), or a transformer of Parisotto et
-al. 2019, "Stabilizing Transformers for Reinforcement Learning": the plain one, the one with
-identity map reordering (TrXL-I) and the gated one (GTrXL), with the attention of Dai et al. 2019,
-"Transformer-XL". The layers of a transformer keep their inputs of the last `window` ticks.
+They are an LSTM (Hochreiter & Schmidhuber 1997), a GRU (Cho et al. 2014), or a transformer of
+Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning": the plain one, the one
+with identity map reordering (TrXL-I) and the gated one (GTrXL), with the attention of Dai et al.
+2019, "Transformer-XL". The layers of a transformer keep their inputs of the last `window` ticks.
 
 U is the number of units, n the number of ticks in the window so far.
 """
@@ -24,7 +24,7 @@ def logistic(x: np.ndarray) -> np.ndarray:
 
 
 def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute an LSTM's step.
+    """Compute one step of an LSTM.
 
     Args:
         sums: The gates' sums (..., 4U) in the order input, forget, candidate, output.
@@ -44,7 +44,7 @@ def lstm_step(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def gru_step(
     weight: Mapping[str, np.ndarray], name: str, inputs: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
-    """Return the units (U,) of the GRU `name` after a step.
+    """Compute one step of a GRU; return its units (U,) after the step.
 
     Args:
         weight: Arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
@@ -66,7 +66,7 @@ class Recurrence:
 
     Args:
         sizes: The sizes of the layers.
-        arrays: A model's arrays; those named ``recurrence.*`` are used.
+        arrays: A model's arrays, of which those named ``recurrence.*`` are used.
     """
 
     def __init__(self, sizes: RecurrenceSizes, arrays: Mapping[str, np.ndarray]) -> None:
@@ -87,7 +87,7 @@ class Recurrence:
         """The inputs (n, U) of each layer in the window, the oldest first."""
 
     def step(self, x: np.ndarray) -> np.ndarray:
-        """Compute one tick and return the output (U,) float64 for the inputs `x` (inputs,)."""
+        """Compute one tick; return the output (U,) float64 for the inputs `x` (inputs,)."""
         weight = self._weight
         if self._sizes.kind == "gru":
             self._output = gru_step(weight, "recurrence", x, self._output)
@@ -103,9 +103,11 @@ class Recurrence:
         return x
 
     def _layer(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Return the output (U,) of a transformer's layer for its inputs `states` (n, U).
+        """Return the output (U,) of a transformer's layer: attention, then a position-wise network.
 
-        The layer is attention followed by a position-wise network.
+        Args:
+            name: The prefix of the names of the layer's arrays.
+            states: (n, U) the inputs of the layer in the window, the oldest first.
         """
         if self._sizes.kind == "trxl":  # norms after the sums
             x = self._norm(f"{name}.attention", states[-1] + self._attend(name, states))
@@ -116,10 +118,21 @@ class Recurrence:
         return self.add_residual(f"{name}.network", x, np.maximum(y, 0.0))
 
     def _attend(self, name: str, states: np.ndarray) -> np.ndarray:
-        """Return what the newest of the states (n, U) gets by attending to all of them (U,)."""
+        """Return the output (U,) of the attention, in which the newest tick attends to the window.
+
+        Args:
+            name: The prefix of the names of the layer's arrays.
+            states: (n, U) the rows of the window, the oldest first.
+        """
         heads, width = self._sizes.heads, self._sizes.units // self._sizes.heads
 
         def split_heads(part: str, rows: np.ndarray) -> np.ndarray:
+            """Return the projection of rows (n, U) as (n, heads, U / heads).
+
+            Args:
+                part: The name of the projection, such as "query".
+                rows: The rows.
+            """
             return (rows @ self._weight[f"{name}.{part}"].T).reshape(-1, heads, width)
 
         query, keys = split_heads("query", states[-1:]), split_heads("key", states)
@@ -135,18 +148,25 @@ class Recurrence:
         return np.asarray(self._weight[f"{name}.output"] @ heard.ravel())
 
     def _network(self, name: str, x: np.ndarray) -> np.ndarray:
-        """Return the position-wise network's output (U,)."""
+        """Return the output (U,) of the position-wise network of the layer `name` for `x` (U,)."""
         weight = self._weight
         hidden = weight[f"{name}.network.0.weight"] @ x + weight[f"{name}.network.0.bias"]
         out = weight[f"{name}.network.1.weight"] @ np.maximum(hidden, 0.0)
         return np.asarray(out + weight[f"{name}.network.1.bias"])
 
     def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Return the layer norm of rows (..., U), with the weights of the norm `name`."""
         weight = self._weight
         return layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
     def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the residual sum x + y (U,), or for ``gtrxl`` the GRU gate g(x, y)."""
+        """Return the residual sum x + y (U,), or for ``gtrxl`` the GRU gate g(x, y).
+
+        Args:
+            name: The prefix of the names of the gate's arrays.
+            x: (U,) the input of the submodule.
+            y: (U,) its output.
+        """
         if self._sizes.kind == "trxl-i":
             return x + y
         units = len(x)

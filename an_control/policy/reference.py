@@ -96,16 +96,16 @@ class Reference(PolicyEngine):
         self.reset()
 
     def reset(self) -> None:
-        """Drop all columns and reset the memory behind the message."""
+        """Remove all channels' neurons, and reset the recurrent state behind the attention."""
         self.units = np.zeros(self._sizes.memory)
         self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
         if self._recurrence is not None:
             self._recurrence.reset()
-        self.drop_columns()
+        self.drop_neurons()
 
-    def drop_columns(self) -> None:
-        """Drop all columns; the head's memory stays."""
-        super().drop_columns()
+    def drop_neurons(self) -> None:
+        """Remove the neurons of all channels, but keep the recurrent state behind the attention."""
+        super().drop_neurons()
         self._attention = np.zeros((0, self._sizes.queries))
         self._message = np.zeros(self._sizes.message)
 
@@ -117,7 +117,14 @@ class Reference(PolicyEngine):
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """Compute one tick and return the action, see `PolicyEngine.step`."""
+        """Compute one tick and return the action (A,) float32.
+
+        Args:
+            values: (N,) float32 the readings.
+            columns: (N,) the index of the neuron that each reading belongs to; None: all, in order.
+            previous: (A,) float32 the previous action, in [-1, 1].
+            shift: The number that rounds the message's terms, for an exact sum (see `exact_sums`).
+        """
         previous = previous.astype(np.float64)
         columns = self._all if columns is None else columns
         if self._sizes.reset_on_jump:
@@ -140,15 +147,26 @@ class Reference(PolicyEngine):
 
     @one_blas_thread
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """Advance neurons without computing an action, see `PolicyEngine.advance`."""
+        """Advance some neurons by one tick without computing an action.
+
+        Args:
+            values: (K,) float32 the readings.
+            columns: (K,) the indices of the neurons.
+            previous: (A,) the previous action.
+        """
         self._advance_neurons(values, columns, previous.astype(np.float64))
 
     def _advance_neurons(
         self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
     ) -> np.ndarray:
-        """Advance the neurons and return their outputs (N, d).
+        """Advance the neurons by one tick and return their outputs (N, d).
 
         Equation 1 of the paper: the rows of K, f_k(o_t[i], a_{t-1}).
+
+        Args:
+            values: (N,) float32 the readings.
+            columns: (N,) the index of each channel's neuron in the state.
+            previous: (A,) the previous action.
         """
         d, state = self._sizes.neuron, self._state[columns]
         readings = state[:, self._readings]
@@ -171,12 +189,12 @@ class Reference(PolicyEngine):
     def _sum_inputs(
         self, inputs: np.ndarray, previous: np.ndarray, recurrent: np.ndarray | float = 0.0
     ) -> np.ndarray:
-        """Return the neurons' input sums (N, U) float32.
+        """Return the sums (N, U) float32 of the weighted inputs of each neuron's U units.
 
         Args:
-            inputs: The inputs (N, F) of each channel.
-            previous: The previous action (A,).
-            recurrent: The sums (N, U) from the neurons' own outputs.
+            inputs: (N, F) the inputs that each neuron gets from its channel.
+            previous: (A,) the previous action.
+            recurrent: (N, U) the weighted sums of the neurons' own outputs.
         """
         weight = self.weight["neuron.input"]
         if self._sizes.products:
@@ -188,14 +206,19 @@ class Reference(PolicyEngine):
         return drive
 
     def _attend(self, outputs: np.ndarray, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the attention (N, M).
+        """Return the attention weights (N, M) of the channels for the queries.
 
         Equation 2 of the paper, W = tanh([Q W_q] [K W_k]^T / sqrt(k)), or a softmax over the
         queries, the last of which stands for none of the channels; squared if the head has a
         memory.
+
+        Args:
+            outputs: (N, d) the outputs of the neurons.
+            values: (N,) the readings.
+            columns: (N,) the index of each channel's neuron in the state.
         """
         if self._set is not None:
-            scores = self._set.scores(outputs).T.astype(F32, order="C")
+            scores = self._set.compute_scores(outputs).T.astype(F32, order="C")
         else:
             scores = (outputs @ self._queries).astype(F32) + self._queries_bias
         if self._sizes.attention == "tanh":
@@ -207,10 +230,17 @@ class Reference(PolicyEngine):
         return shares**2 if self._sizes.memory else shares
 
     def _sum_readings(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
-        """Return the message, (M,) or under softmax attention (2n,).
+        """Return the attention message: the sum of the readings, weighted by attention.
 
         Equation 2 with the tanh of the authors' code, tanh(W V), where V are the readings. Under
-        softmax attention the sums W V, then the attention of each query minus 1.
+        softmax attention the sums W V, then the total attention of each query minus 1.
+
+        Args:
+            values: (N,) the readings.
+            shift: The number that rounds the terms, for an exact sum (see `exact_sums`).
+
+        Returns:
+            (M,) the message, or under softmax attention (2n,).
         """
         normalise = self._sizes.normalise
         attention = self._attention.astype(np.float64)
@@ -223,9 +253,13 @@ class Reference(PolicyEngine):
         return np.concatenate([total, mass - 1.0])
 
     def _reset_on_jump(self, values: np.ndarray, columns: np.ndarray) -> None:
-        """Reset all neurons if most readings jump.
+        """Reset all neurons if most readings change abruptly, as after a rewiring.
 
-        The last column of the state is twice the usual change.
+        The last column of the state is twice the usual change of each reading.
+
+        Args:
+            values: (N,) the readings.
+            columns: (N,) the index of each channel's neuron in the state.
         """
         change = np.abs(values - self._state[columns, self._readings.start])
         jump = np.where(np.isnan(change), 0.0, np.minimum(change, 1.0))
@@ -236,14 +270,26 @@ class Reference(PolicyEngine):
             self._state[:, :-1] = self._fresh[:-1]
 
     def _expect(self, previous: np.ndarray) -> None:
-        """Advance the memory's units (H,), and compute the readings (n,) that it expects now."""
+        """Advance the head's memory by one tick; compute the reading it expects at each query.
+
+        Args:
+            previous: (A,) the previous action.
+        """
         lately = np.concatenate([self.seen, self.share, previous])
         self.units = gru_step(self.weight, "memory", lately, self.units)
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
 
     def _update_evidence(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return each channel's evidence for each query (N, n), which fades from tick to tick."""
+        """Return the evidence (N, n) that each channel is the one that each query stands for.
+
+        The evidence fades from tick to tick; it grows if the reading is what the memory expects
+        there.
+
+        Args:
+            values: (N,) the readings.
+            columns: (N,) the index of each channel's neuron in the state.
+        """
         width, loss, gain, keep = self.weight["attention.prediction"]
         error = np.exp(np.minimum(width, MAX_LOG)) * (values[:, None] - self.expected) ** 2
         before = self._state[columns, self._evidence]
@@ -264,12 +310,23 @@ class Reference(PolicyEngine):
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])
 
-    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Raise the evidence of columns for queries, see `PolicyEngine.raise_evidence`."""
+    def raise_evidence(self, columns: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
+        """Raise the evidence that certain neurons' channels are those of certain queries.
+
+        Args:
+            columns: (K,) the indices of the neurons.
+            queries: (K,) the query of each neuron.
+            min_nats: The evidence is raised to this value where it is lower.
+        """
         places = columns, self._evidence.start + queries
-        self._state[places] = np.maximum(self._state[places], least)
+        self._state[places] = np.maximum(self._state[places], min_nats)
 
 
 def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
-    """Return the sum over the first axis of terms rounded by `shift`, exact in any order."""
+    """Return the sum of rows, whose bits do not depend on their order.
+
+    Args:
+        terms: (N, ...) float64 the rows.
+        shift: Rounds the terms so that the sum is exact (see `exact_sums`).
+    """
     return np.asarray(((terms + shift) - shift).sum(axis=0))

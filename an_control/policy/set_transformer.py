@@ -24,7 +24,7 @@ class SetTransformerBlock:
 
     Args:
         arrays: A model's arrays, float64.
-        name: The prefix of the block's arrays.
+        name: The prefix of the names of the block's arrays.
         heads: The number of heads, which divides d.
     """
 
@@ -44,11 +44,21 @@ class SetTransformerBlock:
         ]
 
     def __call__(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the output (m, d) of `x` (m, d), which attends to `y` (n, d); n may be 0."""
+        """Return the output (m, d) of the block: the rows of `x`, which attend to those of `y`.
+
+        Args:
+            x: (m, d) the rows that attend.
+            y: (n, d) the rows that they attend to; n may be 0.
+        """
         return self.attend(x, y)[0]
 
     def attend(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the output (m, d), and the attention (m, n) as the mean over the heads."""
+        """Return the output (m, d), and the attention weights (m, n) as the mean over the heads.
+
+        Args:
+            x: (m, d) the rows that attend.
+            y: (n, d) the rows that they attend to; n may be 0.
+        """
         heads, each = self._heads, self._width // self._heads
         query = (x @ self._query).reshape(-1, heads, each).transpose(1, 0, 2)
         key_value = (y @ self._key_value).reshape(-1, 2, heads, each)
@@ -61,20 +71,29 @@ class SetTransformerBlock:
 
 
 class SelfAttention:
-    """A set attention block, SAB(X) = MAB(X, X) (equation 8): its cost grows with N^2."""
+    """A set attention block, SAB(X) = MAB(X, X) (equation 8), whose cost grows with N^2.
+
+    Args:
+        arrays: A model's arrays, float64.
+        heads: The number of attention heads.
+    """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
         self._block = SetTransformerBlock(arrays, "encoder", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded rows (N, d) of `x` (N, d)."""
+        """Return the encoded rows (N, d) of `x` (N, d), which attend to each other."""
         return self._block(x, x)
 
 
 class InducedSelfAttention:
     """An induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (equations 9 and 10).
 
-    I are m inducing points, so its cost grows with m N.
+    Rows attend to each other by way of m inducing points I, so its cost grows with m N.
+
+    Args:
+        arrays: A model's arrays, float64.
+        heads: The number of attention heads.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
@@ -83,7 +102,7 @@ class InducedSelfAttention:
         self._spread = SetTransformerBlock(arrays, "encoder.spread", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded rows (N, d) of `x` (N, d)."""
+        """Return the encoded rows (N, d) of `x` (N, d), which attend by way of the points."""
         return self._spread(x, self._gather(self._points, x))
 
 
@@ -96,7 +115,11 @@ ENCODERS: dict[str, type[SelfAttention | InducedSelfAttention]] = {
 class Pooling:
     """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (equation 11).
 
-    S are the seeds (M, d).
+    The M learned queries S (seeds) attend to the rows Z after a row-wise layer.
+
+    Args:
+        arrays: A model's arrays, float64.
+        heads: The number of attention heads.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
@@ -106,21 +129,27 @@ class Pooling:
         self._block = SetTransformerBlock(arrays, "pooling", heads)
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pooled rows (M, d), and the attention (M, N)."""
+        """Return the pooled rows (M, d) of `z` (N, d), and the attention weights (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
         return self._block.attend(self._seeds, rows)
 
 
 @dataclass(frozen=True)
 class ChannelOrder:
-    """An order of N channels that their outputs alone decide, and the way back."""
+    """An order of N channels that depends only on their outputs, and the way back.
 
-    sorted: np.ndarray  # (N,) the channels, in this order
-    places: np.ndarray  # (N,) each channel's place; the first one's for those with equal outputs
+    Attributes:
+        sorted: (N,) the indices of the channels, in this order.
+        places: (N,) each channel's position in the order; channels with equal outputs have that of
+            the first one.
+    """
+
+    sorted: np.ndarray  # (N,) the indices of the channels, in this order
+    places: np.ndarray  # (N,) each channel's position in it; equal outputs share one
 
     @classmethod
     def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
-        """Return the order that the neurons' outputs (N, d) decide."""
+        """Return the order that the neurons' outputs (N, d) define."""
         ordered = np.lexsort(outputs.T[::-1])
         rows = outputs[ordered]
         first = np.arange(len(rows))
@@ -131,7 +160,7 @@ class ChannelOrder:
 
 
 class SetTransformer:
-    """The encoder and the pooling of a policy, over all its channels.
+    """The encoder and the pooling of a policy, which compare all its channels with each other.
 
     Args:
         sizes: Sizes with an encoder, attention ``pma``, or both.
@@ -153,20 +182,21 @@ class SetTransformer:
         self._pooling = Pooling(arrays, sizes.heads) if sizes.attention == "pma" else None
         self._queries, self._bias = queries, bias[:, None]
 
-    def scores(self, outputs: np.ndarray) -> np.ndarray:
-        """Return the scores (M, N) of the neurons' outputs (N, d)."""
-        order, encoded = self._encoded(outputs)
+    def compute_scores(self, outputs: np.ndarray) -> np.ndarray:
+        """Return the attention scores (M, N), before the softmax, of neuron outputs (N, d)."""
+        order, encoded = self._encode(outputs)
         raw = self._queries @ encoded.T + self._bias
         return np.asarray(raw[:, order.places])
 
     def pool(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pool the neurons' outputs (N, d); return the message (M, d) and the attention (M, N)."""
         assert self._pooling is not None
-        order, encoded = self._encoded(outputs)
+        order, encoded = self._encode(outputs)
         pooled, attention = self._pooling(encoded)
         return pooled, attention[:, order.places]
 
-    def _encoded(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+    def _encode(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+        """Return the order of the channels, and their encoded outputs (N, d) in this order."""
         order = ChannelOrder.from_outputs(outputs)
         rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
@@ -179,14 +209,20 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Return the layer norm (Ba et al. 2016) of rows (..., d), as PyTorch computes it."""
+    """Return the layer norm (Ba et al. 2016) of rows (..., d), as PyTorch computes it.
+
+    Args:
+        rows: The rows, each of which is normalised.
+        weight: (d,) the factors after the normalisation.
+        bias: (d,) what is added to that.
+    """
     rows = rows - rows.mean(axis=-1, keepdims=True)
     variance = np.mean(rows * rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.sqrt(variance + NORM_EPSILON) * weight + bias)
 
 
 def positional_table(rows: int, columns: int) -> np.ndarray:
-    """Return the fixed sinusoidal queries (rows, columns).
+    """Return the fixed sinusoidal table (rows, columns) from which queries are computed.
 
     The entries are sines and cosines of ``i / 10000^(2 (j // 2) / columns)`` (section 3.2 of the
     AttentionNeuron paper).

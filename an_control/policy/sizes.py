@@ -1,4 +1,4 @@
-"""The sizes of a policy in a model file's header, and the arrays that they imply.
+"""The sizes of a policy in a model file's header, and the shapes of the arrays that they imply.
 
 Sizes come from untrusted files, so every number is bounded before a shape is built from it.
 """
@@ -20,12 +20,23 @@ MAX_LAYERS = 16
 
 
 def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
-    """Return the shapes of the head's layers, see `layer_shapes`."""
+    """Return the shapes, by name, of the layers between the attention message and the action.
+
+    Args:
+        inputs: The number of inputs of the first layer.
+        hidden: The widths of the hidden layers.
+        actions: The number of outputs of the last layer.
+    """
     return layer_shapes("head", [inputs, *hidden, actions])
 
 
 def memory_shapes(units: int, inputs: int) -> Shapes:
-    """Return the shapes of GRU units, whose gates are in the order reset, update, new."""
+    """Return the shapes, by name, of a GRU's arrays, with gates in the order reset, update, new.
+
+    Args:
+        units: The number of the GRU's units.
+        inputs: The number of its inputs.
+    """
     return {
         "memory.input": (3 * units, inputs),
         "memory.hidden": (3 * units, units),
@@ -35,7 +46,12 @@ def memory_shapes(units: int, inputs: int) -> Shapes:
 
 
 def layer_shapes(name: str, widths: list[int]) -> Shapes:
-    """Return the shapes of a network's layers: weights (out, in) and biases (out,)."""
+    """Return the shapes, by name, of a network's weights (out, in) and biases (out,).
+
+    Args:
+        name: The prefix of the arrays' names.
+        widths: The number of inputs, then the width of each layer.
+    """
     shapes: Shapes = {}
     for layer, (width_in, width_out) in enumerate(pairwise(widths)):
         shapes[f"{name}.{layer}.weight"] = (width_out, width_in)
@@ -47,36 +63,42 @@ Encoder = Literal["none", "isab", "sab"]
 
 
 class PartSizes(Protocol):
-    """The sizes that describe attention, encoder and heads, of scalar channels or patches."""
+    """The interface of sizes with attention, encoder and attention heads.
+
+    They are for scalar channels or image patches.
+    """
 
     @property
     def attention(self) -> str:
-        """The kind of attention."""
+        """The kind of attention, such as ``tanh``."""
 
     @property
     def encoder(self) -> Encoder:
-        """The kind of encoder."""
+        """The kind of encoder, in which channels attend to each other before the queries do."""
 
     @property
     def inducing(self) -> int:
-        """The number of an ISAB encoder's inducing points."""
+        """The number of an ISAB encoder's inducing points, by way of which channels attend."""
 
     @property
     def heads(self) -> int:
-        """The number of heads of encoder and PMA."""
+        """The number of attention heads of encoder and PMA (pooling by multihead attention)."""
 
     @property
     def compares(self) -> bool:
-        """Whether channels are compared with each other: with an encoder or PMA."""
+        """Whether channels are compared with each other, by an encoder or by PMA."""
 
 
 def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
-    """Raise ValueError if the numbers do not fit each other or the blocks' `width`.
+    """Check that the sizes of attention, encoder and heads fit each other.
 
     Args:
         sizes: The sizes to check.
-        width: The width of the attention blocks, which the heads must divide.
+        width: The width of the attention blocks, which the number of heads must divide.
         divided: A format for the error's text that describes the width, with ``{}`` for it.
+
+    Raises:
+        ValueError: The sizes do not fit; names key, value and what is allowed.
     """
     if (sizes.inducing > 0) != (sizes.encoder == "isab"):
         raise ValueError(
@@ -92,7 +114,14 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
 
 
 def block_shapes(name: str, width: int) -> Shapes:
-    """Return the shapes of a multihead attention block: attention, row-wise layer, norms."""
+    """Return the shapes, by name, of a multihead attention block's arrays.
+
+    They are those of the attention, a row-wise layer and two layer norms.
+
+    Args:
+        name: The prefix of the arrays' names.
+        width: The width of the block.
+    """
     square, row = (width, width), (width,)
     return {
         f"{name}.query": square,
@@ -109,7 +138,13 @@ def block_shapes(name: str, width: int) -> Shapes:
 
 
 def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
-    """Return the shapes of the encoder: one block for SAB, two and the points for ISAB."""
+    """Return the shapes, by name, of the arrays of an encoder; empty for ``none``.
+
+    Args:
+        kind: ``sab`` (one block), ``isab`` (two blocks and inducing points) or ``none``.
+        width: The width of the blocks.
+        inducing: The number of inducing points of ``isab``.
+    """
     if kind == "sab":
         return block_shapes("encoder", width)
     if kind == "isab":
@@ -122,7 +157,12 @@ def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
 
 
 def pooling_shapes(seeds: int, width: int) -> Shapes:
-    """Return the shapes of pooling by multihead attention, its row-wise layer included."""
+    """Return the shapes, by name, of the arrays of pooling by multihead attention (PMA).
+
+    Args:
+        seeds: The number of learned queries (seeds).
+        width: The width of the block.
+    """
     return {
         "pooling.seeds": (seeds, width),
         "pooling.input.weight": (width, width),
@@ -133,25 +173,27 @@ def pooling_shapes(seeds: int, width: int) -> Shapes:
 
 Kind = Literal["lstm", "gru", "trxl", "trxl-i", "gtrxl"]
 MAX_WINDOW = 4_096
-"""In ticks; bounds the memory that they take, which no array of the file stands for."""
+"""The largest window in ticks. It bounds memory that is allocated for no array of the file."""
 MOST = {"layers": MAX_LAYERS, "window": MAX_WINDOW}
 GATES = {"lstm": 4, "gru": 3}
-"""Rows of the arrays for each unit, in the order of the gates: i, f, g, o and reset, update,
-new."""
+"""The rows of an array for each unit: for ``lstm`` in the order input, forget, candidate, output;
+for ``gru`` in the order reset, update, new."""
 
 
 @dataclass(frozen=True)
 class RecurrenceSizes:
-    """The sizes of recurrent layers from (inputs,) to (units,), one step a tick.
+    """The sizes of recurrent layers between the attention message and the head.
+
+    They take (inputs,) and return (units,), one step a tick.
 
     Attributes:
         kind: ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
             of Parisotto et al. 2019: ``trxl``, ``trxl-i`` (norms moved to the submodules' inputs),
             ``gtrxl`` (and GRU gates in place of sums).
         units: The width of the output.
-        layers: Layers of a transformer.
-        heads: Heads of a transformer's attention.
-        window: Ticks that a transformer's layer sees, the present one included.
+        layers: The number of layers of a transformer.
+        heads: The number of attention heads of a transformer.
+        window: The number of ticks that a transformer's layer sees, the present one included.
     """
 
     kind: Kind
@@ -161,7 +203,11 @@ class RecurrenceSizes:
     window: int = 1
 
     def shapes(self, inputs: int) -> Shapes:
-        """Return the arrays' shapes for this number of inputs; weights are (out, in)."""
+        """Return the shapes of the arrays by name; weights are (out, in).
+
+        Args:
+            inputs: The number of inputs.
+        """
         units = self.units
         if self.kind in GATES:
             rows = GATES[self.kind] * units
@@ -177,6 +223,11 @@ class RecurrenceSizes:
         return shapes
 
     def _layer_shapes(self, name: str) -> Shapes:
+        """Return the shapes, by name, of the arrays of a transformer's layer.
+
+        Args:
+            name: The prefix of the arrays' names.
+        """
         units, square = self.units, (self.units, self.units)
         shapes: Shapes = {
             f"{name}.{part}": square for part in ("query", "key", "value", "relative", "output")
@@ -193,7 +244,11 @@ class RecurrenceSizes:
         return shapes
 
     def check(self) -> None:
-        """Raise ValueError if the numbers do not fit each other."""
+        """Check that the sizes are consistent with each other.
+
+        Raises:
+            ValueError: They are not; names key, value and what is allowed.
+        """
         if self.kind in GATES:
             for key in ("layers", "heads", "window"):
                 value = getattr(self, key)
@@ -209,6 +264,9 @@ class RecurrenceSizes:
     @classmethod
     def from_header(cls, header: Any) -> RecurrenceSizes:
         """Return the sizes in a model file's header.
+
+        Args:
+            header: The value of the header's key ``recurrence``.
 
         Raises:
             ValueError: A value is not allowed; names key, value and what is allowed.
@@ -242,28 +300,30 @@ class RecurrenceSizes:
 class AttentionSizes:
     """The sizes of an AttentionNeuron for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
-    A neuron is an LSTM of `neuron` units. If `stack` is over 0 it is instead a layer of `neuron`
-    tanh units on the `stack` newest readings of its channel, without other state. The names in
-    `inputs` are ``value``, a reading, and optionally ``change``, its change since the last tick.
+    Each channel has a neuron, which is an LSTM of `neuron` units. If `stack` is over 0 it is
+    instead a layer of `neuron` tanh units on the `stack` newest readings of its channel, without
+    other state. The names in `inputs` are ``value``, a reading, and optionally ``change``, its
+    change since the last tick.
 
     Not in the paper are (`an_control.policy.reference` has the equations):
 
     Attributes:
-        products: The neuron also gets its inputs times the previous action.
+        products: Whether the neuron also gets its inputs times the previous action.
         attention: The paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
             query stands for "none of them"; or ``pma``, in which each query attends to the neurons'
             outputs and nothing is multiplied by readings.
-        encoder: Lets the neurons' outputs attend to each other first: to all (``sab``), or by way
-            of `inducing` points (``isab``).
+        encoder: The way in which the neurons' outputs attend to each other first: to all (``sab``),
+            by way of `inducing` points (``isab``), or not (``none``).
         inducing: The number of inducing points.
-        heads: Heads of encoder and PMA.
-        memory: GRU units (0: none) by which the head behind softmax attention imputes missing
-            channels.
-        outlier_weighting: The head gives a reading less weight the farther it is from the expected
-            one.
-        prediction_attention: The attention also asks which query expected a channel's reading.
-        reset_on_jump: All neurons are reset if most readings jump at once.
-        recurrence: Recurrent layers between the message and the head.
+        heads: The number of attention heads of encoder and PMA.
+        memory: The number of GRU units (0: none) by which the head behind softmax attention imputes
+            missing channels.
+        outlier_weighting: Whether the head gives a reading less weight the farther it is from the
+            expected one.
+        prediction_attention: Whether the attention also asks which query expected a channel's
+            reading.
+        reset_on_jump: Whether all neurons are reset if most readings change abruptly.
+        recurrence: The recurrent layers between the message and the head.
         normalise: The nominal number of channels, so that added ones do not make the message
             larger; 0: sums stay as they are. Sums behind tanh attention are multiplied by it over
             the number present, which changes no bit while both are equal; those behind softmax
@@ -293,22 +353,22 @@ class AttentionSizes:
 
     @property
     def compiles(self) -> bool:
-        """Whether the compiled engine can compute all parts of the policy."""
+        """Whether the compiled engine (numba) can compute all parts of the policy."""
         return not self.compares and self.recurrence is None
 
     @property
     def compiles_in_rollouts(self) -> bool:
-        """Whether the compiled rollouts can compute the policy; they play many episodes at once."""
+        """Whether the compiled code that plays many training episodes can compute the policy."""
         return self.compiles and not self.memory and not self.reset_on_jump
 
     @property
     def compares(self) -> bool:
-        """Whether channels are compared with each other: with an encoder or PMA."""
+        """Whether channels are compared with each other, by an encoder or by PMA."""
         return self.encoder != "none" or self.attention == "pma"
 
     @property
     def features(self) -> int:
-        """The number of inputs that a neuron gets from its channel."""
+        """The number of inputs that each neuron gets from its channel."""
         return self.stack or len(self.inputs)
 
     @property
@@ -356,7 +416,11 @@ class AttentionSizes:
         return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
-        """Raise ValueError if the numbers do not fit each other."""
+        """Check that the sizes are consistent with each other.
+
+        Raises:
+            ValueError: They are not; names key, value and what is allowed.
+        """
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
         if self.normalise and self.attention == "pma":
@@ -394,10 +458,23 @@ def paper_sizes(
     heads: int = 1,
     recurrence: RecurrenceSizes | None = None,
 ) -> AttentionSizes:
-    """Return the paper's sizes for continuous control, with optional further parts.
+    """Return the sizes of the paper's policies for continuous control, with optional further parts.
 
-    That is raw readings, tanh attention, and `hidden_layers` head layers as wide as there are
-    queries. The arguments are fields of `AttentionSizes`.
+    They take raw readings, have tanh attention, and a head whose hidden layers are as wide as there
+    are queries.
+
+    Args:
+        actions: The number of actions.
+        queries: The number of queries.
+        hidden_layers: The number of hidden layers of the head.
+        neuron: The number of units of a neuron.
+        key: The width of a key.
+        stack: The number of stacked readings; 0: the neurons are LSTMs.
+        normalise: As in `AttentionSizes`.
+        encoder: As in `AttentionSizes`.
+        inducing: As in `AttentionSizes`.
+        heads: As in `AttentionSizes`.
+        recurrence: As in `AttentionSizes`.
     """
     return AttentionSizes(
         actions=actions,
@@ -417,7 +494,7 @@ def paper_sizes(
 
 @dataclass(frozen=True)
 class MlpSizes:
-    """The sizes of an MLP on the nominal channels in order, the baseline that rewiring breaks."""
+    """The sizes of an MLP on the channels in a fixed order, the baseline that rewiring breaks."""
 
     compiles_in_rollouts: ClassVar[bool] = True
     channels: int
@@ -433,22 +510,26 @@ class MlpSizes:
 
 @dataclass(frozen=True)
 class ForeignSizes:
-    """A policy of another tool, in an ONNX file; a model file of this kind holds its monitor."""
+    """The sizes of a policy of another tool, which is an ONNX file.
+
+    A model file of this kind holds only the policy's monitor.
+    """
 
     compiles_in_rollouts: ClassVar[bool] = False
     channels: int
     actions: int
 
     def shapes(self) -> Shapes:
-        """Return no arrays: the policy's are in its own file."""
+        """Return an empty mapping: the policy's arrays are in its own file."""
         return {}
 
 
 MAX_GRID = 64
-"""A grid's queries are compared with each other, and no array stands for that: 64**4 is the
-limit."""
+"""The largest grid of queries. Queries are compared with each other, which takes memory for grid**4
+numbers that are no array of the file."""
 MAX_TABLE = 2**20
-"""Bound of the positional table's `grid`**2 rows times `positions` columns, in no array either."""
+"""Bound of the positional table's `grid`**2 rows times `positions` columns, which are no array of
+the file either."""
 
 
 @dataclass(frozen=True)
@@ -462,8 +543,8 @@ class VisionSizes(ABC):
 
     From the Set Transformer (Lee et al. 2019), not the paper: an `encoder` lets the patches' keys
     attend to each other first, to all (``sab``) or by way of `inducing` points (``isab``). With
-    ``pma`` attention, key and value are one, their sum, and learned seeds, one for each place of
-    the grid, attend to it; there are no positions. Encoder and PMA have `heads` heads.
+    ``pma`` attention, key and value are one, their sum, and learned seeds, one for each position in
+    the grid, attend to it; there is no positional table. Encoder and PMA have `heads` heads.
     """
 
     actions: int
@@ -485,7 +566,7 @@ class VisionSizes(ABC):
 
     @property
     def compares(self) -> bool:
-        """Whether patches are compared with each other: with an encoder or PMA."""
+        """Whether patches are compared with each other, by an encoder or by PMA."""
         return self.encoder != "none" or self.attention == "pma"
 
     def shapes(self) -> Shapes:
@@ -516,10 +597,14 @@ class VisionSizes(ABC):
 
     @abstractmethod
     def head_shapes(self) -> Shapes:
-        """Return the shapes of the arrays behind the message."""
+        """Return the shapes, by name, of the arrays between attention message and action."""
 
     def check(self) -> None:
-        """Raise ValueError if the numbers do not fit each other."""
+        """Check that the sizes are consistent with each other.
+
+        Raises:
+            ValueError: They are not; names key, value and what is allowed.
+        """
         if self.grid > MAX_GRID:
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
         if self.queries * self.positions > MAX_TABLE:
@@ -535,9 +620,10 @@ class VisionSizes(ABC):
 
 @dataclass(frozen=True)
 class TopPatchesSizes(VisionSizes):
-    """The sizes of the CarRacing policy: an LSTM gets the places of the message's `top` rows.
+    """The sizes of the CarRacing policy, whose head looks at the positions of important patches.
 
-    A self-attention of width `self_attention` chooses the rows; the LSTM has `hidden` units.
+    A self-attention of width `self_attention` chooses the `top` rows of the attention message; an
+    LSTM of `hidden` units gets their positions in the image.
     """
 
     self_attention: int
@@ -545,7 +631,7 @@ class TopPatchesSizes(VisionSizes):
     hidden: int
 
     def head_shapes(self) -> Shapes:
-        """Return the shapes of the arrays behind the message."""
+        """Return the shapes, by name, of the arrays between attention message and action."""
         hidden, actions = self.hidden, self.actions
         return {
             "self_attention.query": (self.self_attention, self.message),
@@ -564,7 +650,11 @@ class TopPatchesSizes(VisionSizes):
         }
 
     def check(self) -> None:
-        """Raise ValueError if the numbers do not fit each other."""
+        """Check that the sizes are consistent with each other.
+
+        Raises:
+            ValueError: They are not; names key, value and what is allowed.
+        """
         super().check()
         if self.top > self.queries:
             raise ValueError(f"sizes.top: {self.top} of {self.queries} queries")
@@ -587,13 +677,14 @@ CAR_RACING_SIZES = TopPatchesSizes(
 
 @dataclass(frozen=True)
 class ConvolutionSizes(VisionSizes):
-    """The sizes of the PuzzlePong policy: convolutions on the message, then one of A actions.
+    """The sizes of the PuzzlePong policy, whose head convolves the attention message as an image.
 
-    Two convolutions to `filters` planes (4 x 4 by steps of 2, then 3 x 3), and a layer of `hidden`
-    units. `first_action` counts as the previous action at an episode's start. If `choice` is False,
-    the action is the tanh of the head's numbers instead of one of several, and starts as zeros.
-    `memory` GRU units (0: none, as in the paper) between both layers remember what no patch shows:
-    they get the layer of `hidden` units and the previous action, and the last layer gets both.
+    The head has two convolutions to `filters` planes (4 x 4 by steps of 2, then 3 x 3), a layer of
+    `hidden` units, and a layer that scores A actions. `first_action` counts as the previous action
+    at an episode's start. If `choice` is False, the action is the tanh of the scores instead of the
+    best one of several, and starts as zeros. `memory` GRU units (0: none, as in the paper) between
+    both layers remember what no patch shows: they get the layer of `hidden` units and the previous
+    action, and the last layer gets both.
     """
 
     filters: int
@@ -604,17 +695,17 @@ class ConvolutionSizes(VisionSizes):
 
     @property
     def start(self) -> list[float]:
-        """The action that counts as the previous one at an episode's start, (A,)."""
+        """The action (A,) that counts as the previous one in the first tick of an episode."""
         return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
     @property
     def planes(self) -> tuple[int, int]:
-        """The number of rows (and of columns) of both convolutions' outputs."""
+        """The number of rows (and of columns) of the outputs of both convolutions."""
         first = (self.grid - 4) // 2 + 1
         return first, first - 2
 
     def head_shapes(self) -> Shapes:
-        """Return the shapes of the arrays behind the message."""
+        """Return the shapes, by name, of the arrays between attention message and action."""
         filters = self.filters
         inputs = filters * self.planes[1] ** 2
         shapes: Shapes = {
@@ -629,7 +720,11 @@ class ConvolutionSizes(VisionSizes):
         return shapes | {"head.1.weight": (self.actions, self.hidden + self.memory)}
 
     def check(self) -> None:
-        """Raise ValueError if the numbers do not fit each other."""
+        """Check that the sizes are consistent with each other.
+
+        Raises:
+            ValueError: They are not; names key, value and what is allowed.
+        """
         super().check()
         if self.grid < 8:
             raise ValueError(f"sizes.grid: {self.grid}, the convolutions need at least 8")
@@ -671,7 +766,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 Sizes = AttentionSizes | MlpSizes | ForeignSizes | TopPatchesSizes | ConvolutionSizes
 OrderedSizes = MlpSizes | ForeignSizes
-"""Those of policies that need their channels in order."""
+"""The sizes of policies that need their channels in a fixed order."""
 KINDS: dict[str, type[Sizes]] = {
     "attention_neuron": AttentionSizes,
     "mlp": MlpSizes,
@@ -682,12 +777,16 @@ KINDS: dict[str, type[Sizes]] = {
 
 
 def kind_of(sizes: Sizes) -> str:
-    """Return the kind of model, as in a model file, that has sizes of this class."""
+    """Return the kind of model that has sizes of this class, as it stands in a model file."""
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
 def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
     """Return the sizes in a model file's header.
+
+    Args:
+        kind: The kind of model, such as ``mlp``.
+        header: The value of the header's key ``sizes``.
 
     Raises:
         ValueError: A value is not allowed; names key, value and what is allowed.
@@ -711,13 +810,23 @@ def sizes_from_header(kind: str, header: Mapping[str, Any]) -> Sizes:
             choices = CHOICES.get(key)
             if key == "attention" and isinstance(sizes, VisionSizes):
                 choices = ("softmax", "pma")
-            _check(f"sizes.{key}", value, choices)
+            _check_value(f"sizes.{key}", value, choices)
     if not isinstance(sizes, OrderedSizes):
         sizes.check()
     return sizes
 
 
-def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
+def _check_value(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
+    """Check the value of a key in a header.
+
+    Args:
+        key: The key, for the message.
+        value: The value.
+        choices: The values that are allowed; None: whole numbers within bounds.
+
+    Raises:
+        ValueError: The value is not allowed.
+    """
     shown = short(value)
     if choices is not None:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
@@ -726,7 +835,7 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
         if not isinstance(value, list) or len(value) > MAX_LAYERS:
             raise ValueError(f"{key}: {shown} is not a list of at most {MAX_LAYERS} widths")
         for layer, width in enumerate(value):
-            _check(f"{key}[{layer}]", width, None)
+            _check_value(f"{key}[{layer}]", width, None)
     else:
         min_value = 0 if key in MAY_BE_ZERO else 1
         if type(value) is not int or not min_value <= value <= MAX_SIZE:
@@ -735,26 +844,28 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
 
 Monitor = Literal["off", "reset", "match"]
 WINDOW = 12
-"""The largest number of a slot's ticks that the identity classifier gets."""
+"""The largest number of ticks of an input slot that the identity classifier gets."""
 MAX_NUMBER = 1e6
 """The largest value of a number in a validation."""
 MIN_FOUND = 0.5
-"""The share of the moved signals that a monitor must find in its validation."""
+"""The share of the moved signals that a monitor must find in its validation to pass."""
 OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
-"""Keys that a file may lack, and their values then."""
+"""Keys of the header's ``forward`` that a file may lack, and their default values."""
 
 
 @dataclass(frozen=True)
 class MonitorValidation:
     """The measured behaviour of a monitor in episodes that it was not trained on.
 
+    A monitor detects that sensor signals arrive on other channels than they are wired to ("moves").
+
     Attributes:
-        max_excess: Nats a tick above the usual up to which readings count as explained.
-        min_gain: Nats by which another assignment must explain the readings better.
-        slow: Channels that repeat their readings as those of slow sensors do.
+        max_excess: Nats a tick above the usual costs up to which readings count as explained.
+        min_gain: Nats by which another assignment of signals must explain the readings better.
+        slow: The number of channels that repeat readings as sensors slower than the ticks do.
         ticks: Ticks played on robots whose signals stayed where they are wired.
-        false_moves_hour: Moves an hour that the monitor wrongly reported in these.
-        found: Share of the moved signals that the monitor found, in further ticks.
+        false_moves_hour: Moves per hour that the monitor wrongly reported in these ticks.
+        found: Share (0 to 1) of the moved signals that the monitor found, in further ticks.
     """
 
     max_excess: float
@@ -766,7 +877,7 @@ class MonitorValidation:
 
     @property
     def passed(self) -> bool:
-        """Whether the monitor reports no wrong move and finds enough of the real ones."""
+        """Whether the monitor reported no wrong move and found enough of the real ones."""
         return not self.false_moves_hour and self.found >= MIN_FOUND
 
     def __str__(self) -> str:
@@ -779,6 +890,9 @@ class MonitorValidation:
     @classmethod
     def from_header(cls, header: Any) -> MonitorValidation:
         """Return the validation in a model file's header.
+
+        Args:
+            header: The value of the key ``validation`` in the header's ``forward``.
 
         Raises:
             ValueError: A value is not allowed; names key, value and what is allowed.
@@ -803,12 +917,13 @@ class ForwardSizes:
     """The sizes of the monitor's networks, and what the monitor does by default.
 
     Attributes:
-        hidden: Units in each hidden layer of the network that predicts.
-        identity: Units in each of the two layers of the identity classifier.
+        hidden: Units in each hidden layer of the network that predicts the next readings.
+        identity: Units in each of the two layers of the network that identifies which channel's
+            signal a sensor sends.
         binary: Ids of the channels that read 0 or 1.
         monitor: The default setting of a monitor that passed its validation.
-        imputation: Units in each of the two layers of the network that imputes missing channels; 0:
-            there is none.
+        imputation: Units in each of the two layers of the network that estimates missing channels;
+            0: there is none.
         validation: The monitor's measured behaviour; None if it was not measured.
     """
 
@@ -821,12 +936,15 @@ class ForwardSizes:
 
     @property
     def default(self) -> Monitor:
-        """The monitor's setting if the user asks for none: "off" if it failed its validation."""
+        """The monitor's setting if the user chooses none: "off" if it failed its validation."""
         return "off" if self.why_off else self.monitor
 
     @property
     def why_off(self) -> str:
-        """Why a monitor that should watch is off by default, and the remedy; "" if it is not."""
+        """The reason why a monitor is off by default, and the remedy; "" if it is not.
+
+        A monitor that failed its validation is off.
+        """
         validation = self.validation
         if self.monitor == "off" or validation is None or validation.passed:
             return ""
@@ -836,7 +954,12 @@ class ForwardSizes:
         )
 
     def shapes(self, channels: int, actions: int) -> Shapes:
-        """Return the arrays' shapes for these numbers of channels and actions."""
+        """Return the shapes of the networks' arrays by name; weights are (out, in).
+
+        Args:
+            channels: The number of channels.
+            actions: The number of actions.
+        """
         common = WINDOW * (actions + 1)
         imputation: Shapes = {}
         if self.imputation:
@@ -859,6 +982,10 @@ class ForwardSizes:
     @classmethod
     def from_header(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
         """Return the sizes in a model file's header.
+
+        Args:
+            header: The value of the header's key ``forward``.
+            channels: The ids of the task's channels.
 
         Raises:
             ValueError: A value is not allowed; names key, value and what is allowed.

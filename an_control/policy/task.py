@@ -1,7 +1,7 @@
 """The task that a policy was trained for, as its model file describes it.
 
-A `Task` is checked when it is made from a file's header, so that no later code has to ask whether
-a key is there.
+A `Task` is checked when it is made from a file's header, so that later code may rely on every
+field.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
     "repeats": bool,
     "units": list,
 }
-"""The JSON types of a header's values."""
+"""The JSON type of each key that the header of a model file may have under "task"."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,21 @@ class Task:
 
 
 def _as_tuples(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists, at all depths."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _as_lists(value: Any) -> Any:
+    """Return a value with lists in place of tuples, at all depths, as JSON needs them."""
     return list(map(_as_lists, value)) if isinstance(value, tuple) else value
 
 
 def _check_types(header: Mapping[str, Any]) -> None:
+    """Check that a header has known keys only, with values of the right types.
+
+    Raises:
+        ValueError: A key is unknown or a value has the wrong type; the message names it.
+    """
     for key, value in header.items():
         if key not in TYPES:
             raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TYPES)}")
@@ -106,12 +113,32 @@ def _check_types(header: Mapping[str, Any]) -> None:
 def _check_bounds(
     header: Mapping[str, Any], key: str, low: float, high: float, unit: str = ""
 ) -> None:
+    """Check that a number in a header, if it is there, lies within bounds.
+
+    Args:
+        header: The task's part of the header.
+        key: The key of the number.
+        low: The lowest value that is allowed.
+        high: The highest value that is allowed.
+        unit: The unit for the message, such as " s".
+
+    Raises:
+        ValueError: The number is out of bounds.
+    """
     if key in header and not low <= header[key] <= high:
         raise ValueError(f"task.{key}: {header[key]!r} is not between {low:g} and {high:g}{unit}")
 
 
 def _check_units(units: list[Any], channels: int) -> None:
-    """Raise ValueError unless each channel has a scale, which is not 0, and an offset."""
+    """Check that each channel has a pair of numbers: a scale, which is not 0, and an offset.
+
+    Args:
+        units: The pairs, as read from the header.
+        channels: The number of channels.
+
+    Raises:
+        ValueError: A pair is missing or is not valid.
+    """
     if len(units) != channels:
         raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
     for pair in units:

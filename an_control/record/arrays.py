@@ -1,4 +1,4 @@
-"""Recorded readings and commands as arrays: for the doctor, for learning, and for export."""
+"""Convert recorded readings and commands to arrays, for diagnosis, training and export."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ from an_control.record.layout import (
 from an_control.record.reader import Bag
 
 MAX_TICKS = 20_000_000
-"""A longer recording is refused: it would not fit into memory."""
+"""Maximum number of ticks; a longer recording is refused, as it would not fit into memory."""
 
 
 @dataclass(frozen=True)
 class RecordedArrays:
-    """The ticks of a recording.
+    """Readings and commands of T recorded ticks (control steps), of N channels and A actuators.
 
     Attributes:
-        ids: The channels (N).
-        actuators: The actuators (A).
-        time_ns: The time of day of each tick (T,).
-        stamp_ns: In lockstep the simulator's time of each tick (T,), else -1.
-        episode: The number of the episode of each tick (T,); resets and activations begin one.
-        readings: What was read, float32 (T, N); NaN where a channel was missing.
-        wanted: What the policy asked for, float64 (T, A) in physical units; NaN before its first.
-        commands: What went out last by then, whoever sent it, the same.
-        wiring: The text of the wiring file.
+        ids: Ids of the channels (N).
+        actuators: Names of the actuators (A).
+        time_ns: Time of day of each tick (T,) in ns.
+        stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep, else
+            -1.
+        episode: Number of the episode of each tick (T,); a reset or an activation starts a new one.
+        readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
+        wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
+            the first one.
+        commands: Newest command that was sent before each tick, by any node, float64 (T, A); NaN
+            before the first one.
+        wiring: Text of the wiring file, which says where readings come from and commands go.
     """
 
     ids: tuple[str, ...]
@@ -56,10 +59,13 @@ class RecordedArrays:
 
 
 def read_arrays(bag: Bag) -> RecordedArrays:
-    """Return what a node's recording holds, without ROS.
+    """Read a policy node's recording into arrays, without ROS.
+
+    Args:
+        bag: The recording.
 
     Raises:
-        BagError: If the bag cannot be read, or is no recording of a policy node that reads numbers.
+        BagError: The bag cannot be read, or is no recording of a policy node that reads numbers.
     """
     rows: list[tuple[int, int, int, tuple[str, ...], NDArray[np.float32]]] = []
     stamp_ns = NONE
@@ -124,7 +130,16 @@ def read_arrays(bag: Bag) -> RecordedArrays:
 
 
 def _stacked(rows: list[NDArray[np.float64] | None], count: int, bag: Bag) -> NDArray[np.float64]:
-    """Return the rows (T, A), NaN for those that are not there."""
+    """Stack commands of T ticks into one array (T, A).
+
+    Args:
+        rows: Command (A,) of each tick; None becomes NaN.
+        count: Number of actuators A.
+        bag: The recording, for the error.
+
+    Raises:
+        BagError: A command has another number of actuators.
+    """
     stacked = np.full((len(rows), count), np.nan)
     for place, row in enumerate(rows):
         if row is not None:
@@ -135,7 +150,7 @@ def _stacked(rows: list[NDArray[np.float64] | None], count: int, bag: Bag) -> ND
 
 
 def _columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
-    """Return the columns of a table, by name."""
+    """Return the columns (T,) of the table to export, by name."""
     columns: dict[str, NDArray[np.generic]] = {
         "time_ns": arrays.time_ns,
         "episode": arrays.episode,
@@ -152,7 +167,14 @@ def _columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]]:
 
 
 def write_csv(path: Path, arrays: RecordedArrays) -> None:
-    """Write a row for each tick; what is missing is empty, every number keeps each bit."""
+    """Write the recording as CSV with one row for each tick.
+
+    A missing value is an empty cell; every number is read back to the same bits.
+
+    Args:
+        path: The file to write.
+        arrays: The recording.
+    """
     columns = _columns(arrays)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -162,7 +184,14 @@ def write_csv(path: Path, arrays: RecordedArrays) -> None:
 
 
 def write_parquet(path: Path, arrays: RecordedArrays) -> None:
-    """Write the same as Parquet; what is missing is null. Needs pyarrow."""
+    """Write the recording as Parquet with one row for each tick; needs pyarrow.
+
+    A missing value is null.
+
+    Args:
+        path: The file to write.
+        arrays: The recording.
+    """
     import pyarrow
     from pyarrow import parquet
 

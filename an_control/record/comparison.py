@@ -1,4 +1,4 @@
-"""Where replayed commands part from the recorded ones, for a table and a plot."""
+"""Compare replayed commands with the recorded ones, for a table and a plot."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from an_control.record.layout import CommandKind
 from an_control.record.replay import ReplayedCommand
 
 BINS = 1000
-"""Points of time that a plot shows, at most twice as many."""
+"""Minimum number of points of time in a plot of a long recording; the maximum is twice as many."""
 
 
 class Comparison:
-    """Follows a replay: differences by actuator, and their course; bounded memory."""
+    """Statistics of how replayed commands differ from the recorded ones, in bounded memory.
+
+    Attributes:
+        commands: Number of compared commands.
+        first_tick: Number of the first tick at which each actuator's command differs (A,), -1 if
+            none does; None before the first command.
+    """
 
     def __init__(self) -> None:
         self.commands = 0
         self.first_tick: np.ndarray | None = None
-        """(A,) the first tick at which each actuator's command differs; -1: never."""
+        """First tick (A,) at which each actuator's command differs; -1 means never."""
         self._sum = self._largest = self._different = np.zeros(0)
         self._course: list[np.ndarray] = []
         self._bin = np.zeros(0)
         self._in_bin, self._bin_size = 0, 1
 
     def add(self, command: ReplayedCommand) -> None:
-        """Take in the next command of the policy; others are none of its doing."""
+        """Compare the next replayed command; commands that the policy did not make are ignored."""
         if command.kind != CommandKind.POLICY:
             return
         away = np.abs(command.replayed - command.recorded)
@@ -53,7 +59,11 @@ class Comparison:
                 self._bin_size *= 2
 
     def rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return a row for each actuator."""
+        """Return the differences as one dict of figures for each actuator.
+
+        Args:
+            actuators: Names of the actuators (A).
+        """
         if self.first_tick is None:
             return []
         return [
@@ -69,7 +79,12 @@ class Comparison:
         ]
 
     def plot(self, path: Path, actuators: tuple[str, ...]) -> None:
-        """Draw the largest difference over the ticks, a line for each actuator."""
+        """Plot the largest difference over time, with one line for each actuator.
+
+        Args:
+            path: The picture to write.
+            actuators: Names of the actuators (A).
+        """
         import matplotlib
 
         matplotlib.use("Agg")

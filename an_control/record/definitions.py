@@ -1,4 +1,4 @@
-"""Message definitions as MCAP files hold them, from the message classes that are installed."""
+"""Make message definitions for MCAP files from the message classes that are installed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ _LINE = "=" * 80
 
 @cache
 def definition(type_: str) -> str:
-    """Return the definition of a message type and of all that it holds.
+    """Return the definition of a message type, and of all types in it, as an MCAP file holds it.
 
-    LookupError where the type is not installed.
+    Args:
+        type_: Name of the type, such as "sensor_msgs/msg/JointState".
+
+    Raises:
+        LookupError: The type is not installed.
     """
     parts: list[str] = []
     left, seen = [type_], {type_}
@@ -32,6 +36,7 @@ def definition(type_: str) -> str:
 
 
 def _type(kind: FieldType) -> str:
+    """Return a field's type as a message definition writes it, such as "float64[3]"."""
     base = kind.base.replace("/msg/", "/")
     if base.startswith(("string<", "wstring<")):
         base = base.replace("<", "<=").rstrip(">")

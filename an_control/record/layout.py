@@ -1,19 +1,19 @@
-"""What a recording holds: topics, their messages as bytes, and how they are read again.
+"""Define what a recording holds: its topics, and how their messages are written and read.
 
 Everything is a standard ROS 2 message, so that any tool for bags shows it. The topics of sources
-hold each message as it arrived. Beside them lie, below the node's name:
+hold each message as it arrived. Further topics lie below the node's name:
 
     channels        sensor_msgs/JointState      the readings of a tick, by channel id
-    record/tick     std_msgs/Int64MultiArray    a tick: TICK says what each number is
-    record/action   sensor_msgs/JointState      what the policy asks for, before the gate
-    record/gate     std_msgs/Int64MultiArray    how a command came about: GATE says what is what
-    record/command  sensor_msgs/JointState      the command that follows from it
-    record/store    std_msgs/Int64MultiArray    a message that counts for another source, too
+    record/tick     std_msgs/Int64MultiArray    a tick (control step); TICK names its numbers
+    record/action   sensor_msgs/JointState      the policy's command before the safety gate
+    record/gate     std_msgs/Int64MultiArray    how a command was decided; GATE names its numbers
+    record/command  sensor_msgs/JointState      the command that was sent; it follows record/gate
+    record/store    std_msgs/Int64MultiArray    a message that another source reads as well
     record/events   std_msgs/String             changes of state, as JSON
 
-Their order in the file is that in which the node did these things: replay follows it. Times in the
-numbers are of the node's own clock, in ns; `offset_ns` of the session leads from it to the log time
-of a message. Numbers that are not there are NONE.
+Their order in the file is that in which the node did these things, and replay follows it. Times in
+the numbers are of the node's own clock, in ns; adding `offset_ns` of the event "session" gives the
+log time of a message. A number that is missing is NONE.
 
 No file is trusted: what is read here is checked, and BagError says what is wrong with it.
 """
@@ -49,31 +49,34 @@ TYPES = {
 }
 """The type of each topic below the node's name."""
 TICK = ("tick", "now_ns", "stamp_ns", "sends", "previous", "stepped", "repeats")
-"""`previous`: the number of the command that the policy took for its previous action."""
+"""Names of the numbers of a tick; `previous` is the number of the command that the policy used as
+its previous action."""
 GATE = (
     "kind", "decided_ns", "sent_ns", "stamp_ns", "number", "not_finite", "limited",
     "rate_limited", "ramped", "authority_ppm",
 )  # fmt: skip
-"""`number`: of the commands that counted as the newest one; NONE where this one did not. The four
-after it: whether the gate changed it, and why; authority in millionths."""
+"""Names of the numbers of a command's decision. `number` counts the commands that became the newest
+one; NONE if this one did not. The four after it say whether the gate changed the command, and why.
+`authority_ppm` is the policy's weight in the ramp, in millionths."""
 STORED = ("source", "back")
-"""The place of the source, and how many messages of sources came since that one."""
+"""Names of the numbers of a message that another source reads: the index of that source plus one,
+and how many messages came since."""
 NONE = -1
 FORMAT = 1
-"""Of the events and of these numbers."""
+"""Version of the format of events and numbers."""
 MAX_EVENT_BYTES = 16 * 2**20
 
 
 class BagError(ValueError):
-    """A recording that cannot be read or used; the message names the file and the reason."""
+    """Error for a recording that cannot be read or used; its text names the file and the reason."""
 
 
 class CommandKind(IntEnum):
-    """Why a command went out."""
+    """Reason why a command was sent."""
 
     POLICY = 0
     TOO_LATE = 1
-    """The tick took so long that the safe command went out instead."""
+    """The tick took so long that the safe command was sent instead."""
     STOP = 2
     HALT = 3
     """The e-stop was latched."""
@@ -83,14 +86,19 @@ class CommandKind(IntEnum):
 
 
 ATTACHMENT = ""
-"""The type of an entry that is no message but a file: its topic is the file's name."""
+"""Type of an entry that is an attached file instead of a message; its topic is the file's name."""
 
 
 class BagEntry(NamedTuple):
-    """One message of a recording.
+    """One message of a recording, or one attached file.
 
-    sequence: of a source's message, the place of the source in the wiring plus one; 0 where it
-        counted for none.
+    Attributes:
+        topic: Topic of the message, or name of the file.
+        type: Message type, or `ATTACHMENT` for a file.
+        log_ns: Time of day at which it was recorded, in ns.
+        publish_ns: Time of day at which a source's message arrived, in ns; else equal to `log_ns`.
+        sequence: Index of the source in the wiring plus one; 0 if no source read the message.
+        data: The serialised message, or the content of the file.
     """
 
     topic: str
@@ -103,12 +111,12 @@ class BagEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a recording grows.
+    """Limits of a recording's size; 0 means unlimited.
 
     Attributes:
-        split_bytes: a file that has grown so large is followed by another one; 0 = never.
-        split_s: the same for seconds; 0 = never.
-        total_bytes: beyond this the oldest files go; 0 = never.
+        split_bytes: Size of a file in bytes after which the next file is started.
+        split_s: Duration of a file in seconds after which the next file is started.
+        total_bytes: Size of all files in bytes above which the oldest files are deleted.
     """
 
     split_bytes: int = 0
@@ -118,22 +126,32 @@ class Limits:
 
 @dataclass(frozen=True)
 class FileHead:
-    """What each file of a recording begins with, so that it can be read without the ones before."""
+    """Content repeated at the start of each file, so that it can be read without earlier files.
+
+    Attributes:
+        entries: Changes of state that are still in force.
+        attachments: Content of attached files, such as the model, by name.
+    """
 
     entries: tuple[BagEntry, ...]
     attachments: Mapping[str, bytes]
 
 
 _CDR = b"\x00\x01\x00\x00"
-"""Little-endian, as all of ROS 2 sends."""
+"""Start of a serialised message: CDR in little-endian order, which all of ROS 2 uses."""
 
 
 def _aligned(body: bytes, size: int) -> bytes:
+    """Return `body` with zeros at its end, so that its length is a multiple of `size` bytes."""
     return body + bytes(-len(body) % size)
 
 
 class Numbers:
-    """Writes and reads an Int64MultiArray with these names as its layout."""
+    """Writer and reader of serialised Int64MultiArray messages with a fixed list of named numbers.
+
+    Args:
+        names: Names of the numbers, which the message holds as the label of its layout.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         label = " ".join(names).encode() + b"\0"
@@ -145,11 +163,15 @@ class Numbers:
         self.names = tuple(names)
 
     def write(self, *numbers: int) -> bytes:
-        """Return the message of these numbers."""
+        """Return the serialised message that holds these numbers, in the order of `names`."""
         return self._before + self._pack.pack(*numbers)
 
     def read(self, data: bytes) -> tuple[int, ...]:
-        """Return the numbers; BagError where the message is another one."""
+        """Return the numbers of a serialised message, in the order of `names`.
+
+        Raises:
+            BagError: The message has other names or another type.
+        """
         start = len(self._before)
         if data[:start] != self._before or len(data) != start + self._pack.size:
             raise BagError(f"no message with the numbers {' '.join(self.names)}")
@@ -163,7 +185,13 @@ _names: dict[tuple[str, ...], bytes] = {}
 
 
 def write_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarray) -> bytes:
-    """Return a JointState of these names and positions (N,), float64."""
+    """Return a serialised JointState message with names and positions.
+
+    Args:
+        stamp_ns: Stamp in ns.
+        names: Names of the joints (N), here ids of channels or names of actuators.
+        positions: Values of the joints (N,).
+    """
     before = _names.get(names)
     if before is None:
         body = bytes(8) + struct.pack("<I", 1) + b"\0"
@@ -183,7 +211,11 @@ def write_joint_state(stamp_ns: int, names: tuple[str, ...], positions: np.ndarr
 
 
 def read_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return names and positions (N,) of a JointState; BagError where it is none."""
+    """Return the names and the positions (N,) of a serialised JointState message.
+
+    Raises:
+        BagError: The data is no such message.
+    """
     try:
         if data[:4] != _CDR:
             raise ValueError
@@ -213,13 +245,22 @@ def read_joint_state(data: bytes) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def write_event(kind: str, values: dict[str, Any]) -> bytes:
-    """Return a String with a change of state as JSON."""
+    """Return a serialised String message that describes a change of state as JSON.
+
+    Args:
+        kind: Kind of the change, such as "rewire".
+        values: Values that describe the change, by name.
+    """
     text = json.dumps({"event": kind, **values}).encode() + b"\0"
     return _CDR + struct.pack("<I", len(text)) + text
 
 
 def read_event(data: bytes) -> dict[str, Any]:
-    """Return a change of state; BagError where the message is none."""
+    """Return the values of a change of state from a serialised message, with its kind as "event".
+
+    Raises:
+        BagError: The data is no such message.
+    """
     try:
         (length,) = struct.unpack_from("<I", data, 4)
         if not 0 < length <= min(len(data) - 8, MAX_EVENT_BYTES):

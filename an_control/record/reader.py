@@ -1,8 +1,8 @@
-"""Reads bags of ROS 2, in the order of their files: MCAP and sqlite3, also unfinished ones.
+"""Read ROS 2 bags, MCAP and sqlite3, in the order of their files; unfinished files as well.
 
-No index is needed, so that what a killed process has left can be read up to its last whole chunk;
-`Bag.notes` then says where it ends. Nothing of a file is trusted: sizes are bounded before memory
-is asked for, and BagError says in one line what is wrong.
+No index is needed, so that the file of a killed process can be read up to its last whole chunk;
+`Bag.notes` then says where it ends. No file is trusted: sizes are bounded before memory is
+requested, and BagError says in one line what is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from an_control.system.files import open_regular, read_regular
 from an_control.wiring.messages import MESSAGE_TYPE
 
 MAX_RECORD_BYTES = 512 * 2**20
-"""A record, or a chunk once it is unpacked, that is larger is refused."""
+"""Maximum size of a record, and of a chunk after it is unpacked; a larger one is refused."""
 MAX_METADATA_BYTES = 64 * 2**20
 MAX_CHANNELS = 10_000
 MAX_SCHEMA_BYTES = 2**20
@@ -38,6 +38,8 @@ _RECORD_HEAD = struct.Struct("<BQ")
 
 @dataclass(frozen=True)
 class _Channel:
+    """Topic of an MCAP file: its name, its message type, and whether its messages are in CDR."""
+
     topic: str
     type: str
     cdr: bool
@@ -45,22 +47,29 @@ class _Channel:
 
 @dataclass
 class Bag:
-    """A bag to read: a folder with metadata.yaml, or one .mcap or .db3 file.
+    """ROS 2 bag to read: a folder with metadata.yaml, or one .mcap or .db3 file.
 
-    Raises BagError where there is none.
+    Attributes:
+        path: Path of the folder or file.
+        notes: Remarks after the bag was read, such as where an unfinished file ends.
+        files: Paths of the bag's files, in order.
+
+    Raises:
+        BagError: There is no bag at the path.
     """
 
     path: Path
     notes: list[str] = field(default_factory=list)
-    """What is to be said of it once it has been read: where it ends too early, what it left out."""
+    """Remarks after the bag was read, such as where an unfinished file ends."""
 
     def __post_init__(self) -> None:
         self.files = _files_of(self.path)
 
     def entries(self) -> Iterator[BagEntry]:
-        """Yield messages and attachments, in the order of the files; messages are in CDR.
+        """Yield all messages, serialised in CDR, and attached files, in the order of the files.
 
-        Raises BagError where a file is damaged.
+        Raises:
+            BagError: A file is damaged.
         """
         self.notes.clear()
         for number, path in enumerate(self.files):
@@ -72,6 +81,14 @@ class Bag:
 
 
 def _files_of(path: Path) -> list[Path]:
+    """Return the paths of a bag's files in order, after checking that they can be opened.
+
+    Args:
+        path: Path of a bag's folder, or of one file.
+
+    Raises:
+        BagError: There is no bag, or it is compressed as a whole.
+    """
     try:
         if not path.is_dir():
             if path.suffix in (".zstd", ".lz4") and path.with_suffix("").suffix in _SUFFIXES:
@@ -97,13 +114,17 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _order(path: Path) -> tuple[int, str]:
-    """Sort the files of a recording by their number, which follows the last underscore."""
+    """Return the sort key of a bag's file: the number behind the last underscore of its name."""
     number = path.stem.rpartition("_")[2]
     return int(number) if number.isdecimal() else -1, path.name
 
 
 def _listed_files(folder: Path) -> list[Path]:
-    """Return the files that metadata.yaml names; none where there is no metadata."""
+    """Return the files that a folder's metadata.yaml names, or nothing if there is no metadata.
+
+    Raises:
+        BagError: The metadata cannot be read, or names files that are no bag.
+    """
     path = folder / "metadata.yaml"
     if not path.exists():
         return []
@@ -129,7 +150,16 @@ def _listed_files(folder: Path) -> list[Path]:
 
 
 def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
-    """Yield what an MCAP file holds; one that ends too early gets a note."""
+    """Yield the messages and attached files of an MCAP file.
+
+    Args:
+        path: Path of the file.
+        notes: Receives a remark if the file is unfinished.
+        last: Whether it is the bag's last file, the end of which may be incomplete.
+
+    Raises:
+        BagError: The file is damaged.
+    """
     from mcap.exceptions import McapError
 
     size = path.stat().st_size
@@ -175,7 +205,14 @@ def _read_mcap(path: Path, notes: list[str], last: bool) -> Iterator[BagEntry]:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Return the records of a chunk; ValueError where it is damaged."""
+    """Return the uncompressed records of a chunk (a compressed part of an MCAP file).
+
+    Args:
+        content: The chunk as it is in the file.
+
+    Raises:
+        ValueError: The chunk is damaged, or larger than allowed.
+    """
     from mcap.data_stream import ReadDataStream
     from mcap.records import Chunk
 
@@ -214,7 +251,16 @@ def _unpacked(content: bytes) -> bytes:
 def _records(
     data: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
-    """Yield the messages of an unpacked chunk."""
+    """Yield the messages in the uncompressed records of an MCAP file's chunk.
+
+    Args:
+        data: The records.
+        channels: Topics of the file by number, to which further ones are added.
+        schemas: Message types of the file by number, to which further ones are added.
+
+    Raises:
+        ValueError: A record is damaged.
+    """
     at, size = 0, len(data)
     while at < size:
         code, length = _RECORD_HEAD.unpack_from(data, at)
@@ -237,7 +283,17 @@ def _records(
 def _record(
     code: int, content: bytes, channels: dict[int, _Channel], schemas: dict[int, str]
 ) -> Iterator[BagEntry]:
-    """Take in a record; yield the message or the attachment that it is."""
+    """Process one record of an MCAP file, and yield the message or attached file that it holds.
+
+    Args:
+        code: Kind of the record.
+        content: The record.
+        channels: Topics of the file by number, to which a new one is added.
+        schemas: Message types of the file by number, to which a new one is added.
+
+    Raises:
+        ValueError: The record is damaged.
+    """
     from mcap.data_stream import ReadDataStream
     from mcap.records import Attachment, Channel, Schema
 
@@ -261,9 +317,18 @@ def _record(
 
 
 def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
-    """Yield the messages of a sqlite3 file, by time."""
+    """Yield the messages of a sqlite3 bag's file, ordered by time.
+
+    Args:
+        path: Path of the file.
+        notes: Receives a remark for each topic that is left out.
+
+    Raises:
+        BagError: The file is damaged.
+    """
 
     def damaged(error: object) -> NoReturn:
+        """Raise the BagError for this file, with a reason."""
         raise BagError(f"{path}: is no bag of sqlite3, or damaged: {error}")
 
     try:

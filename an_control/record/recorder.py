@@ -1,9 +1,9 @@
-"""Follows a policy node: what goes into its recording, or into its black box.
+"""Record what a policy node does, into a file or into a black box that is kept in memory.
 
-The node calls a method wherever something happens that a replay must know of. That only notes it;
-`flush` makes messages of the notes, once the command is out. A recording gets all of them, written
-on another thread. The black box keeps the newest ones in memory, within bounds, and writes them
-when the robot stopped unasked. No rclpy here.
+The node calls a method whenever something happens that a replay needs. The method only notes it;
+`flush` makes messages of the notes after the command has been sent. A recording gets all messages,
+written on another thread. A black box keeps the newest ones in memory, within bounds, and writes
+them when the robot stops without a request. Nothing here imports rclpy.
 """
 
 from __future__ import annotations
@@ -58,45 +58,46 @@ if TYPE_CHECKING:
     from an_control.wiring import Readings, Wiring
 
 MAX_NOTES = 2048
-"""Notes that may wait for a flush that does not come, as without ticks."""
+"""Number of notes after which they are flushed even if no ticks come."""
 FLUSH_S, TICK_S = 0.25, 0.001
-"""Ticks are flushed together, as that costs less: those of so long, and at most so many that TICK_S
-for each fits into a period, so that a flush does not take one."""
+"""Several ticks are flushed together, which costs less: those of `FLUSH_S` seconds, but at most as
+many as fit into a control period at `TICK_S` seconds each, so that a flush does not exceed it."""
 MAX_BOX_BYTES = 64 * 2**20
-"""The black box keeps no more, however long that is."""
+"""Maximum memory of the black box, whatever duration that is."""
 OVERHEAD_BYTES = 300
-"""What a note in memory takes beside its content."""
+"""Memory of a note beside its content."""
 AFTER_S = 1.0
-"""For so long the black box goes on after the robot stopped."""
+"""Seconds for which the black box continues after the robot stopped."""
 PAUSE_S, BATCH = 0.002, 100
-"""While it is written, others get the interpreter so often."""
+"""The thread that writes the black box pauses for `PAUSE_S` seconds after every `BATCH` messages,
+so that other threads get the interpreter."""
 QUIET_S = 10.0
-"""Black boxes are at least so far apart."""
+"""Minimum time in seconds between two black boxes."""
 MAX_BOXES = 10
-"""More of them in a folder: the oldest go."""
+"""Maximum number of black boxes in a folder; the oldest are deleted."""
 MAX_MODEL_BYTES = 64 * 2**20
-"""Larger model files are named in a recording, but not part of it."""
+"""Maximum size of a model file that becomes part of a recording; a larger one is only named."""
 MAX_MODELS = 3
-"""Of so many model files the content is kept."""
+"""Maximum number of model files whose content is kept in memory."""
 CLOSE_S = 3.0
 
 
 Note = tuple[Any, ...]
-"""What is to be recorded: its kind, then what `NodeRecorder._entry` makes a message of.
+"""The kind of what is to be recorded, and the values that `NodeRecorder._entry` makes a message of.
 
-The black box keeps notes. They hold only what the garbage collector need not visit again and again:
-of a message its bytes, and the names of numbers instead of the objects that write them."""
+The black box keeps notes as plain tuples, which are no burden for the garbage collector: a message
+as its bytes, and numbers with the name of their topic instead of the object that writes them."""
 
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """Where a node records, and how much.
+    """Settings of what a node records, and where.
 
     Attributes:
-        folder: recordings go into folders in it; None: none is made.
-        limits: of a recording.
-        black_box_folder: the same for black boxes.
-        black_box_s: how much a black box keeps; 0 = there is none.
+        folder: Folder in which each recording gets a folder; None records nothing.
+        limits: Limits of a recording's size.
+        black_box_folder: Folder in which each written black box gets a folder.
+        black_box_s: Duration in seconds that the black box keeps in memory; 0 means no black box.
     """
 
     folder: Path | None
@@ -107,30 +108,39 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class _ModelFile:
+    """Model file that a recording refers to.
+
+    Attributes:
+        path: Path of the file.
+        sha256: Hash of its content, in hexadecimal digits.
+        content: Content to be recorded; None if it is too large.
+    """
+
     path: str
     sha256: str
     content: bytes | None
 
     def about(self) -> dict[str, Any]:
+        """Return path and hash of the file by name, for an event of the recording."""
         return {"path": self.path, "sha256": self.sha256}
 
 
 def missing_package() -> str:
-    """Return what has to be installed before anything can be recorded, or ""."""
+    """Return the command that installs what recording needs, or "" if it is installed."""
     return "" if find_spec("mcap") else "pip install 'an_control[record]'"
 
 
 class NodeRecorder:
-    """Records one configured node.
+    """Recorder of a configured policy node, with a recording or a black box.
 
     Args:
-        options: where and how much.
-        node: the node's full name.
-        controller: what acts.
-        settings: the node's parameters, to be written down.
-        serialize: makes bytes of a ROS message.
-        offset_ns: from the node's clock to the time of day.
-        log: takes a line about a recording that has ended by itself.
+        options: What to record, and where.
+        node: Full name of the node.
+        controller: The node's controller, whose state is recorded.
+        settings: Parameters of the node, by name, to be recorded.
+        serialize: Function that returns the bytes of a ROS message.
+        offset_ns: Number of ns to add to the node's clock for the time of day.
+        log: Function that logs a line, called if recording stops because of an error.
     """
 
     def __init__(
@@ -161,21 +171,21 @@ class NodeRecorder:
         self._actuators = tuple(controller.wiring.command.names)
         self._models: dict[str, _ModelFile] = {}
         self._state: dict[str, dict[str, Any]] = {}
-        """What the events amount to that the box has forgotten, or all of them, by kind."""
+        """Events by kind that are still in force, without those that the black box holds."""
         self._box: deque[Note] = deque()
         self._box_bytes = 0
         self._newest_box: tuple[str, float] | None = None
-        """Folder of the newest black box, and when it was asked for."""
+        """Folder of the newest black box, and the time in seconds of its request."""
         self._boxes: SimpleQueue[str | None] = SimpleQueue()
-        """Folders of black boxes to write; None ends the thread that does so."""
+        """Folders of black boxes to write; None stops the thread that writes them."""
         self._box_thread: threading.Thread | None = None
         self._save_now = threading.Event()
         self.wiring(controller.wiring)
         self._writer: Writer | None = None
         self._begun = False
-        """Whether the recording has a file; the first one needs no head."""
+        """Whether the recording has a file already; the first one needs no `FileHead`."""
         self.path = ""
-        """The folder of the recording, "" where there is none."""
+        """Folder of the recording; "" if there is none."""
         if options.folder is not None:
             self.path = str(_free_folder(options.folder, node))
             self._writer = self._start()
@@ -188,19 +198,26 @@ class NodeRecorder:
         self._begin(settings)
 
     def _start(self) -> Writer:
+        """Return a writer that writes the recording on a thread of its own."""
         from an_control.record.writer import BagFolder, Writer
 
         def head() -> FileHead:
+            """Return the content at the start of a new file; the first file needs none."""
             first, self._begun = not self._begun, True
             return FileHead((), {}) if first else self._head()
 
         def make() -> BagFolder:
+            """Return a new folder of the recording."""
             return BagFolder(Path(self.path), head, self._options.limits)
 
         return Writer(make, self._failed)
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
-        """Note what is recorded once."""
+        """Note what is recorded once: the session's settings, the model and the wiring.
+
+        Args:
+            settings: Parameters of the node, by name.
+        """
         controller = self._controller
         model = self.read_model(controller.acting.model_path)
         self._attach(model, None)
@@ -221,11 +238,17 @@ class NodeRecorder:
         self.event("wiring", file=controller.wiring.file, text=text)
 
     def wiring(self, wiring: Wiring) -> None:
-        """Take the places of the sources from this wiring."""
+        """Use the source (topic subscription) indices of this wiring for later notes."""
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
     def read_model(self, path: str) -> _ModelFile:
-        """Read a model file that is going to act; from any thread, never in a tick."""
+        """Read the file of a model that will replace the present one, for the recording.
+
+        It may be called from any thread, but not during a tick, as it reads from the disk.
+
+        Args:
+            path: Path of the model file.
+        """
         content = read_regular(path)
         digest = hashlib.sha256(content).hexdigest()
         kept = content if len(content) <= MAX_MODEL_BYTES else None
@@ -245,7 +268,16 @@ class NodeRecorder:
         arrival_ns: int,
         now_ns: int,
     ) -> None:
-        """Note a message that counts for this source from now on; None: it counts for none."""
+        """Note a message that has arrived.
+
+        Args:
+            topic: Topic of the message.
+            type_: Message type.
+            message: The ROS message.
+            source: Name of the source that reads it; None if none does.
+            arrival_ns: Time of arrival in ns, of the node's clock.
+            now_ns: Present time in ns, of the node's clock.
+        """
         place = 0 if source is None else self._sources.get(source, 0)
         if message is self._last_message:
             self.store(topic, place, now_ns)
@@ -258,17 +290,35 @@ class NodeRecorder:
             self.flush(now=True)
 
     def deliver(self, topic: str, source: str, now_ns: int) -> None:
-        """Note that the newest message of a topic counts for this source, too."""
+        """Note that another source reads the newest message of a topic as well.
+
+        Args:
+            topic: Topic of the message.
+            source: Name of the other source.
+            now_ns: Present time in ns, of the node's clock.
+        """
         self.store(topic, self._sources.get(source, 0), now_ns)
 
     def store(self, topic: str, place: int, now_ns: int) -> None:
-        """Note the same of the source at this place."""
+        """Note that the source at this index reads the newest message of a topic as well.
+
+        Args:
+            topic: Topic of the message.
+            place: Index of the source in the wiring plus one; 0 notes nothing.
+            now_ns: Present time in ns, of the node's clock.
+        """
         if place:
             back = self._count - self._numbers[topic]
             self._notes.append((_NUMBERS, STORE, (place, back), now_ns))
 
     def tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
-        """Note that the policy has stepped, before its command goes out."""
+        """Note that the policy has made a step, before its command is sent.
+
+        Args:
+            now_ns: Time of the tick in ns, of the node's clock.
+            stamp_ns: In lockstep the simulated time of the tick in ns, else None.
+            sends: Whether the node sends the command of this tick.
+        """
         controller, self._ticks, self._tick_ns = self._controller, self._ticks + 1, now_ns
         newest = controller.acting.newest
         if newest.policy is not self._policy:
@@ -297,9 +347,19 @@ class NodeRecorder:
         values: np.ndarray,
         number: int | None,
     ) -> None:
-        """Note a command; called by who sends it, under the lock by which one goes out at a time.
+        """Note a command that was sent.
 
-        number: as the newest command, see `LastCommand`; None where it does not count.
+        The sender must hold the lock that allows one command at a time.
+
+        Args:
+            kind: Why the command was sent.
+            decided_ns: Time at which it was decided in ns, of the node's clock; None if it is no
+                policy command.
+            sent_ns: Time at which it was sent in ns, of the node's clock.
+            stamp_ns: In lockstep the simulated time that it answers in ns, else None.
+            values: The command (A,) in physical units.
+            number: Number of the command, see `LastCommand`; None if it does not become the newest
+                one.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -320,7 +380,14 @@ class NodeRecorder:
         self._notes.append((_STATE, COMMAND, self._actuators, values, sent_ns))
 
     def readings(self, readings: Readings, now_ns: int) -> None:
-        """Note what a tick has read, and what the policy asks for."""
+        """Note a tick's readings, the policy's command before limits, and a changed assignment.
+
+        The assignment is the monitor's estimate of which signal feeds which channel.
+
+        Args:
+            readings: The readings (N,).
+            now_ns: Time of the tick in ns, of the node's clock.
+        """
         acting = self._controller.acting
         if readings.values.ndim == 1:
             self._notes.append((_STATE, CHANNELS, readings.ids, readings.values, now_ns))
@@ -335,17 +402,32 @@ class NodeRecorder:
             self.event("monitor", now_ns=self._tick_ns, moved=report.moved, misfit=report.misfit)
 
     def event(self, kind: str, now_ns: int | None = None, **values: Any) -> None:
-        """Note a change of state."""
+        """Note a change of state.
+
+        Args:
+            kind: Kind of the change, such as "rewire".
+            now_ns: Time in ns, of the node's clock; None is the present time.
+            **values: Values that describe the change.
+        """
         self._notes.append((_EVENT, kind, values, now_ns))
 
     def _attach(self, model: _ModelFile | None, now_ns: int | None) -> None:
+        """Note that a model file is to be attached to the recording, if its content is kept.
+
+        Args:
+            model: The model file; None does nothing.
+            now_ns: Time in ns, of the node's clock; None is the present time.
+        """
         if model is not None and model.content is not None:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
     def flush(self, *, now: bool = False) -> None:
-        """Write what was noted, or keep it in the black box, once there is enough, or now.
+        """Hand the notes to the writer or the black box if enough ticks have been noted.
 
-        It does not wait for another thread that does so.
+        If another thread is flushing, this call returns at once.
+
+        Args:
+            now: Whether to do so in any case.
         """
         if not now and self._ticks - self._flushed_tick < self._flush_ticks:
             return
@@ -376,7 +458,10 @@ class NodeRecorder:
         self._writer.put(entries, size)
 
     def _keep(self) -> None:
-        """Move all notes into the black box, messages as bytes, and drop what it need not keep."""
+        """Move all notes into the black box, and remove the oldest that exceed its bounds.
+
+        Messages become bytes. A note without a time gets that of the next note that has one.
+        """
         notes, box, size = self._notes, self._box, self._box_bytes
         while notes:
             note = notes.popleft()
@@ -395,12 +480,16 @@ class NodeRecorder:
         self._box_bytes = size
 
     def _next_ns(self) -> int:
-        """Return the time of the next note that has one, else that of the last tick, or now."""
+        """Return the time of the next note that has one, else that of the last tick or now."""
         following = (note[-1] for note in list(self._notes) if note[-1] is not None)
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
     def _remember(self, note: Note) -> None:
-        """Keep what an event changed, for the beginning of a file that does not hold it."""
+        """Keep the state that an event changed, for the start of a file without the event.
+
+        Args:
+            note: The note of the event.
+        """
         _, kind, values, _ = note
         event = {"event": kind, **values}
         state = self._state
@@ -418,7 +507,7 @@ class NodeRecorder:
         state[kind] = event
 
     def _head(self) -> FileHead:
-        """Return what a file begins with."""
+        """Return what a new file starts with: events that are still in force, and model files."""
         now_ns = time.time_ns()
         topic = self._topics[EVENTS]
         entries = tuple(
@@ -440,7 +529,7 @@ class NodeRecorder:
         return FileHead(entries, models)
 
     def _entry(self, note: Note) -> BagEntry:
-        """Return the message or attachment that says what was noted."""
+        """Return the message or the attachment that represents a note."""
         kind, offset_ns, now_ns = note[0], self._offset_ns, note[-1]
         if kind in (_MESSAGE, _BYTES):
             _, topic, type_, message, place, arrival_ns, now_ns = note
@@ -460,11 +549,17 @@ class NodeRecorder:
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
     def save(self, reason: str) -> str:
-        """Have the black box written, as the robot stopped for this reason; from any thread.
+        """Request that the black box is written, because the robot stopped without a request.
 
-        It waits for nothing, neither for the disk nor for another thread: the watchdog calls it.
+        The call waits neither for the disk nor for another thread, as the watchdog makes it. It may
+        come from any thread.
 
-        Returns where what happened is to be found, as the end of a log line, or "".
+        Args:
+            reason: Why the robot stopped.
+
+        Returns:
+            Where to find the recorded messages, as the end of a log line, or "" if nothing is
+            recorded.
         """
         self.event("stopped", reason=reason)
         if self._writer is not None:
@@ -479,12 +574,16 @@ class NodeRecorder:
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
     def _write_boxes(self) -> None:
-        """Write the black boxes that `save` asks for, until the recorder is closed."""
+        """Write the black boxes that `save` requests, until the recorder is closed."""
         while (path := self._boxes.get()) is not None:
             self._write_box(path)
 
     def _write_box(self, path: str) -> None:
-        """Write the black box into a new folder, `AFTER_S` after the robot stopped."""
+        """Write the black box into a new folder, `AFTER_S` seconds after the robot stopped.
+
+        Args:
+            path: Path of the folder.
+        """
         from an_control.record.writer import BagFolder
 
         self._save_now.wait(AFTER_S)
@@ -505,10 +604,15 @@ class NodeRecorder:
             self._log(f"the black box could not be written: {error}")
 
     def _failed(self, reason: str) -> None:
+        """Log that recording has stopped because of an error."""
         self._log(f"recording has ended: {reason}")
 
     def status(self) -> tuple[str, bool, dict[str, Any]]:
-        """Return how recording is doing: in words, whether that is as wanted, and figures."""
+        """Return the state of recording for the diagnostics.
+
+        Returns:
+            A description, whether recording works as requested, and figures by name.
+        """
         writer = self._writer
         if writer is None:
             if self._options.black_box_s <= 0.0:
@@ -530,7 +634,7 @@ class NodeRecorder:
         return "recording", True, values
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining messages, and stop recording."""
         self._save_now.set()
         self.flush(now=True)
         if self._writer is not None:
@@ -542,12 +646,12 @@ class NodeRecorder:
 
 _MESSAGE, _BYTES, _NUMBERS, _STATE, _EVENT, _ATTACHMENT = range(6)
 _UNCHANGED = (0, 0, 0, 0)
-"""Which counts of the gate a command has changed, if none."""
+"""Whether each count of the gate has changed, for a command that the gate left as it was."""
 _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
 
 
 def _size_of(note: Note) -> int:
-    """Return about how many bytes of memory a note of the black box takes."""
+    """Return the approximate memory in bytes of a note in the black box."""
     kind = note[0]
     if kind == _NUMBERS:
         return OVERHEAD_BYTES
@@ -558,6 +662,7 @@ def _size_of(note: Note) -> int:
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of Python, of packages and of ROS 2, by name."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     found["platform"] = sys.platform
     for package in ("an_control", "numpy", "numba", "mcap"):
@@ -569,7 +674,12 @@ def _versions() -> dict[str, str]:
 
 
 def _free_folder(parent: Path, name: str) -> Path:
-    """Return a folder that is not there yet, named by a node and the time of day."""
+    """Return the path of a folder that does not exist yet, named by a node and the time of day.
+
+    Args:
+        parent: Folder in which it lies.
+        name: Full name of the node.
+    """
     word = name.strip("/").replace("/", "_")
     stem = f"{word}_{time.strftime('%Y%m%d_%H%M%S')}"
     number = 0
@@ -579,14 +689,20 @@ def _free_folder(parent: Path, name: str) -> Path:
 
 
 def _unique_name(name: str) -> str:
-    """Return a folder's name from a node's, the time of day and the process; asks no disk."""
+    """Return a folder name made of a node's name, the time of day and the process id.
+
+    The disk is not accessed.
+
+    Args:
+        name: Full name of the node.
+    """
     word, now_s = name.strip("/").replace("/", "_"), time.time()
     when = time.strftime("%Y%m%d_%H%M%S", time.localtime(now_s))
     return f"{word}_{when}_{int(now_s * 1e3) % 1000:03d}_{os.getpid()}"
 
 
 def _delete_oldest(folder: Path) -> None:
-    """Keep the newest black boxes only."""
+    """Delete the oldest black boxes in a folder, so that `MAX_BOXES` remain with the next one."""
     if not folder.is_dir():
         return
     boxes = [one for one in folder.iterdir() if one.name.startswith("black_box_") and one.is_dir()]

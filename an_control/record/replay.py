@@ -1,11 +1,11 @@
-"""Replays a recording: the code of the node, fed with what it was fed with, without ROS's topics.
+"""Replay a recording: run the node's own code with the recorded input, without ROS topics.
 
     messages -> readings -> monitor -> policy -> gate -> command
 
-Messages, ticks, commands and changes of state are taken in the order in which the node noted them,
-and with its times. So each command is computed again to the last bit, on the same machine and with
-the same libraries. What went out before a tick is taken from the recording: a command that differs
-does not make the next ones differ.
+Messages, ticks, commands and changes of state are processed in the order in which the node noted
+them, and with its times. So each command is computed again to the last bit, on the same machine and
+with the same libraries. The command that was sent before a tick is taken from the recording, so
+that a command that differs does not make later ones differ.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ from an_control.wiring import Readings, Wiring, WiringError, load_wiring
 from an_control.wiring.messages import message_class, stamp_reader
 
 Deserialize = Callable[[bytes, Any], Any]
-"""Makes a ROS message of bytes and a class."""
+"""Function that makes a ROS message from its bytes and its class."""
 KEPT_COMMANDS = 8
-"""Newest commands that may still have been the previous one of a tick."""
+"""Number of newest commands that are kept, as any of them may be a tick's previous command."""
 MAX_MODELS = 8
 
 
 @dataclass(frozen=True)
 class ReplayedCommand:
-    """One command of the policy or of the safety around it, as recorded and as computed again.
+    """Command of the policy or of a safety function, as recorded and as computed again.
 
     Attributes:
-        tick: the number of the last tick before it.
-        now_ns: when it went out, as the time of day.
-        kind: why it went out.
-        recorded, replayed: its values (A,); NaN in place of what was not computed.
-        readings: what the last tick has read, as computed again.
+        tick: Number of the last tick (control step) before it.
+        now_ns: Time of day at which it was sent, in ns.
+        kind: Why it was sent.
+        recorded: Recorded values (A,), in physical units.
+        replayed: Values computed again (A,); NaN if they could not be computed.
+        readings: Readings of the last tick, computed again; None if the tick failed.
     """
 
     tick: int
@@ -79,21 +80,25 @@ class ReplayedCommand:
 
     @property
     def same(self) -> bool:
-        """Whether both are equal to the last bit."""
+        """Whether both commands are equal to the last bit."""
         return self.recorded.tobytes() == self.replayed.tobytes()
 
 
 @dataclass
 class ReplaySummary:
-    """What a replay has found.
+    """Result of a replay.
 
     Attributes:
-        ticks, commands, different: how many there were.
-        first: the first command that differed; None where all were equal.
-        largest: by actuator, the largest difference.
-        begin_ns, end_ns: of the recording, as the time of day.
-        events: how many changes of state there were, by kind.
-        notes: what is to be said of the recording and of what could not be replayed.
+        actuators: Names of the actuators (A).
+        ticks: Number of ticks (control steps).
+        commands: Number of commands.
+        different: Number of commands that differ from the recorded ones.
+        first: First command that differs; None if all are equal.
+        largest: Largest difference of each actuator's command (A,).
+        begin_ns: Time of day at which the recording starts, in ns.
+        end_ns: Time of day at which the recording ends, in ns.
+        events: Number of changes of state, by kind.
+        notes: Remarks on the recording and on parts that could not be replayed.
     """
 
     actuators: tuple[str, ...] = ()
@@ -109,16 +114,16 @@ class ReplaySummary:
 
     @property
     def recorded_s(self) -> float:
-        """How long the recording is."""
+        """Duration of the recording in seconds."""
         return (self.end_ns - self.begin_ns) / 1e9
 
 
 class _ReplayedLast(LastCommand):
-    """The newest command as it was: set from the recording."""
+    """Holder of the newest sent command, which a replay sets from the recording."""
 
     @property
     def known(self) -> tuple[np.ndarray, int, int] | None:
-        """The newest command (A,), its time and its number."""
+        """Newest command (A,), its time in ns and its number; None if there is none."""
         return self._known
 
     @known.setter
@@ -128,23 +133,29 @@ class _ReplayedLast(LastCommand):
 
 @dataclass
 class _Pending:
-    """A tick that has stepped, and whose command is to be decided on."""
+    """Tick whose command has not been compared yet.
+
+    Attributes:
+        number: Number of the tick.
+        readings: Readings of the tick; None if it failed.
+    """
 
     number: int
     readings: Readings | None
 
 
 class SessionReplay:
-    """Replays one recording of a node; a context, which holds temporary files.
+    """Replay of one recording of a node; a context, because it holds temporary files.
 
     Args:
-        bag: the recording.
-        deserialize: makes a ROS message of bytes, as `rclpy.serialization` does.
-        model: a model file to act instead of the recorded ones.
-        wiring: a wiring file instead of the recorded one.
+        bag: The recording.
+        deserialize: Function that makes a ROS message of its bytes, as `rclpy.serialization` does.
+        model: Path of a model file to use instead of the recorded ones.
+        wiring: Path of a wiring file to use instead of the recorded one.
 
-    Raises BagError, WiringError or ModelError where the recording, or what takes the place of its
-    parts, cannot be used.
+    Attributes:
+        summary: Result so far.
+        controller: The node's controller; None before the recording's start was read.
     """
 
     def __init__(
@@ -177,7 +188,7 @@ class SessionReplay:
         self._stack.close()
 
     def _clear(self) -> None:
-        """Forget the session."""
+        """Discard the state of the present session (one run of the node), before the next one."""
         self.controller = None
         self._session: dict[str, Any] | None = None
         self._wiring: Wiring | None = None
@@ -194,9 +205,12 @@ class SessionReplay:
         self._recorded_names: tuple[str, ...] = ()
 
     def run(self) -> Iterator[ReplayedCommand]:
-        """Yield each command; `summary` grows meanwhile.
+        """Replay the recording and yield each command; `summary` is updated meanwhile.
 
-        Raises BagError where the recording is none of a policy node, or is damaged.
+        Raises:
+            BagError: The bag is no recording of a policy node, or is damaged.
+            WiringError: The recorded or given wiring cannot be used.
+            ModelError: The recorded or given model cannot be used.
         """
         self._own: dict[str, str] = {}
         for entry in self._bag.entries():
@@ -218,7 +232,7 @@ class SessionReplay:
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 
     def _take(self, entry: BagEntry) -> ReplayedCommand | None:
-        """Do what an entry says; return the command that it is."""
+        """Process one entry of the recording; return the command if the entry is one, else None."""
         if entry.type == ATTACHMENT:
             self._keep_file(entry)
             return None
@@ -243,7 +257,7 @@ class SessionReplay:
         return None
 
     def _own_name(self, entry: BagEntry) -> str:
-        """Return which of the node's own topics this is, "message" for that of a source."""
+        """Return a topic's name below the node's name, or "message" for the topic of a source."""
         for name, type_ in TYPES.items():
             if entry.topic.endswith(f"/{name}") and entry.type == type_:
                 node = entry.topic.removesuffix(f"/{name}")
@@ -254,7 +268,7 @@ class SessionReplay:
         return "message"
 
     def _keep_file(self, entry: BagEntry) -> None:
-        """Write an attached model into the folder, if it is what its name says."""
+        """Write an attached model file into the temporary folder, if its hash is right."""
         kind, _, digest = entry.topic.partition(":")
         if kind != "model" or digest in self._files or len(self._files) >= MAX_MODELS:
             return
@@ -264,17 +278,25 @@ class SessionReplay:
             self._files[digest] = path
 
     def _end(self, log_ns: int) -> None:
+        """Extend the duration of the recording to this time of day in ns."""
         summary = self.summary
         summary.begin_ns = summary.begin_ns or log_ns
         summary.end_ns = max(summary.end_ns, log_ns)
 
     def _note(self, text: str) -> None:
+        """Add a remark to the summary, unless it has it already or has too many."""
         if text not in self.summary.notes and len(self.summary.notes) < 50:
             self.summary.notes.append(text)
 
     # Changes of state
 
     def _event(self, event: dict[str, Any], *, head: bool) -> None:
+        """Process a change of state.
+
+        Args:
+            event: Values of the change by name, with its kind as "event".
+            head: Whether it is repeated at the start of a file.
+        """
         kind = event["event"]
         if head and self._session is not None and not self._head_only:
             return  # repeated at the beginning of a further file
@@ -287,6 +309,16 @@ class SessionReplay:
         self._apply(kind, event)
 
     def _begin(self, event: dict[str, Any], *, head: bool) -> None:
+        """Start a new session (one run of the node).
+
+        Args:
+            event: Values of the event "session".
+            head: Whether the event is repeated at the start of a file, and earlier files are
+                missing.
+
+        Raises:
+            BagError: The recording has another format.
+        """
         if event.get("format") != FORMAT:
             raise BagError(
                 f"{self._bag.path}: its format is {str(event.get('format'))[:20]}, where {FORMAT}"
@@ -298,6 +330,12 @@ class SessionReplay:
         self._session, self._head_only = event, head
 
     def _apply(self, kind: str, event: dict[str, Any]) -> None:
+        """Apply a change of state to the controller.
+
+        Args:
+            kind: Kind of the change.
+            event: Values of the change, by name.
+        """
         if kind == "wiring":
             self._set_wiring(event)
         elif kind == "rewire":
@@ -329,7 +367,7 @@ class SessionReplay:
                 self.controller.gate.reset()
 
     def _set_wiring(self, event: dict[str, Any]) -> None:
-        """Load the wiring file that the node has read, for the first time or again."""
+        """Load the recorded wiring file; make the controller if it is the first one."""
         path = self._folder / "wiring.yaml"
         path.write_text(event["text"], encoding="utf-8")
         self._wiring = load_wiring(path)
@@ -337,6 +375,11 @@ class SessionReplay:
             self._make_controller(self._other_wiring or path)
 
     def _make_controller(self, wiring: Path) -> None:
+        """Make the controller with the recorded settings.
+
+        Args:
+            wiring: Path of the wiring file.
+        """
         assert self._session is not None
         settings, engine = self._session["settings"], self._session["engine"]
         if engine not in ("numpy", "numba"):
@@ -361,7 +404,14 @@ class SessionReplay:
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
     def _model_file(self, about: dict[str, Any]) -> Path:
-        """Return the recorded model: attached, or where it was, if it is still the same file."""
+        """Return the path of a recorded model: the attached file, or the unchanged original.
+
+        Args:
+            about: Path and hash of the model file.
+
+        Raises:
+            BagError: Neither is available.
+        """
         digest, path = str(about["sha256"]), Path(str(about["path"]))
         if digest in self._files:
             return self._files[digest]
@@ -373,6 +423,11 @@ class SessionReplay:
         )
 
     def _rewire(self, values: dict[str, Any]) -> None:
+        """Apply new topics, sources or fields to the controller.
+
+        Args:
+            values: New values, by key of `Wiring.rewirable`.
+        """
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.rewired(values)
         if self._other_wiring is None:
@@ -381,7 +436,7 @@ class SessionReplay:
             self._note("rewires are not replayed, as --wiring is given")
 
     def _swap(self) -> None:
-        """Let the models take over that have done so before this tick."""
+        """Load the models that replaced the previous one before this tick."""
         assert self.controller is not None
         for event in self._swaps:
             if self._other_model is not None:
@@ -396,7 +451,11 @@ class SessionReplay:
         self._swaps.clear()
 
     def _fail(self, event: dict[str, Any]) -> None:
-        """Repeat a tick that failed before it had stepped."""
+        """Repeat a tick that failed in the node, and note whether it fails here as well.
+
+        Args:
+            event: Values of the event "failed".
+        """
         if self.controller is None:
             return
         stamp_ns = event["stamp_ns"]
@@ -410,7 +469,11 @@ class SessionReplay:
     # Messages and ticks
 
     def _store(self, entry: BagEntry) -> None:
-        """Store a message that has come."""
+        """Deserialise a source's message, and pass it to the channel table.
+
+        Raises:
+            BagError: The message cannot be deserialised.
+        """
         assert self.controller is not None and self._session is not None
         self._count += 1
         reader = self._readers.get(entry.type)
@@ -435,6 +498,11 @@ class SessionReplay:
             self._feed(entry.sequence, held)
 
     def _store_again(self, numbers: tuple[int, ...]) -> None:
+        """Pass an earlier message to another source that reads it as well.
+
+        Args:
+            numbers: Numbers of record/store: index of the source, and how many messages came since.
+        """
         place, back = numbers
         wanted = self._count - back
         for held in self._newest.values():
@@ -444,9 +512,17 @@ class SessionReplay:
         self._note("a message that counts for another source came before the recording begins")
 
     def _feed(self, place: int, held: tuple[int, Any, int | None, int]) -> None:
-        """Store a message for the source at this place of the recorded wiring.
+        """Pass a message to the source at an index of the recorded wiring.
 
-        Of another wiring, for the source of that name, or for those that read its topic.
+        With another wiring, the sources of the same name get it, else those that read the same
+        topic.
+
+        Args:
+            place: Index of the source in the recorded wiring plus one.
+            held: Number, message, stamp in ns or None, and time of arrival in ns.
+
+        Raises:
+            BagError: There is no such source, or it has another message type.
         """
         assert self.controller is not None and self._wiring is not None
         sources = self._wiring.sources
@@ -465,7 +541,11 @@ class SessionReplay:
             self.controller.table.store(name, *held[1:])
 
     def _step(self, numbers: tuple[int, ...]) -> None:
-        """Make a tick: read, estimate, decide; its command follows."""
+        """Repeat a tick up to the policy's decision; its command follows in the recording.
+
+        Args:
+            numbers: Numbers of record/tick.
+        """
         assert self.controller is not None
         number, now_ns, stamp, _, previous, stepped, _ = numbers
         if self._head_only and not self.summary.ticks:
@@ -489,7 +569,14 @@ class SessionReplay:
         self._tick = _Pending(number, readings)
 
     def _command(self, entry: BagEntry) -> ReplayedCommand | None:
-        """Decide on a command again, compare, and take the recorded one as sent."""
+        """Compute a command again and compare it; then set the recorded one as sent.
+
+        Returns:
+            Both commands, or None for a command of another node.
+
+        Raises:
+            BagError: The recording is damaged.
+        """
         assert self.controller is not None
         numbers, self._gate = self._gate, None
         names, recorded = read_joint_state(entry.data)
@@ -523,7 +610,12 @@ class SessionReplay:
         return command
 
     def _decided(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
-        """Return the command as it is decided on here, None for that of another node."""
+        """Return the command (A,) that the controller decides on; None for that of another node.
+
+        Args:
+            kind: Why the recorded command was sent.
+            decided_ns: Time of the decision in ns, of the node's clock; None if not recorded.
+        """
         controller = self.controller
         assert controller is not None
         if kind == CommandKind.OTHER:
@@ -538,11 +630,12 @@ class SessionReplay:
 
     @property
     def _exact(self) -> bool:
+        """Whether the fields of all command messages hold every float64 exactly."""
         assert self.controller is not None
         return all(one.exact for one in self.controller.messages)
 
     def _filled(self, values: np.ndarray) -> np.ndarray:
-        """Return what the messages say (A,), where their fields hold less than a float64."""
+        """Return a command (A,) rounded to what the fields of its messages can hold."""
         assert self.controller is not None
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.slices, strict=True):
@@ -550,7 +643,12 @@ class SessionReplay:
         return np.concatenate([one.read(one.message) for one in self.controller.messages])
 
     def _ordered(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
-        """Return recorded values (A,) in the order of this wiring; NaN for an unknown actuator."""
+        """Return a recorded command (A,) in the actuators' order of this wiring.
+
+        Args:
+            names: Names of the recorded actuators.
+            values: Their values; an actuator without one gets NaN.
+        """
         own = self.summary.actuators
         if names == own:
             return values.copy()
@@ -558,6 +656,7 @@ class SessionReplay:
         return np.array([known.get(name, np.nan) for name in own])
 
     def _count_command(self, command: ReplayedCommand) -> None:
+        """Add a command to the statistics of the summary."""
         summary = self.summary
         summary.commands += 1
         if command.same:

@@ -1,7 +1,8 @@
-"""Writes recordings: MCAP files in a folder as rosbag2 lays it out, on a thread of its own.
+"""Write recordings on a thread of their own, as MCAP files in a folder laid out like rosbag2's.
 
-Who records never waits for the disk. What waits to be written is bounded; a disk that is full, read
-only or too slow ends the recording, which `Writer.status` then says, and nothing else.
+The recording node never waits for the disk. The messages that wait to be written are bounded; a
+disk that is full, read-only or too slow stops the recording, which `Writer.stopped` then explains,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -25,22 +26,26 @@ from an_control.system.files import write_file
 
 METADATA = "metadata.yaml"
 METADATA_VERSION = 5
-"""Of rosbag2's metadata: Humble's, which all later ones read."""
+"""Version of rosbag2's metadata format: that of Humble, which all later versions read."""
 WAKE_S = 0.1
-"""The writer gets so long before it takes what has come."""
+"""Minimum time in seconds between two wake-ups of the writing thread."""
 FLUSH_S = 0.4
-"""After so long what was written is handed to the system, so that a killed process loses less."""
+"""Seconds after which written messages are passed to the operating system, so that a killed process
+loses less."""
 METADATA_S = 10.0
-"""After so long the metadata of a file that is being written is brought up to date."""
+"""Seconds after which the metadata of an unfinished file is updated."""
 MAX_WAITING_BYTES = 64 * 2**20
-"""More that waits to be written ends the recording: the disk is too slow."""
+"""Maximum number of bytes that wait to be written; with more the disk is too slow, and recording
+stops."""
 CHUNK_BYTES = 2**20
 CLOSE_S = 2.0
-"""What is left to write may take so long at the end."""
+"""Maximum time in seconds for writing the remaining messages at the end."""
 
 
 @dataclass
 class _File:
+    """One file of a recording: its path, its times of day in ns, and its size."""
+
     path: Path
     begin_ns: int
     end_ns: int
@@ -49,15 +54,19 @@ class _File:
 
 
 class BagFolder:
-    """One recording: its files and its metadata; for one thread.
+    """Folder of one recording, with its files and its metadata; for use by one thread.
 
     Args:
-        folder: is made here, and must not be there yet.
-        head: gives what a new file begins with.
-        limits: when to begin another file, and when to delete the oldest.
-        open_file: opens a file to write to.
+        folder: Path of the folder, which is created and must not exist yet.
+        head: Function that returns the content at the start of a new file.
+        limits: Limits for starting another file and for deleting the oldest.
+        open_file: Function that opens a file for writing.
 
-    Raises OSError where the disk refuses.
+    Attributes:
+        bytes: Size of all files in bytes, without deleted ones.
+
+    Raises:
+        OSError: The disk cannot be written.
     """
 
     def __init__(
@@ -75,17 +84,17 @@ class BagFolder:
         self._number = 0
         self._since_s = self._metadata_s = 0.0
         self.bytes = 0
-        """Of all files, without those that were deleted."""
+        """Size of all files in bytes, without deleted ones."""
 
     def write(self, entries: Iterable[BagEntry]) -> None:
-        """Write messages, into another file where this one is long enough."""
+        """Write messages, into a new file if the present one has reached a limit."""
         for entry in entries:
             if not self._files or self._is_long():
                 self._begin_file(entry.log_ns)
             self._add(entry)
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Pass written messages to the operating system, and update the metadata if it is old."""
         if not self._files:
             return
         self._mcap.flush()
@@ -94,7 +103,7 @@ class BagFolder:
             self._write_metadata()
 
     def close(self) -> None:
-        """Finish the last file and the metadata."""
+        """Complete the last file and the metadata."""
         if self._files:
             try:
                 self._end_file()
@@ -102,11 +111,17 @@ class BagFolder:
                 self._write_metadata()
 
     def _is_long(self) -> bool:
+        """Return whether the present file has reached a limit of size or duration."""
         file, limits = self._files[-1], self._limits
         seconds = time.monotonic() - self._since_s
         return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
 
     def _begin_file(self, now_ns: int) -> None:
+        """Start a new file, with the content that each file starts with.
+
+        Args:
+            now_ns: Time of day in ns.
+        """
         if self._files:
             self._end_file()
             self._delete_oldest()
@@ -129,6 +144,7 @@ class BagFolder:
         self._write_metadata()
 
     def _add(self, entry: BagEntry) -> None:
+        """Write one message or attached file into the present file."""
         if entry.type == ATTACHMENT:
             self._attach(entry.topic, entry.data, entry.log_ns)
             return
@@ -145,9 +161,17 @@ class BagFolder:
         self._counts[key] += 1
 
     def _attach(self, name: str, content: bytes, now_ns: int) -> None:
+        """Write an attached file into the present file.
+
+        Args:
+            name: Name of the attached file.
+            content: Its content.
+            now_ns: Time of day in ns.
+        """
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
     def _register(self, topic: str, type_: str) -> int:
+        """Register a topic in the present file, and return its number there."""
         if type_ not in self._schemas:
             text = definition(type_).encode()
             self._schemas[type_] = self._mcap.register_schema(type_, "ros2msg", text)
@@ -155,6 +179,7 @@ class BagFolder:
         return self._mcap.register_channel(topic, "cdr", self._schemas[type_], about)
 
     def _end_file(self) -> None:
+        """Complete the present file and close it."""
         try:
             self._mcap.finish()
         finally:
@@ -162,16 +187,19 @@ class BagFolder:
         self._measure()
 
     def _measure(self) -> None:
+        """Update the sizes of the present file and of all files."""
         file = self._files[-1]
         file.bytes = file.path.stat().st_size
         self.bytes = sum(one.bytes for one in self._files)
 
     def _delete_oldest(self) -> None:
+        """Delete the oldest files until the total size is within its limit."""
         limit = self._limits.total_bytes
         while limit and len(self._files) > 1 and sum(one.bytes for one in self._files) > limit:
             self._files.pop(0).path.unlink(missing_ok=True)
 
     def _write_metadata(self) -> None:
+        """Write metadata.yaml, which lists topics and files, as rosbag2 does."""
         self._metadata_s = time.monotonic()
         begin_ns = min(one.begin_ns for one in self._files)
         end_ns = max(one.end_ns for one in self._files)
@@ -210,6 +238,12 @@ class BagFolder:
 
 
 def _span(begin_ns: int, end_ns: int) -> dict[str, Any]:
+    """Return the metadata of a time span.
+
+    Args:
+        begin_ns: Time of day of the first message, in ns.
+        end_ns: Time of day of the last message, in ns.
+    """
     return {
         "duration": {"nanoseconds": end_ns - begin_ns},
         "starting_time": {"nanoseconds_since_epoch": begin_ns},
@@ -217,11 +251,17 @@ def _span(begin_ns: int, end_ns: int) -> dict[str, Any]:
 
 
 class Writer:
-    """Writes a recording on a thread of its own.
+    """Thread that writes a recording.
 
     Args:
-        bag: makes the folder; called on that thread.
-        failed: called on that thread with the reason why the recording has ended by itself.
+        bag: Function that creates the recording's folder; called on the thread.
+        failed: Function called on the thread with the reason if recording stops by an error.
+
+    Attributes:
+        stopped: Why recording stopped by an error; "" if it did not.
+        messages: Number of written messages.
+        bytes: Size of the files in bytes.
+        slowest_s: Longest time in seconds that one round of writing took.
     """
 
     def __init__(self, bag: Callable[[], BagFolder], failed: Callable[[str], object]) -> None:
@@ -233,21 +273,28 @@ class Writer:
         self._closing = False
         self._woken_s = 0.0
         self.stopped = ""
-        """Why the recording has ended by itself, else ""."""
+        """Why recording stopped by an error; "" if it did not."""
         self.messages = 0
         self.bytes = 0
         self.slowest_s = 0.0
-        """The longest time that it took to write what had come in WAKE_S."""
+        """Longest time in seconds that one round of writing took."""
         self._thread = threading.Thread(target=self._run, name="record", daemon=True)
         self._thread.start()
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits to be written."""
+        """Size in bytes of the messages that wait to be written."""
         return self._waiting_bytes
 
     def put(self, entries: Sequence[BagEntry], size: int) -> None:
-        """Let these messages, of `size` bytes together, be written; from any thread, at once."""
+        """Queue messages for writing; callable from any thread, without waiting.
+
+        If too many bytes wait, recording stops, as the disk is too slow.
+
+        Args:
+            entries: The messages.
+            size: Their total size in bytes.
+        """
         if self.stopped or not entries:
             return
         if self._waiting_bytes + size > MAX_WAITING_BYTES:
@@ -264,12 +311,17 @@ class Writer:
             self._wake.set()
 
     def close(self, limit_s: float = CLOSE_S) -> None:
-        """Write what waits, for at most `limit_s`, and end."""
+        """Write the queued messages and stop the thread.
+
+        Args:
+            limit_s: Maximum time in seconds to wait for it.
+        """
         self._closing = True
         self._wake.set()
         self._thread.join(limit_s)
 
     def _stop(self, reason: str) -> None:
+        """Stop recording because of an error, and discard the queued messages."""
         if not self.stopped:
             self.stopped = reason
             self._failed(reason)
@@ -279,6 +331,7 @@ class Writer:
         self._wake.set()
 
     def _run(self) -> None:
+        """Create the folder, and write queued messages until the writer is closed or fails."""
         bag: BagFolder | None = None
         try:
             bag = self._make()
@@ -293,6 +346,7 @@ class Writer:
                 self._stop(_reason(error))
 
     def _write(self, bag: BagFolder) -> None:
+        """Write queued messages until the writer is closed."""
         flushed_s = time.monotonic()
         while not self.stopped:
             self._wake.wait(FLUSH_S / 2)

@@ -1,11 +1,11 @@
-"""Diagnostics of a running loop once a second, and log lines when something changes.
+"""Diagnostics of a running control loop once a second, and log lines when something changes.
 
-/diagnostics shows states, and a status names the most serious problem first. The log has one line
-for each change and repeats nothing. A source that has never sent a message is not reported as lost:
-one line names the awaited sources after WAIT_S, and a warning names a source that has not come
-after START_S, at the start and when a rewiring adds a source. A subject that changes repeatedly is
-logged LINES times in WINDOW_S, and then its changes are only counted; a source that is lost FLAPS
-times within WINDOW_S gets one line that says why.
+The topic /diagnostics shows states; a status names the most serious problem first. The log has one
+line for each change and repeats nothing. A source (subscribed topic) that has never sent a message
+is not reported as lost: one line names the awaited sources after WAIT_S, and a warning names a
+source without a message after START_S, at the start and when a rewiring adds a source. If a source
+or another subject of log lines changes repeatedly, LINES changes are logged in WINDOW_S and the
+others only counted. A source that is lost FLAPS times within WINDOW_S gets one line that says why.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
 SETTLING_REPORTS = 5
-"""Reports after configuring in which errors of the graph are not logged yet.
+"""Reports after configuring during which errors in the ROS graph are not logged yet.
 
-A node that misses DDS's first announcements hears the next ones after 3 s."""
+A node that misses DDS's first announcements gets the next ones after 3 s."""
 SHOWN = 8
-"""Maximum number of missing channels that a status names."""
+"""Maximum number of missing channels that a status lists."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
 RATE_REPORTS = 3
-"""Number of reports, one a second, over which a source's rate is measured."""
+"""Number of reports, one a second, over which the message rate of a source is measured."""
 
 
 class TickTimes:
-    """Durations, missed deadlines and ages of readings of the newest ticks.
+    """A record of the newest ticks (control steps): durations, missed deadlines, ages of readings.
 
-    A tick misses its deadline if it takes longer than a period, or, if ticks are paced by the
-    clock, if it starts over half a period late.
+    A tick misses its deadline if it takes longer than a control period. A tick that a timer starts
+    also misses it if it starts over half a period late.
 
     Args:
-        step_s: Control period.
-        paced: Whether ticks are paced by the clock.
+        step_s: The control period in seconds.
+        paced: Whether a timer starts the ticks.
     """
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
@@ -74,12 +74,12 @@ class TickTimes:
         self.missed = 0
 
     def add(self, begin_s: float, end_s: float, age_s: float) -> None:
-        """Record a tick that began and ended at these times, with the age of its readings.
+        """Record a tick.
 
         Args:
-            begin_s: Start of the tick, on the clock of `end_s`.
-            end_s: End of the tick.
-            age_s: Age of its readings when the command was sent; NaN if there were no readings.
+            begin_s: The time of its start, on the same clock as `end_s`.
+            end_s: The time of its end.
+            age_s: The age of its readings when the command was sent; NaN if there were no readings.
         """
         self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
         self._ages_s[self.count % KEPT_TICKS] = age_s
@@ -89,33 +89,39 @@ class TickTimes:
         self._last_s = begin_s
 
     def skip_gap(self) -> None:
-        """Count no missed deadline for the time before the next tick."""
+        """Ignore the time until the next tick, so that it does not count as a missed deadline."""
         self._last_s = np.inf
 
     def percentile_us(self, share: float) -> float:
-        """Return a percentile (`share` percent) of the newest ticks' durations, in microseconds."""
+        """Return a percentile of the newest ticks' durations in microseconds.
+
+        Args:
+            share: The percentile, 0 to 100.
+        """
         return _percentile(self._durations_s[: self.count], share) * 1e6
 
     def age_ms(self, share: float) -> float:
-        """Return a percentile (`share` percent) of the newest readings' ages, in milliseconds."""
+        """Return a percentile of the newest readings' ages in milliseconds.
+
+        Args:
+            share: The percentile, 0 to 100.
+        """
         ages_s = self._ages_s[: self.count]
         return _percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
 
 
 class DiagnosticsReport:
-    """A maker of the diagnostic statuses of one loop.
-
-    Rates are measured over the last RATE_REPORTS reports.
+    """A maker of the messages on /diagnostics for one control loop.
 
     Args:
-        node: Owns publishers and subscriptions; its graph is examined.
-        controller: Is reported on, as are `ticks`, `watchdog`, `inputs` and `output`.
-        ticks: Times of the newest ticks.
+        node: The node that owns publishers and subscriptions.
+        controller: The controller, with policy, monitor, gate and wiring.
+        ticks: The times of the newest ticks.
         watchdog: The loop's watchdog.
         inputs: The loop's subscriptions.
-        output: The loop's command publishers.
+        output: The loop's publishers of commands.
         real_time: Whether sources should send at the control rate, by this machine's clock.
-        recorder: Says how recording is doing; None: nothing is recorded.
+        recorder: The recorder, whose state is reported; None: nothing is recorded.
     """
 
     def __init__(
@@ -135,17 +141,22 @@ class DiagnosticsReport:
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
         self._found: dict[tuple[str, str], tuple[bytes, str]] = {}
-        """Level and text of each problem in this report, by part and kind of problem."""
+        """Level and text of each problem in this report, by (part of the node, kind of problem)."""
         self._problems: set[tuple[str, str]] = set()
-        """Part and kind of each problem in the last report."""
+        """(part, kind) of each problem in the last report."""
         self._logged: set[tuple[str, str]] = set()
-        """Part and kind of each problem that has been logged."""
+        """(part, kind) of each problem that has been logged."""
         self._counts: dict[str, deque[tuple[int, int]]] = {}
-        """Time and number of messages of each source at the newest reports."""
+        """Time in ns and number of messages of each source at the newest reports."""
         self._reports = 0
 
     def make_message(self, active: bool, now_ns: int) -> DiagnosticArray:
-        """Return all statuses in a message without a stamp."""
+        """Return the diagnostic message with the statuses of all parts, without a stamp.
+
+        Args:
+            active: Whether the node is active.
+            now_ns: The time, from which ages count.
+        """
         self._found = {}
         sources = self._controller.table.status(now_ns)
         statuses = [
@@ -162,7 +173,7 @@ class DiagnosticsReport:
         return DiagnosticArray(status=statuses)
 
     def _policy_status(self, active: bool) -> DiagnosticStatus:
-        """Return the status of the policy and its ticks."""
+        """Return the diagnostic status of the policy and its ticks (control steps)."""
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
         if active and self._output.shadow:
@@ -189,7 +200,7 @@ class DiagnosticsReport:
         return self._make_status("policy", level, text, values)
 
     def _gate_status(self) -> DiagnosticStatus:
-        """Return the status of the safety gate."""
+        """Return the diagnostic status of the safety gate, which limits commands."""
         gate = self._controller.gate
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
@@ -198,7 +209,7 @@ class DiagnosticsReport:
         )
 
     def _monitor_statuses(self) -> list[DiagnosticStatus]:
-        """Return the status of the identity monitor, if there is one."""
+        """Return the status of the identity monitor, which detects rewired sensors, if it is on."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             warning = self._controller.monitor_warning()
@@ -225,7 +236,7 @@ class DiagnosticsReport:
         return [self._make_status("monitor", level, text, values | carries)]
 
     def _watchdog_status(self, active: bool) -> DiagnosticStatus:
-        """Return the status of the watchdog."""
+        """Return the status of the watchdog, which sends the safe command if no other is sent."""
         watchdog = self._watchdog
         level, text = OK, "commands are sent" if active else "inactive"
         if active and self._output.shadow:
@@ -246,7 +257,7 @@ class DiagnosticsReport:
         return self._make_status("watchdog", level, text, values)
 
     def _why_no_command(self) -> str:
-        """Return why no command has been sent yet, and what to do."""
+        """Return the reason why no command has been sent yet, and what to do."""
         if self._controller.safe_reason:
             return self._controller.safe_reason
         if self._node.get_parameter("use_sim_time").value:
@@ -254,7 +265,7 @@ class DiagnosticsReport:
         return "no tick has been made: the executor is busy, or the machine is"
 
     def _estop_status(self) -> DiagnosticStatus:
-        """Return the status of the e-stop."""
+        """Return the diagnostic status of the emergency stop."""
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
         deaf = describe_wrong_types(
             self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic
@@ -266,7 +277,7 @@ class DiagnosticsReport:
         return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
     def _recording_status(self) -> DiagnosticStatus:
-        """Return the status of the recording or the black box."""
+        """Return the status of the recording or of the black box, or why there is neither."""
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
             return self._make_status("recording", WARN if missing else OK, missing or "off", {})
@@ -274,7 +285,10 @@ class DiagnosticsReport:
         return self._make_status("recording", OK if fine else WARN, text, values)
 
     def _wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
-        """Return the wiring's status; a second commander or node of one name is an error."""
+        """Return the status of the wiring: of its sources, and of who else commands the robot.
+
+        Another publisher of commands, or another node with the same name, is an error.
+        """
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
@@ -296,9 +310,15 @@ class DiagnosticsReport:
         return self._make_status("wiring", level, text, values)
 
     def _check_commanders(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
-        """Return the number of publishers that command a topic, errors, and warnings.
+        """Check which nodes publish and receive commands on a topic.
 
-        Warnings name who uses another type or another quality of service.
+        Args:
+            topic: The command topic.
+            type_: The message type of the commands.
+
+        Returns:
+            The number of publishers that command; errors about several of them; and warnings about
+            nodes with another message type or quality of service.
         """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
@@ -325,7 +345,7 @@ class DiagnosticsReport:
         return commanding, errors, warnings
 
     def _source_status(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
-        """Return the status of one source."""
+        """Return the diagnostic status of one source, which is a subscribed sensor topic."""
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
         config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
@@ -366,7 +386,10 @@ class DiagnosticsReport:
         return self._make_status(part, level, text, values)
 
     def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
-        """Return the rates of a source between its newest reports; [] at the first report."""
+        """Return the message rates of a source between its newest reports.
+
+        The result is [] at the first report.
+        """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
             counts.clear()  # the clock was set back, or the source is another one
@@ -377,11 +400,11 @@ class DiagnosticsReport:
         ]
 
     def _find_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
-        """Return the problems of a source although its messages come, by kind of problem.
+        """Return the problems of a source that does send messages, as texts by kind of problem.
 
         Args:
-            source: State of the source.
-            rates_hz: Newest rates, if the source has one publisher, else [].
+            source: The state of the source.
+            rates_hz: The newest message rates if the source has one publisher, else [].
         """
         rivals = self._inputs.describe_rivals(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
@@ -398,9 +421,10 @@ class DiagnosticsReport:
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
-        """Log each problem once, if the last report had it too, as the graph needs time to settle.
+        """Log each problem that is in this report and in the last one, once.
 
-        A problem that is absent from one report only is not logged again.
+        A single report may be wrong, as the ROS graph needs time to settle: a problem that is
+        absent from one report only is not logged again.
         """
         self._reports += 1
         for key, (level, text) in self._found.items():
@@ -418,7 +442,14 @@ class DiagnosticsReport:
     def _make_status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]
     ) -> DiagnosticStatus:
-        """Return a diagnostic status of a part of this node."""
+        """Return a diagnostic status of a part of this node.
+
+        Args:
+            part: The name of the part, such as "gate".
+            level: OK, WARN or ERROR.
+            text: The status in words.
+            values: Further values by name.
+        """
         return DiagnosticStatus(
             name=f"{self._node.get_fully_qualified_name()}: {part}",
             level=level,
@@ -429,47 +460,51 @@ class DiagnosticsReport:
 
 
 def _percentile(values: np.ndarray, share: float) -> float:
-    """Return a percentile of values; 0 if there are none."""
+    """Return a percentile (`share`, 0 to 100) of `values`, or 0 if there are none."""
     return float(np.percentile(values, share)) if len(values) else 0.0
 
 
 def _is_complete(source: SourceStatus) -> bool:
-    """Return whether a source is fresh, readable, and has all its channels."""
+    """Return whether a source is readable, up to date, and has all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
 
 WAIT_S, START_S = 1.0, 5.0
-"""Time without a source's first message until the log says that it waits, and that it is missing.
+"""Seconds without a source's first message until the log says that it waits, and that it is
+missing.
 
-A node that misses DDS's first announcements hears the next ones after 3 s."""
+A node that misses DDS's first announcements gets the next ones after 3 s."""
 FLAPS = 3
-"""Losses of a source within WINDOW_S after which one line says why, in place of one for each."""
+"""Losses of a source within WINDOW_S after which one line says why, instead of a line for each."""
 LINES, WINDOW_S = 6, 10.0
-"""Maximum number of lines of one subject within a time."""
+"""Maximum number of log lines about one subject, and the seconds for which it holds."""
 NAMES = "names of channels"
 """The subject of log lines about channels that the model does not know."""
 NO_ATTENTION = "none: the policy needs its channels in order"
-"""What the status of such a policy says, for which `~/attention` and `~/keys` stay silent."""
+"""Status of a policy without attention: nothing is published on `~/attention` and `~/keys`."""
 MONITOR = "monitor"
 """The subject of log lines about signals that the monitor moved."""
 
 
 class Throttle:
-    """A limit of LINES log lines of each subject within WINDOW_S, which counts the others."""
+    """A limiter that allows LINES log lines about a subject within WINDOW_S and counts the others.
+
+    A subject is any text that groups log lines, such as the name of a source.
+    """
 
     def __init__(self) -> None:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
     def allow(self, subject: str, now_s: float) -> bool:
-        """Return whether a line of the subject may be logged now, and count it."""
+        """Count a log line about a subject (any text), and return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
     def take_ended(self, now_s: float) -> Iterator[tuple[str, int]]:
-        """Yield each subject whose window has ended, with its number of suppressed lines."""
+        """Yield each subject whose time WINDOW_S is over, with its number of suppressed lines."""
         for subject, until_s in tuple(self._until_s.items()):
             if now_s >= until_s:
                 del self._until_s[subject]
@@ -477,11 +512,11 @@ class Throttle:
 
 
 class EventLog:
-    """A log of what changed since the last tick.
+    """A writer of log lines about everything that has changed since the last tick.
 
     Args:
         logger: The node's logger.
-        controller: Its sources and commands are reported.
+        controller: The controller whose sources, commands and monitor are watched.
     """
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:
@@ -489,28 +524,39 @@ class EventLog:
         self._named: tuple[object, ...] = (None, None, None)
         self._noted: tuple[str, ...] = ()
         self._moved: dict[str, str] = {}
-        """Signal that each input slot carries, for moved signals only, as logged last."""
+        """The moved signals as logged last: by input slot, the id of the channel whose signal
+        arrives there."""
         self._misfit = False
         self.reset(0.0)
         self._log_names(0.0)
 
     def reset(self, now_s: float) -> None:
-        """Reset the log when the loop starts to act, at a time of the steady clock."""
+        """Forget what was logged, because the node starts to act.
+
+        Args:
+            now_s: The time of the steady clock.
+        """
         self._controller.table.reset_notices()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}
-        """Time since when each source without a message is awaited, and its notice."""
+        """For each source without a message, the time since when it is awaited, and its notice."""
         self._said_waiting: frozenset[str] = frozenset()
         self._losses: dict[str, deque[tuple[float, int]]] = {}
-        """Times of each source's last losses, with the number of its messages by then."""
+        """Times of each source's last losses, with the number of its messages at that time."""
         self._flapping_until_s: dict[str, float] = {}
         self._acted = False
         self._logged_cause = ""
-        """Cause of the safe command that was logged last; "" while the policy acts."""
+        """Reason of the safe command that was logged last; "" while the policy acts."""
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
-        """Log what a tick changed."""
+        """Log what has changed in a tick.
+
+        Args:
+            readings: The sensor readings of the tick.
+            now_s: The time of the steady clock.
+            shadow: Whether commands are only proposed and not sent to the robot.
+        """
         for subject, count in self._throttle.take_ended(now_s):
             if count:
                 self._log_suppressed(subject, count)
@@ -532,7 +578,7 @@ class EventLog:
         self._log_monitor(now_s)
 
     def _log_monitor(self, now_s: float) -> None:
-        """Log each move of a signal by the monitor, and that its model does not fit the robot."""
+        """Log which signals the identity monitor reassigned, or that its model does not fit."""
         report = self._controller.acting.policy.monitor_report
         if report is None:
             return
@@ -560,7 +606,7 @@ class EventLog:
             self._logger.info(f"the monitor moved {len(changed)} signals: {where}")
 
     def _log_names(self, now_s: float) -> None:
-        """Log differences between the channel ids of wiring and model, when either has changed."""
+        """Log differences between the channels of wiring and model if either has changed."""
         controller = self._controller
         named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
@@ -573,7 +619,12 @@ class EventLog:
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
-        """Log a notice of a source, unless it is awaited, flapping or throttled."""
+        """Log that a source was lost or has recovered, unless that is expected or too frequent.
+
+        Args:
+            notice: The change of the source's state.
+            now_s: The time of the steady clock.
+        """
         name = notice.source
         if notice.kind == "lost" and notice.never and not notice.channels:
             self._waiting[name] = now_s, notice
@@ -587,7 +638,10 @@ class EventLog:
             self._logger.info(str(notice))
 
     def _log_waiting(self, now_s: float) -> None:
-        """Log which sources are awaited, and warn of each that has been awaited for too long."""
+        """Log which sources have sent no message yet.
+
+        Warn of those that are awaited for too long.
+        """
         late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
         if late - self._said_waiting:
             self._logger.info(f"waiting for the first message of {', '.join(sorted(late))}")
@@ -598,7 +652,14 @@ class EventLog:
                 del self._waiting[name]
 
     def _is_flapping(self, notice: Notice, now_s: float) -> bool:
-        """Return whether a source is lost repeatedly; log that once, in place of its losses."""
+        """Return whether a source (subscribed topic) is lost repeatedly.
+
+        That is logged once, instead of each loss.
+
+        Args:
+            notice: The newest change of the source's state.
+            now_s: The time of the steady clock.
+        """
         name = notice.source
         if notice.channels:
             return False
@@ -621,19 +682,24 @@ class EventLog:
         return True
 
     def _count_messages(self, source: str) -> int:
-        """Return the number of messages that a source has sent."""
+        """Return the number of messages that a source (subscribed topic) has sent."""
         statuses = self._controller.table.status(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 
     def _log_acting(self, readings: Readings, shadow: bool) -> None:
-        """Log that the policy acts, with present channels and rate."""
+        """Log that the policy acts, with the number of present channels and the control rate."""
         present = f"{len(readings.ids)} of {readings.expected} channels"
         rate = f"{1.0 / self._controller.step_s:.1f} Hz"
         how = "proposing (shadow)" if shadow else "acting"
         self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
 
     def _log_suppressed(self, subject: str, count: int) -> None:
-        """Log the number of changes of a subject that were not logged, and its present state."""
+        """Log how many changes of a subject were not logged, and its present state.
+
+        Args:
+            subject: The name of a source, NAMES, MONITOR, or "" for commands.
+            count: The number of changes.
+        """
         if subject == NAMES:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")
             return

@@ -58,9 +58,9 @@ __all__ = [
 
 
 class SteadyLifecycleNode(LifecycleNode):
-    """A LifecycleNode that refuses a transition which its state does not have.
+    """A LifecycleNode that refuses a transition that its present state does not allow.
 
-    Jazzy's raises in its executor, so that a request of any client could end the node.
+    In Jazzy such a request raises an error in the executor, so that any client could end the node.
     """
 
     def _LifecycleNodeMixin__change_state(  # noqa: N802 - rclpy's private method
@@ -76,7 +76,7 @@ class SteadyLifecycleNode(LifecycleNode):
 
 
 def events_executor(context: Context) -> Executor | None:
-    """Return rclpy's events executor, to be driven by `spin_once`, or None if rclpy lacks it."""
+    """Return rclpy's events executor, to be driven by `spin_once`; None if rclpy lacks it."""
     try:
         from rclpy.experimental.events_executor import EventsExecutor
     except ImportError:
@@ -87,18 +87,18 @@ def events_executor(context: Context) -> Executor | None:
 def create_deferred_service(
     node: Node, type_: Any, name: str, callback: Callable[[Any, Any], Any | Future[Any]]
 ) -> None:
-    """Create a service that may reply later.
+    """Create a service whose response may be sent later than its callback returns.
 
     Args:
-        node: Owns the service; it must be run by the events executor.
-        type_: Service type.
-        name: Name of the service.
+        node: The node that owns the service; it must be run by the events executor.
+        type_: The service type.
+        name: The name of the service.
         callback: Takes request and response, and returns the response or a Future of it.
     """
     if _awaits_services():
 
         async def replied(request: Any, response: Any) -> Any:
-            """Return the callback's response, waiting for it if it is a Future."""
+            """Return the callback's response, after awaiting it if it is a Future."""
             reply = callback(request, response)
             return await reply if isinstance(reply, Future) else reply
 
@@ -108,7 +108,7 @@ def create_deferred_service(
     send = service.send_response
 
     def send_when_done(reply: Any, header: Any) -> None:
-        """Send the response, when it is done if it is a Future."""
+        """Send the response, or, if it is a Future, arrange that it is sent when it is done."""
         if isinstance(reply, Future):
             reply.add_done_callback(lambda future: send(future.result(), header))
         else:
@@ -118,20 +118,20 @@ def create_deferred_service(
 
 
 def distribution_name() -> str:
-    """Return the ROS 2 distribution of the installed rclpy, such as "Jazzy", else "unknown"."""
+    """Return the name of the installed ROS 2 distribution, such as "Jazzy", or "unknown"."""
     names = {3: "Humble", 7: "Jazzy", 9: "Kilted", 10: "Lyrical", 11: "rolling"}
     return names.get(next(iter(rclpy_version()), 0), "unknown")
 
 
 def has_publisher_ids() -> bool:
-    """Return whether rclpy tells callbacks who published their message."""
+    """Return whether rclpy tells subscription callbacks which publisher sent a message."""
     return rclpy_version() >= (9, 1, 1)
 
 
 def _awaits_services() -> bool:
-    """Return whether the events executor awaits a service's coroutine.
+    """Return whether rclpy's events executor awaits a service callback that is a coroutine.
 
-    One that does not sends the coroutine itself, which raises a TypeError.
+    An executor that does not await it sends the coroutine itself, which raises a TypeError.
     """
     version = rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)

@@ -1,11 +1,12 @@
-"""Nodes that handle no middleware events, and questions to the ROS graph about other nodes.
+"""Nodes without middleware events, and queries of the ROS graph about other nodes.
 
-Each question to the graph costs some 0.1 ms: ask for diagnostics, not in ticks.
+Each query of the graph takes some 0.1 ms: query it for diagnostics, not in every control step.
 
-A `QuietNode` handles no events of the middleware. By default rclpy asks of each publisher and
-subscription for incompatible types and quality of service, to log them. If the middleware's threads
-report one while the events executor adds or removes it, the process can crash (ros2/rclpy#1644) or
-stand still (ros2/rmw_fastrtps#890). The diagnostics report incompatible partners instead.
+A `QuietNode` handles no events of the middleware. By default rclpy asks each publisher and
+subscription for events about incompatible types and quality of service, to log them. If the
+middleware's threads report such an event while the events executor adds or removes it, the process
+can crash (ros2/rclpy#1644) or hang (ros2/rmw_fastrtps#890). The diagnostics report incompatible
+nodes instead.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False
 
 
 class QuietNode(Node):
-    """A node whose publishers and subscriptions, including rclpy's own, handle no events."""
+    """A node whose publishers and subscriptions, also rclpy's own, handle no middleware events."""
 
     def create_publisher(self, *args: Any, **options: Any) -> Publisher:
         """Create a publisher as Node does, but without event callbacks unless they are given."""
@@ -46,15 +47,13 @@ class QuietNode(Node):
 
 
 UNKNOWN = "a node whose name is not known yet"
-"""Name of the owner of a topic whose node has not been discovered yet."""
-"""Name of the owner of a topic whose node has not been discovered yet."""
-"""Name of the owner of a topic whose node has not been discovered yet."""
+"""The name that stands for a publisher's or subscription's node until it is discovered."""
 
 
 def owner_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription, or UNKNOWN.
 
-    A participant's topics can be discovered before its nodes.
+    DDS can discover a publisher before it knows the name of its node.
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN
@@ -62,12 +61,18 @@ def owner_name(info: TopicEndpointInfo) -> str:
 
 
 def select_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
-    """Return the publishers or subscriptions of this message type."""
+    """Return the publishers or subscriptions in `infos` whose message type is `type_`."""
     return [one for one in infos if one.topic_type == type_]
 
 
 def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
-    """Return the types in `infos` that differ from `type_`, as text for a log line, or ""."""
+    """Return a text for the log about endpoints with another message type than `type_`, or "".
+
+    Args:
+        infos: The publishers or subscriptions of a topic.
+        type_: The expected message type, such as sensor_msgs/msg/JointState.
+        topic: The topic's name, for the text.
+    """
     others = sorted(
         {f"{one.topic_type} ({owner_name(one)})" for one in infos if one.topic_type != type_}
     )
@@ -77,7 +82,16 @@ def describe_wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: 
 def describe_unheard_commands(
     subscriptions: Sequence[TopicEndpointInfo], topic: str, type_: str, qos: QoSProfile
 ) -> str:
-    """Return which nodes cannot receive commands sent with `qos`, why, and what to do, or ""."""
+    """Return a text about nodes that cannot receive this node's commands, or "" if all can.
+
+    It says which nodes those are, why they receive nothing, and what to do.
+
+    Args:
+        subscriptions: The subscriptions of the command topic.
+        topic: The command topic.
+        type_: The message type of the commands.
+        qos: The quality of service with which the commands are published.
+    """
     listeners = select_type(subscriptions, type_)
     deaf = []
     for one in listeners:
@@ -97,18 +111,18 @@ def describe_unheard_commands(
 
 
 def count_nodes_of_same_name(node: Node) -> int:
-    """Return the number of nodes with this node's full name, including itself."""
+    """Return the number of running nodes with this node's full name, including itself."""
     own = (node.get_name(), node.get_namespace())
     return node.get_node_names_and_namespaces().count(own)
 
 
 def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
-    """Return another topic that is published with this type, as text after "no publisher", or "".
+    """Return the name of a published topic that may be meant, as text after "no publisher", or "".
 
     Args:
-        node: Its graph is examined.
+        node: The node whose view of the ROS graph is searched.
         topic: The topic without a publisher.
-        type_: Message type of the topic.
+        type_: The message type of the topic; only topics of this type are considered.
     """
     name = node.resolve_topic_name(topic)
     others = [
@@ -121,20 +135,24 @@ def describe_similar_topic(node: Node, topic: str, type_: str) -> str:
 
 
 DISCOVERY_S = 10.0
-"""Time allowed for the discovery of other nodes.
+"""Seconds that the discovery of other nodes may take.
 
-A node that misses DDS's first announcements, as on a busy machine, hears the next ones after 3 s.
-"""
+A node that misses DDS's first announcements, as on a busy machine, gets the next ones after 3 s."""
 
 
 @contextmanager
 def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
-    """Initialise rclpy and yield a node; both end with the block. Ctrl-C is left to the caller.
+    """Initialise rclpy and yield a node; both end with the block.
 
-    For the sake of the nodes that act, it joins by UDP, without services and without a log topic.
+    The caller handles Ctrl-C. The node communicates by UDP, without services and without a log
+    topic, so that it does not disturb the nodes that control a robot.
+
+    Args:
+        name: The name of the node.
+        namespace: The namespace of the node.
 
     Raises:
-        ValueError: If ROS allows no such name, of the node or of anything in the block.
+        ValueError: ROS does not allow this name, or a name that is used in the block.
     """
     try:
         with without_shared_memory():

@@ -1,20 +1,20 @@
-"""Subscriptions of the sources: callbacks only store the newest messages in the channel table.
+"""Subscriptions to the robot's sensor topics; callbacks only store the newest messages.
 
-A subscription has the quality of service of the topic's publishers, as far as it is known, and is
-replaced when that changes; the old one is destroyed when the new one has received its first
-message, so that no message is lost. Latched messages are fetched by a separate subscription if
-other publishers of the topic are volatile. A timer looks for changes, since the events executor
-crashes if a subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs
-on the executor's thread.
+A subscription has the quality of service of the topic's publishers, if that is known, and is
+replaced when it changes; the old one is destroyed when the new one has received its first message,
+so that no message is lost. Latched messages are fetched by a separate subscription if other
+publishers of the topic are volatile. A timer looks for changes, since the events executor crashes
+if a subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs on the
+executor's thread.
 
 The age of a reading counts from when it was published (`Arrivals`). A process that was stopped, or
-kept from running, finds the messages that came meanwhile in its queues, and by its own clock all of
-them are new. So the publisher's clock is used: a message that took longer than the fastest one
-lately is that much older. A constant difference of clocks has no effect, and each publisher is
-treated separately.
+did not run for a while, finds the messages of that time in its queues, and by its own clock all of
+them are new. So the publisher's clock is used: a message that took longer than the fastest recent
+one is older by the difference. A constant difference between the two clocks has no effect, and each
+publisher is treated separately.
 
-Diagnostics, the log and `an-control check --live` describe problems of a source whose messages come
-in the same words: what was observed, what was expected, and what to do.
+Diagnostics, the log and `an-control check --live` describe problems of a sending source in the same
+words: what was observed, what was expected, and what to do.
 """
 
 from __future__ import annotations
@@ -44,29 +44,28 @@ from an_control.wiring import (
 )
 
 RATE_RATIO = 1.25
-"""Factor by which a source's rate may differ from what it should be before it is reported."""
+"""Factor by which the rate of a source may differ from the expected rate before it is reported."""
 NEWS_S = 1.0
-"""A source whose max_age_s is above this sends only when there is news, not at a rate."""
+"""Seconds; a source with a larger max_age_s sends when its value changes, not periodically."""
 CLOCK_S = 1.0
-"""Maximum difference between the stamp and the arrival of a message before it is reported."""
+"""Maximum seconds between the stamp and the arrival of a message before it is reported."""
 SHOWN = 8
-"""Maximum number of channels that one message names."""
+"""Maximum number of channels that one text lists."""
 
 
 def sends_at_a_rate(config: SourceConfig) -> bool:
-    """Return whether a source sends periodically, and not only when there is news."""
+    """Return whether a source sends periodically, and not only when its value changes."""
     return 0.0 < config.max_age_s <= NEWS_S
 
 
 def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
-    """Return a warning about a source that sends at another rate than expected, else "".
-
-    A source that starts or changes its rate is not reported.
+    """Return a warning if a source sends at another rate than expected, else "".
 
     Args:
         config: The source.
-        rates_hz: Newest measured rates; the source is reported only if all of them are wrong.
-        control_hz: Control rate.
+        rates_hz: The newest measured rates; there is a warning only if all are wrong, so that a
+            source that starts or changes its rate is not reported.
+        control_hz: The control rate, which is expected if the source has no `rate_hz`.
     """
     wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
     if not sends_at_a_rate(config):
@@ -89,9 +88,11 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
 
 
 def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
-    """Return a warning about stamps that are ahead of or behind the arrival of messages, else "".
+    """Return a warning if stamps differ much from the arrival times of messages, else "".
 
-    Stamps of latched messages may be behind by any time.
+    Args:
+        config: The source; the stamps of one that sends latched messages may be old.
+        ahead_s: Seconds by which the stamps are ahead of the arrivals; negative if behind.
     """
     if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not sends_at_a_rate(config)):
         return ""
@@ -103,21 +104,27 @@ def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
 
 
 def describe_rivals(one: str, other: str, channels: Sequence[str]) -> str:
-    """Return a warning about two nodes that send the same channels."""
+    """Return a warning that two nodes send values for the same channels.
+
+    Args:
+        one: The full name of one node.
+        other: The full name of the other node.
+        channels: The ids of the channels.
+    """
     shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
     who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
     return f"{who} {shown}: stop one of them, or give it a topic of its own"
 
 
 MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 10
-"""Minimum time and number of messages for which the fastest message is remembered."""
+"""Minimum time in ns and number of messages for which the fastest message is remembered."""
 MAX_PUBLISHERS = 100
 GAP_PERIODS = 2
 NEVER_NS = 1 << 62
 
 
 class MessageDelay:
-    """The delay of one publisher's messages, relative to its fastest message."""
+    """A meter of the delay of one publisher's messages, relative to its fastest recent message."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
@@ -125,7 +132,12 @@ class MessageDelay:
         self._least_ns = self._before_ns = 0
 
     def __call__(self, published_ns: int, now_ns: int) -> int:
-        """Return the delay in ns of a message; the two clocks may differ by a constant."""
+        """Return the delay of a message in ns; the two clocks may differ by a constant.
+
+        Args:
+            published_ns: When the message was published, by the publisher's clock.
+            now_ns: When it was received, by this machine's clock.
+        """
         delay_ns = now_ns - published_ns
         self._count += 1
         if self._began_ns is None:
@@ -138,13 +150,13 @@ class MessageDelay:
 
 
 class Arrivals:
-    """Arrival times of messages, corrected by their delay.
+    """A corrector of the arrival times of messages that had to wait in a queue.
 
-    If the executor does not tell when a message was published, messages that arrive within a period
-    after a gap between ticks count as if they came at the start of the gap.
+    If the executor does not say when a message was published, messages that arrive in the period
+    after a gap between ticks count as if they had arrived at the start of the gap.
 
     Args:
-        period_ns: Control period.
+        period_ns: The control period.
     """
 
     def __init__(self, period_ns: int) -> None:
@@ -154,13 +166,18 @@ class Arrivals:
         self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
 
     def record_tick(self, now_ns: int) -> None:
-        """Record the time of a tick."""
+        """Record the time of a tick (control step), which shows that this process was running."""
         last_ns, self._alive_ns = self._alive_ns, now_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
     def corrected_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
-        """Return the corrected arrival of a message with this MessageInfo, received now."""
+        """Return the corrected arrival time in ns of a message.
+
+        Args:
+            info: rclpy's MessageInfo of the message; None if the executor gives none.
+            now_ns: The time at which it was received.
+        """
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
             if publisher not in self._lateness:
@@ -175,36 +192,37 @@ class Arrivals:
 
 
 def wall_clock_ns() -> int:
-    """Return the time of the clock by which publishers stamp their messages."""
+    """Return the time of the wall clock in ns, by which publishers stamp their messages."""
     return time.time_ns()
 
 
 WATCH_S = 0.2
 FETCH_LOOKS = 10
-"""Number of looks at the graph for which the subscription to latched messages is kept."""
+"""Number of looks at the ROS graph for which a subscription to latched messages is kept."""
 PARTS_DEPTH = 10
-"""Queue depth of a topic that has several publishers or whose messages name their elements."""
+"""Queue depth of a topic with several publishers, or with messages that name their elements."""
 OnStored = Callable[[str, int | None], None]
-"""A function that is called with the source and the stamp of each stored message."""
+"""A function that is called with the name of the source and the stamp of each stored message."""
 
 
 class Inputs:
-    """The subscriptions that feed every source of a table; sources may share a topic.
+    """The subscriptions of all sources of a channel table; several sources may share a topic.
+
+    A source is one topic in the wiring file, with the channels that it feeds.
 
     Args:
-        node: Owns the subscriptions.
-        table: Stores the messages.
-        now_ns: Returns the time of the clock by which messages age.
-        stored: Called after each message with the source and the message's stamp.
-        depth: Queue depth of a topic; more if several publishers may each send a part.
-        arrivals: Corrects the arrival of messages that had to wait; None: not corrected.
-        informed: Whether the executor tells who sent a message and when. The events executor does
-            not,
-            and must not be asked.
-        recorder: Is told of each message; None: nothing is recorded.
+        node: The node that owns the subscriptions.
+        table: The channel table, which stores the messages.
+        now_ns: Returns the time of the clock from which the age of messages counts.
+        stored: Called after each message with the source's name and the message's stamp.
+        depth: The queue depth of a topic; more is used if several publishers may each send a part.
+        arrivals: Corrects the arrival of messages that had to wait in a queue; None: no correction.
+        informed: Whether the executor passes a MessageInfo to callbacks, which says who sent a
+            message and when. The events executor does not, and must not be asked to.
+        recorder: Records each message; None: nothing is recorded.
 
     Raises:
-        ValueError: If this node uses a topic with another type; names the source.
+        ValueError: This node already uses a topic with another type; names the source.
     """
 
     def __init__(
@@ -227,26 +245,30 @@ class Inputs:
         self._depth = depth
         self._arrivals, self._informed = arrivals, informed
         self.topics: dict[str, str] = {}
-        """Topic of each source."""
+        """The topic of each source."""
         self._readers: dict[str, tuple[str, ...]] = {}
         self._newest: dict[str, tuple[Any, int | None, int]] = {}
         self._unread: set[str] = set()
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
         self._publishers: dict[str, list[TopicEndpointInfo]] = {}
-        """Publishers of each topic, as of the last look at the graph."""
+        """The publishers of each topic, as of the last look at the ROS graph."""
         self._senders: dict[str, TopicSenders] = {}
-        """Senders of the messages of each topic that has several publishers."""
+        """For each topic with several publishers, who sent its newest messages."""
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
-        """Subscription to latched messages of a topic, and the number of looks until it ends."""
+        """The subscription to latched messages of a topic, and the number of looks until it
+        ends."""
         self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
 
     def check(self, table: ChannelTable) -> None:
-        """Check that no source moves to a topic that is known to carry another type.
+        """Check that no source changes to a topic that carries messages of another type.
+
+        Args:
+            table: The channel table that is going to be used.
 
         Raises:
-            WiringError: If one does.
+            WiringError: A source does.
         """
         moved = [s for s in table.wiring.sources if self.topics.get(s.name) != s.topic]
         carried = dict(self._node.get_topic_names_and_types()) if moved else {}
@@ -258,13 +280,17 @@ class Inputs:
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
     def rewire(self, table: ChannelTable) -> set[str]:
-        """Feed this table from now on, and return the sources that read another topic than before.
+        """Feed this channel table from now on.
 
-        A topic that no source reads any more stays subscribed for WATCH_S, so that a source that
-        soon returns to it misses no message.
+        Return the sources that read another topic than before. A topic that no source reads any
+        longer stays subscribed for WATCH_S, so that a source that soon returns to it misses no
+        message.
+
+        Args:
+            table: The new channel table, which stores the newest readings.
 
         Raises:
-            ValueError: If a topic cannot be subscribed; then the old table is kept.
+            ValueError: A topic cannot be subscribed; then the old table is kept.
         """
         topics = {source.name: source.topic for source in table.wiring.sources}
         before = tuple(self._subscriptions)
@@ -289,7 +315,12 @@ class Inputs:
     def deliver_earlier(
         self, sources: Iterable[str], awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store messages that came before these sources read their topic, if still awaited."""
+        """Store messages that arrived before these sources read their topic, if still needed.
+
+        Args:
+            sources: The names of the sources that read another topic now.
+            awaited: Returns whether a message with the given stamp is still needed.
+        """
         for source in sources:
             newest = self._newest.get(self.topics[source])
             if newest is not None and awaited(newest[1]):
@@ -302,7 +333,7 @@ class Inputs:
     def describe_rivals(self, source: str) -> list[str]:
         """Return a warning for each pair of nodes that send the same channels of a source.
 
-        Empty if the executor does not tell who sent a message.
+        The list is empty if the executor does not say who sent a message.
         """
         topic = self.topics[source]
         if topic not in self._senders:
@@ -324,7 +355,16 @@ class Inputs:
             self._unsubscribe(topic)
 
     def _ensure_subscribed(self, source: str, topic: str, cls: Any) -> None:
-        """Subscribe to a source's topic, unless it is subscribed already."""
+        """Subscribe to a source's topic, unless that is done already.
+
+        Args:
+            source: The name of the source, for error texts.
+            topic: The topic.
+            cls: The message class.
+
+        Raises:
+            ValueError: This node already reads the topic as another type.
+        """
         try:
             held = self._subscriptions.get(topic)
             if held and held[-1].msg_type is not cls and topic not in self._readers:
@@ -339,13 +379,18 @@ class Inputs:
             raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
 
     def _subscribe(self, topic: str, cls: Any) -> None:
-        """Subscribe to a topic; an older subscription stays until the new one hears a message."""
+        """Subscribe to a topic; an older subscription stays until the new one receives a message.
+
+        Args:
+            topic: The topic.
+            cls: The message class.
+        """
         qos = find_publishers_qos(self._node, topic, self._depth_of(topic, cls))
         stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
         recorder, name, type_ = self._recorder, self._node.resolve_topic_name(topic), type_name(cls)
 
         def store(message: Any, info: MessageInfo | None) -> None:
-            """Store a message in the table of each source that reads the topic."""
+            """Store a message in the channel table, once for each source on the topic."""
             if info is not None and topic in self._senders and names_of is not None:
                 publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
                 self._senders[topic].record(publisher, names_of(message), self._now_ns())
@@ -364,7 +409,7 @@ class Inputs:
                 self._stored(source, stamp_ns)
 
         def store_uninformed(message: Any) -> None:
-            """Store a message without MessageInfo."""
+            """Store a message that comes without MessageInfo."""
             store(message, None)
 
         callback = store if self._informed else store_uninformed
@@ -375,9 +420,9 @@ class Inputs:
             self._node.destroy_subscription(mine.pop(0))
 
     def _follow_publishers(self) -> None:
-        """Subscribe again where the publishers' quality of service has changed.
+        """Subscribe again to topics whose publishers have changed their quality of service.
 
-        Topics that no source has read since the last look are dropped.
+        Topics that no source has read since the last look are unsubscribed.
         """
         unread = self._subscriptions.keys() - self._readers.keys()
         for topic in unread & self._unread:
@@ -402,10 +447,16 @@ class Inputs:
         before: Iterable[TopicEndpointInfo],
         infos: Iterable[TopicEndpointInfo],
     ) -> None:
-        """Subscribe to latched messages of new publishers if the topic's subscription is volatile.
+        """Subscribe also to latched messages of new publishers of a volatile subscription's topic.
 
-        A volatile subscription receives from every publisher, but only messages sent after it was
-        made.
+        A volatile subscription receives from every publisher, but only messages that are sent after
+        it was made.
+
+        Args:
+            topic: The topic.
+            mine: This node's subscription to it.
+            before: The publishers at the last look at the ROS graph.
+            infos: The publishers now.
         """
         known = {bytes(one.endpoint_gid) for one in before}
         new = [one for one in infos if is_latched(one) and bytes(one.endpoint_gid) not in known]
@@ -427,7 +478,7 @@ class Inputs:
             self._node.destroy_subscription(fetcher)
 
     def _store_latched(self, topic: str, message: Any) -> None:
-        """Store a latched message, unless a newer one has come."""
+        """Store a latched message of a topic, unless a newer message has arrived."""
         stamp_ns, now_ns = stamp_reader(type(message))(message), self._now_ns()
         newest = self._newest.get(topic)
         if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):
@@ -444,7 +495,7 @@ class Inputs:
             self._stored(source, stamp_ns)
 
     def _depth_of(self, topic: str, cls: Any) -> int:
-        """Return the queue depth of a topic."""
+        """Return the queue depth for a topic with messages of class `cls`."""
         several = topic in self._senders or lists_names(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
@@ -461,29 +512,39 @@ class Inputs:
 
 
 def type_name(cls: Any) -> str:
-    """Return the name of a message class, such as sensor_msgs/msg/JointState."""
+    """Return the ROS name of a message class, such as sensor_msgs/msg/JointState."""
     return f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}"
 
 
 def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
-    """Return the publishers of a topic."""
+    """Return the publishers of a topic, as the ROS graph knows them."""
     return list(node.get_publishers_info_by_topic(topic))
 
 
 def is_latched(one: TopicEndpointInfo | Subscription[Any]) -> bool:
-    """Return whether a publisher keeps its messages, or a subscription asks for kept ones."""
+    """Return whether a publisher keeps its last messages, or a subscription asks for kept ones."""
     return bool(one.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def find_publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
-    """Return the strongest profile that every present publisher of `topic` offers."""
+    """Return the strongest quality of service that every present publisher of `topic` offers.
+
+    Args:
+        node: The node whose view of the ROS graph is used.
+        topic: The topic.
+        depth: The queue depth.
+    """
     return strongest_offered_qos(find_publishers(node, topic), depth)
 
 
 def strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
-    """Return the strongest profile that all these publishers offer.
+    """Return the strongest quality of service that all these publishers offer.
 
     Without publishers it is the ROS default, reliable and volatile.
+
+    Args:
+        infos: The publishers of a topic.
+        depth: The queue depth.
     """
     offered = [info.qos_profile for info in infos]
     qos = QoSProfile(depth=depth)

@@ -1,6 +1,8 @@
-"""The decision when to act in lockstep: once per stamp, when all sources have it or the wait ends.
+"""The decision when to act in lockstep, where node and simulator wait for each other in every step.
 
-Stamps only rise; one that falls by over a second means that the simulator was started again.
+The node acts once for each time stamp: when all sources (subscribed topics) have delivered a
+message with it, or when the wait for them ends. Stamps only increase; a stamp that is more than a
+second lower means that the simulator was restarted.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ RESTART_NS = 1_000_000_000
 
 
 class Lockstep:
-    """The state of the pending stamp: which sources have delivered it. It reads no clock.
+    """A record of which sources have delivered a message with the pending stamp.
+
+    The pending stamp is the newest one that the node has received. All times are arguments.
 
     Args:
-        sources: Names of the sources.
-        wait_ns: Time to wait for the missing sources of a stamp.
+        sources: The names of the sources, which are the subscribed topics.
+        wait_ns: The time to wait for sources that have not delivered a stamp that others have.
     """
 
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:
@@ -24,7 +28,7 @@ class Lockstep:
         self.reset()
 
     def reset(self) -> None:
-        """Accept any stamp as new."""
+        """Forget all stamps, so that any next stamp is accepted as new."""
         self._pending_ns: int | None = None
         self._since_ns = 0
         self._have: set[str] = set()
@@ -34,14 +38,23 @@ class Lockstep:
     def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> int | None:
         """Wait for these sources from now on; return the stamp to act on if all have it, else None.
 
-        Sources in `moved` read another topic now, and have the stamp once that topic delivers it.
+        Args:
+            sources: The names of all sources.
+            moved: The names of the sources that now read another topic; they have a stamp once that
+                topic delivers it.
         """
         self._sources = frozenset(sources)
         self._have.difference_update(moved)
         return self._ready_ns()
 
     def record_message(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
-        """Record a message of a source; return the stamp to act on if all have it, else None."""
+        """Record that a source got a message; return the stamp to act on if all have it, else None.
+
+        Args:
+            source: The name of the source.
+            stamp_ns: The message's stamp; None if its type has no stamp.
+            now_ns: The time of the message's arrival.
+        """
         if stamp_ns is None:
             self._unstamped.add(source)
         elif self._pending_ns is None or self._is_new(stamp_ns, self._pending_ns):
@@ -52,33 +65,33 @@ class Lockstep:
         return self._ready_ns()
 
     def is_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp, which came earlier, is still to be acted on."""
+        """Return whether a message with this stamp is still needed, although it arrived earlier."""
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
     def is_repeated(self, stamp_ns: int | None) -> bool:
-        """Return whether this stamp has been acted on, so that its command is asked for again."""
+        """Return whether this stamp has been acted on, which means that its command was lost."""
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
     def overdue_stamp_ns(self, now_ns: int) -> int | None:
-        """Return the pending stamp if it has waited too long for missing sources, else None."""
+        """Return the newest stamp if the wait for other sources' messages has ended, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
     def record_action(self) -> None:
-        """Record that the pending stamp has its command."""
+        """Record that a command was sent for the newest stamp."""
         self._acted = True
         self._unstamped.clear()
 
     def _ready_ns(self) -> int | None:
-        """Return the pending stamp if every source has it and it needs a command, else None."""
+        """Return the newest stamp if all sources have it and no command was sent, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
     def _is_new(stamp_ns: int, pending_ns: int) -> bool:
-        """Return whether a stamp replaces the pending one."""
+        """Return whether a stamp is newer than the pending one, or the simulator was restarted."""
         return stamp_ns > pending_ns or stamp_ns < pending_ns - RESTART_NS

@@ -17,33 +17,36 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from math import nan
-from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.clock import Clock, ClockType
 from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
-from rclpy.timer import Timer
 
 from an_control.control.bring_up import BringUpError
 from an_control.control.controller import Controller, Decide
-from an_control.control.gate import Watchdog
+from an_control.control.gate import EStop, Watchdog
 from an_control.control.wiring_fit import ramp_warning
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
-from an_control.ros.inputs import Arrivals, Inputs
-from an_control.ros.lockstep import Lockstep
+from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput, InsightOutput, set_stamp
-from an_control.ros.pace import TickSchedule
+from an_control.ros.recording import LoopRecord
 from an_control.ros.settings import Trigger
+from an_control.ros.ticking import (
+    LockstepTicker,
+    LoopClock,
+    RealTimeTicker,
+    Ticker,
+    make_steady_clock,
+)
 from an_control.system.priority import (
     RealTimePriority,
     freeze_garbage_again,
     take_real_time_priority,
 )
-from an_control.wiring import ChannelTable, Wiring, WiringError
+from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
 from an_control.wiring.messages import stamp_field
 
@@ -64,8 +67,7 @@ class Loop:
         lockstep_wait_s: Time to wait for all sources of a stamp in lockstep; None: real time.
         failed: Called when a tick raised; must deactivate the node.
         watchdog_s: Time without a command after which the safe command is sent, 0 = off; None:
-            within
-            two periods in real time, off in lockstep.
+            within two periods in real time, off in lockstep.
         trigger: In real time, tick when the newest messages of the sources are complete, or by a
             timer.
         shadow: Whether to propose commands without sending them.
@@ -88,96 +90,71 @@ class Loop:
         thread_priority: int = 0,
         recorder: NodeRecorder | None = None,
     ) -> None:
-        if lockstep_wait_s is not None:
+        lockstep = lockstep_wait_s is not None
+        if lockstep:
             _check_has_stamps(controller.table)
-        self.controller = controller
-        self._recorder = recorder
-        self._decided_ns: int | None = None
-        """The time for which the last command was decided."""
-        self.active = False
-        self._broken = self._noted = False
-        self._stamp: int | None = None
-        """In lockstep, the stamp of the last tick."""
-        self._tick_began_s: float | None = None
-        self._node = node
-        self._failed = failed
-        self._simulated = bool(node.get_parameter("use_sim_time").value)
-        step_s, lockstep = controller.step_s, lockstep_wait_s is not None
-        self._ticks = TickTimes(step_s, paced=not lockstep)
-        names = [source.name for source in controller.wiring.sources]
-        self._wait_s = lockstep_wait_s
-        self._lockstep = Lockstep(names, int((lockstep_wait_s or 0.0) * 1e9))
-        self._pace = (
-            None if lockstep or trigger == "timer" else TickSchedule(names, int(step_s * 1e9))
-        )
-        steady = not (lockstep or self._simulated)
-        self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
-        self._priority = RealTimePriority(thread_priority if steady else 0)
+        self.controller, self._failed = controller, failed
+        self.active = self._broken = False
+        self._clock = clock = LoopClock(node)
+        self._record = LoopRecord(recorder, controller, clock)
         if watchdog_s is None:
-            watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
-        self._ticked_ns = self._planned_ns = 0
-        """Start of the last tick, and planned time of a tick without a complete set of messages."""
-        self._safe_command = controller.gate.safe_command
-        self._watchdog = Watchdog(
+            watchdog_s = 0.0 if lockstep else TRIP_PERIODS * controller.step_s
+        steady = not (lockstep or clock.simulated)
+        self._guard = LoopGuard(
+            node.get_logger(),
+            clock,
             self._send_safe,
-            step_s,
+            controller.step_s,
             watchdog_s,
             controller.estop,
-            self._log_trip,
-            self._raise_watchdog,
+            self.save,
+            thread_priority if steady else 0,
         )
-        self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
             self._output = CommandOutput(
                 node,
                 controller.wiring.command,
                 controller.messages,
                 controller.gate.last,
-                self._now_ns,
+                clock.now_ns,
                 shadow=shadow,
             )
             opened.callback(self._output.close)
-            if recorder is not None:
-                self._output.on_command = self._record_command
-            self._insight = InsightOutput(node, sees=bool(controller.wiring.images))
-            opened.callback(self._insight.close)
-            self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-            opened.callback(node.destroy_publisher, self._publisher)
-            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=_make_steady_clock())
-            opened.callback(node.destroy_timer, diagnoser)
+            self._output.on_command = self._record.command
+            self._ticker = self._make_ticker(node, lockstep_wait_s, trigger)
+            opened.callback(self._ticker.close)
             self._inputs = Inputs(
                 node,
                 controller.table,
-                self._now_ns,
-                self._on_stamp if lockstep else self._on_message,
+                clock.now_ns,
+                self._ticker.record_message,
                 LOCKSTEP_DEPTH if lockstep else 1,
-                self._arrivals,
+                self._ticker.arrivals,
                 informed=informed and not lockstep,
                 recorder=recorder,
             )
             opened.callback(self._inputs.close)
-            self._ticker = self._make_ticker()
-            opened.callback(node.destroy_timer, self._ticker)
-            self._report = DiagnosticsReport(
+            self._reports = LoopReports(
                 node,
                 controller,
-                self._ticks,
-                self._watchdog,
+                clock,
+                self._guard.watchdog,
                 self._inputs,
                 self._output,
-                real_time=not lockstep,
+                lockstep=lockstep,
                 recorder=recorder,
             )
+            opened.callback(self._reports.close)
+            reporter = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=make_steady_clock())
+            opened.callback(node.destroy_timer, reporter)
             self._opened = opened.pop_all()
 
-    def _make_ticker(self) -> Timer:
-        """Return the timer that ticks at the rate, or when messages have not come in time."""
-        if self._wait_s is not None:
-            return self._node.create_timer(
-                self._wait_s / 2, self._act_if_overdue, clock=_make_steady_clock()
-            )
-        clock = self._node.get_clock() if self._simulated else _make_steady_clock()
-        return self._node.create_timer(self.controller.step_s, self._act_in_time, clock=clock)
+    def _make_ticker(self, node: Node, wait_s: float | None, trigger: Trigger) -> Ticker:
+        """Return what calls the ticks, in lockstep (`wait_s`) or in real time."""
+        names = [source.name for source in self.controller.wiring.sources]
+        if wait_s is not None:
+            return LockstepTicker(node, names, wait_s, self._act, self._output.repeat)
+        return RealTimeTicker(node, names, self.controller.step_s, self._act, self._clock, trigger)
 
     @property
     def sent(self) -> np.ndarray | None:
@@ -186,55 +163,56 @@ class Loop:
 
     def activate(self) -> None:
         """Start to act; the policy keeps the state of what it has watched."""
-        self._event("activate", bring_up=not self._output.shadow)
+        self._record.event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
-        self._lockstep.reset()
-        self._ticks.skip_gap()
-        self._log_settings()
-        self._events.reset(time.monotonic())
+        self._ticker.reset()
+        self._reports.start()
         self.active, self._broken = True, False
         self._publish_from_now(shadow=self._output.shadow)
-        self._priority.request()
+        self._guard.priority.request()
 
     def deactivate(self) -> None:
         """Stop acting, with the safe command as the last one."""
         self.active = False
-        self._event("deactivate")
+        self._record.event("deactivate")
         try:
-            self._watchdog.stop()
-            self._output.publish(self.controller.stop, self._stamp_ns(), CommandKind.STOP)
+            self._stop_commanding()
             self._output.stop()
         finally:
-            self._priority.release()
+            self._guard.priority.release()
 
     def set_shadow(self, shadow: bool) -> None:
         """Switch to proposing, or back to commanding; the policy continues with its state."""
         if shadow == self._output.shadow:
             return
-        self._event("shadow", on=shadow, active=self.active)
+        self._record.event("shadow", on=shadow, active=self.active)
         if not self.active:
             self._output.shadow = shadow
             return
         if shadow:
-            self._watchdog.stop()
-            self._output.publish(self.controller.stop, self._stamp_ns(), CommandKind.STOP)
+            self._stop_commanding()
         else:
             self.controller.start(bring_up=False)
         self._publish_from_now(shadow=shadow)
-        self._events.reset(time.monotonic())
+        self._reports.events.reset(time.monotonic())
 
     def _publish_from_now(self, *, shadow: bool) -> None:
         """Publish from now on; start the watchdog unless in shadow, where nothing is sent."""
         self._output.open(shadow=shadow)
         if not shadow:
-            self._watchdog.start()
+            self._guard.watchdog.start()
+
+    def _stop_commanding(self) -> None:
+        """Stop the watchdog, and send the safe command as the last one."""
+        self._guard.watchdog.stop()
+        self._output.publish(self.controller.stop, self._clock.stamp_ns(), CommandKind.STOP)
 
     def reset(self) -> None:
         """Start a new episode: reset the state of policy and monitor."""
-        self._event("reset", lockstep=self._wait_s is not None)
+        self._record.event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
-        self._lockstep.reset()
-        if self._wait_s is not None:  # in a simulator what was sent is part of the last episode
+        self._ticker.reset()
+        if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
             self._output.forget()
             self.controller.gate.reset()
 
@@ -250,7 +228,7 @@ class Loop:
             ValueError: If this wiring cannot take over; the text says why.
         """
         table = self.controller.rewired(wiring)
-        if self._wait_s is not None:
+        if self._ticker.lockstep:
             _check_has_stamps(table)
         self._inputs.check(table)
         return table
@@ -261,19 +239,15 @@ class Loop:
         Raises:
             ValueError: If a topic cannot be subscribed; then nothing is changed.
         """
-        before = self.controller.wiring
         moved = self._inputs.rewire(table)
-        self._event("rewire", values=table.wiring.replaced(before))
-        if self._recorder is not None:
-            self._recorder.wiring(table.wiring)
+        self._record.wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
-        names = [source.name for source in table.wiring.sources]
-        if self._pace is not None:
-            self._pace.rewire(names)
-        ready_ns = self._lockstep.rewire(names, moved)
-        if ready_ns is not None:
-            self._act(ready_ns)
-        self._inputs.deliver_earlier(moved, self._lockstep.is_awaited)
+        self._ticker.rewire([source.name for source in table.wiring.sources], moved)
+        self._inputs.deliver_earlier(moved, self._ticker.is_awaited)
+
+    def save(self, why: str) -> str:
+        """Write the black box; return the end of a log line that says where it is, or ""."""
+        return self._record.save(why)
 
     def close(self) -> None:
         """Disconnect; if the node was acting, the safe command is the last one."""
@@ -281,90 +255,40 @@ class Loop:
             self.deactivate()
         self._opened.close()
 
-    def _on_stamp(self, source: str, stamp_ns: int | None) -> None:
-        """Act as soon as every source has the message's stamp (lockstep)."""
-        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
-        if ready_ns is not None:
-            self._act(ready_ns)
-        elif self._lockstep.is_repeated(stamp_ns):
-            self._output.repeat()
-
-    def _on_message(self, source: str, stamp_ns: int | None) -> None:
-        """Act as soon as a set of messages is complete (real time)."""
-        if self._pace is None:
-            return
-        now_ns = self._now_ns()
-        if self._pace.record_message(source, now_ns):
-            self._act(None)
-        else:
-            self._plan(self._pace.next_tick_ns(now_ns))
-
-    def _act_if_overdue(self) -> None:
-        """Act on the messages that are there, if the wait has run out (lockstep)."""
-        overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
-        if overdue_ns is not None:
-            self._act(overdue_ns)
-
-    def _act_in_time(self) -> None:
-        """Act now (real time); the events executor would fill in any argument."""
-        left_ns = self._planned_ns - self._now_ns()
-        if self._pace is not None and 0 < left_ns <= self._ticker.timer_period_ns:
-            self._wait(left_ns)  # the timer was due when it was reset, and is called nevertheless
-        else:
-            self._act(None)
-
     def _act(self, stamp_ns: int | None) -> None:
         """Make one tick; any error in it ends in deactivation, and so in the safe command."""
         if self._broken:
             return
-        refusal = self._priority.apply()
-        self._tick_began_s = time.perf_counter()
+        begin_s = self._guard.begin_tick()
         try:
-            self._tick(stamp_ns, self._tick_began_s)
+            self._tick(stamp_ns, begin_s)
         except Exception as error:
             self._fail(error)
         finally:
-            self._tick_began_s = None
-        if refusal:
-            self._log_no_priority(refusal)
+            self._guard.end_tick()
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
-        """Read, decide and publish once, and record the times."""
-        self._ticked_ns = now_ns = self._now_ns()
-        self._stamp = stamp_ns
-        if self._arrivals is not None:
-            self._arrivals.record_tick(now_ns)
-        if self._pace is not None:
-            self._pace.record_tick(now_ns)
-            self._plan(self._pace.next_tick_ns(now_ns))
-        if stamp_ns is not None:
-            self._lockstep.record_action()
-        sent_ns, recorder = 0, self._recorder
-        self._noted = False
+        """Read, decide and publish once, and report it."""
+        now_ns = self._guard.ticked_ns = self._clock.now_ns()
+        sent_ns = 0
+        self._ticker.record_tick(now_ns, stamp_ns)
+        self._record.begin_tick(now_ns, stamp_ns)
 
         def send(decide: Decide) -> None:
             """Send the command and keep its stamp."""
             nonlocal sent_ns
-            self._note_tick(now_ns, stamp_ns, sends=True)
+            self._record.tick(sends=True)
             sent_ns = self._send(decide, stamp_ns, begin_s)
 
         readings = self.controller.tick(now_ns, stamp_ns, send if self.active else None)
         if not self.active:
-            if recorder is not None:
-                self._note_tick(now_ns, stamp_ns, sends=False)
-                recorder.readings(readings, now_ns)
-                recorder.flush()
+            self._record.tick(sends=False)
+            self._record.readings(readings)
             return
         end_s = time.perf_counter()
         self.controller.prepare()
-        if recorder is not None:
-            recorder.readings(readings, now_ns)
-            recorder.flush()
-        age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
-        self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
-        policy, table = self.controller.acting.policy, self.controller.table
-        self._insight.publish(readings, policy, table, sent_ns)
-        self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
+        self._record.readings(readings)
+        self._reports.tick(readings, now_ns, sent_ns, begin_s, end_s)
 
     def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
         """Send the command that `decide` returns when it is called, and return its stamp in ns.
@@ -373,81 +297,124 @@ class Loop:
         period passes.
         """
         decided_s = time.perf_counter()
-        too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # the readings are too old
+        too_late = self._guard.is_too_long(decided_s - begin_s)  # the readings are too old
         safe = self.controller.gate.safe
-        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
+        sent_ns = self._clock.stamp_ns() if stamp_ns is None else stamp_ns
 
         def decide_now() -> np.ndarray:
-            self._decided_ns = self._now_ns() if stamp_ns is None else None
-            return decide(self._decided_ns)
+            self._record.decided_ns = self._clock.now_ns() if stamp_ns is None else None
+            return decide(self._record.decided_ns)
 
         kind = CommandKind.TOO_LATE if too_late else CommandKind.POLICY
         if self._output.publish(safe if too_late else decide_now, sent_ns, kind):
-            self._watchdog.command_sent(time.monotonic())
-        self._log_slow_sending(time.perf_counter() - decided_s)
+            self._guard.watchdog.command_sent(time.monotonic())
+        self._guard.log_slow_sending(time.perf_counter() - decided_s)
         return sent_ns
 
     def _fail(self, error: Exception) -> None:
         """Log an error in a tick, deactivate, and do not tick before the next activation."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
-        if not self._noted:
-            stamp_ns = self._stamp
-            self._event("failed", tick_ns=self._ticked_ns, stamp_ns=stamp_ns, why=why)
-        self._node.get_logger().error(
-            f"{why}; {'deactivating' if self.active else 'the node stops watching'}"
-            f"{self.save(why) if self.active else ''}"
-        )
+        self._record.failure(why)
+        then = f"deactivating{self.save(why)}" if self.active else "the node stops watching"
+        self._guard.logger.error(f"{why}; {then}")
         self._broken = True
         if self.active:
             self._failed()
 
-    def _plan(self, at_ns: int) -> None:
-        """Plan a tick at this time of the clock, unless the sources cause one earlier."""
-        if at_ns != self._planned_ns:
-            self._planned_ns = at_ns
-            self._wait(max(1, at_ns - self._now_ns()))
+    def _send_safe(
+        self,
+        safe: Callable[[], np.ndarray] | None = None,
+        kind: CommandKind = CommandKind.WATCHDOG,
+    ) -> bool:
+        """Send the safe command from any thread; return whether it could be sent.
 
-    def _wait(self, wait_ns: int) -> None:
-        """Call the ticker after this time."""
-        self._ticker.timer_period_ns = wait_ns
-        self._ticker.reset()
+        In lockstep it has the stamp of the last command.
+        """
+        stamp_ns = None if self._ticker.lockstep else self._clock.stamp_ns()
+        with suppress(RuntimeError):  # rclpy was shut down meanwhile
+            return self._output.publish(safe or self.controller.gate.safe_command, stamp_ns, kind)
+        return False
 
-    def _log_settings(self) -> None:
-        """Log which timeouts are off, and a ramp that the model was not trained with."""
-        logger = self._node.get_logger()
-        off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
-        if self._wait_s is None and off:
-            logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
-        if not self._watchdog.timeout_s:
-            logger.info("the watchdog is off (parameter watchdog_s)")
-        acting = self.controller.acting
-        if warning := ramp_warning(acting.ramp_s, acting.model_path, acting.policy.model):
-            logger.warning(warning)
+    def _diagnose(self) -> None:
+        """Publish the diagnostics."""
+        self._reports.diagnose(self.active)
 
-    def _raise_watchdog(self) -> None:
-        """Raise the priority of the watchdog's thread, so that it can interrupt a tick."""
-        if self._priority.priority:
-            with suppress(PermissionError):  # the ticks' refusal is logged
-                take_real_time_priority(self._priority.priority + 1)
 
-    def _log_no_priority(self, refusal: str) -> None:
-        """Log once why ticks have no real-time priority."""
-        wanted = self._priority.priority
-        self._node.get_logger().info(
-            f"ticks run at ordinary priority, not at thread_priority {wanted}: {refusal}", once=True
+class LoopGuard:
+    """The watchdog of a loop, the priority of its threads, and the log of ticks that take too long.
+
+    Args:
+        logger: The node's logger.
+        clock: The time of ticks.
+        send_safe: As for `Watchdog`.
+        period_s: Control period.
+        timeout_s: As for `Watchdog`.
+        estop: The e-stop.
+        save: Writes the black box and returns the end of a log line that says where it is.
+        thread_priority: Real-time priority of ticks, 0 = none; the watchdog has one more.
+    """
+
+    def __init__(
+        self,
+        logger: RcutilsLogger,
+        clock: LoopClock,
+        send_safe: Callable[[], bool],
+        period_s: float,
+        timeout_s: float,
+        estop: EStop,
+        save: Callable[[str], str],
+        thread_priority: int,
+    ) -> None:
+        self.logger, self._clock, self._save = logger, clock, save
+        self.priority = RealTimePriority(thread_priority)
+        self.watchdog = Watchdog(
+            send_safe, period_s, timeout_s, estop, self._log_trip, self._raise_watchdog
         )
+        self._trips = Throttle()
+        self.ticked_ns = 0
+        """Start of the last tick."""
+        self._began_s: float | None = None
+        """Start of the running tick by `time.perf_counter`; None between ticks."""
+        self._refusal = ""
+        """Why the running tick has no real-time priority, at the first such tick."""
 
-    def _log_slow_sending(self, send_s: float) -> None:
+    def begin_tick(self) -> float:
+        """Give the calling thread its priority; return the time by `time.perf_counter`."""
+        self._refusal = self.priority.apply()
+        self._began_s = time.perf_counter()
+        return self._began_s
+
+    def end_tick(self) -> None:
+        """Note that no tick is running; log once why ticks have no real-time priority."""
+        self._began_s = None
+        if self._refusal:
+            self.logger.info(
+                f"ticks run at ordinary priority, not at thread_priority {self.priority.priority}:"
+                f" {self._refusal}",
+                once=True,
+            )
+
+    def is_too_long(self, duration_s: float) -> bool:
+        """Return whether the watchdog allows no tick or sending of this duration."""
+        return 0.0 < self.watchdog.timeout_s < duration_s
+
+    def log_slow_sending(self, send_s: float) -> None:
         """Log that sending a command took too long, during which rclpy blocked the watchdog too."""
-        if 0.0 < self._watchdog.timeout_s < send_s:
-            self._node.get_logger().error(
+        if self.is_too_long(send_s):
+            self.logger.error(
                 f"the middleware took {send_s:.3f} s to send a command, which delayed all others",
                 throttle_duration_sec=TOLD_S,
             )
 
+    def _raise_watchdog(self) -> None:
+        """Raise the priority of the watchdog's thread, so that it can interrupt a tick."""
+        if self.priority.priority:
+            with suppress(PermissionError):  # the ticks' refusal is logged
+                take_real_time_priority(self.priority.priority + 1)
+
     def _log_trip(self, sent: bool) -> None:
         """Log a trip of the watchdog, on its thread, after the safe command was sent."""
-        limit_s, now_s = self._watchdog.timeout_s, time.monotonic()
+        limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
         before = sum(count for _, count in self._trips.take_ended(now_s))
         more = f"; {before} more trips since the line before" if before else ""
         if not self._trips.allow("", now_s):
@@ -457,16 +424,17 @@ class Loop:
             if sent
             else "no safe command, because a position to hold has not been measured"
         )
-        self._node.get_logger().error(
+        self.logger.error(
             f"watchdog: no command for {limit_s:.3g} s: {done} ({self._why_silent()}){more}"
-            f"{self.save('watchdog')}"
+            f"{self._save('watchdog')}"
         )
 
     def _why_silent(self) -> str:
         """Return why no command was sent for longer than the watchdog allows."""
-        began_s, limit_s = self._tick_began_s, self._watchdog.timeout_s
+        began_s, limit_s = self._began_s, self.watchdog.timeout_s
         if began_s is None:
-            if self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
+            clock = self._clock
+            if clock.simulated and clock.now_ns() - self.ticked_ns < 1e9 * limit_s:
                 return (
                     "ROS time stands still or is slow: /clock, or the executor that reads it, is"
                     " late"
@@ -480,61 +448,96 @@ class Loop:
             " busy, or the machine is"
         )
 
-    def save(self, why: str) -> str:
-        """Write the black box; return the end of a log line that says where it is, or ""."""
-        return "" if self._recorder is None else self._recorder.save(why)
 
-    def _event(self, kind: str, **values: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.event(kind, self._now_ns(), **values)
+class LoopReports:
+    """What a loop reports: diagnostics, log lines on changes, and the policy's insides.
 
-    def _note_tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
-        self._noted = True
-        if self._recorder is not None:
-            self._recorder.tick(now_ns, stamp_ns, sends=sends)
+    Args:
+        node: Owns the publishers.
+        controller: Is reported on, as are `watchdog`, `inputs` and `output`.
+        clock: The loop's clock.
+        watchdog: The loop's watchdog.
+        inputs: The loop's subscriptions.
+        output: The loop's command publishers.
+        lockstep: Whether ticks wait for a simulator.
+        recorder: Says how recording is doing; None: nothing is recorded.
+    """
 
-    def _record_command(
+    def __init__(
         self,
-        kind: CommandKind,
-        now_ns: int,
-        stamp_ns: int | None,
-        values: np.ndarray,
+        node: Node,
+        controller: Controller,
+        clock: LoopClock,
+        watchdog: Watchdog,
+        inputs: Inputs,
+        output: CommandOutput,
         *,
-        counts: bool,
+        lockstep: bool,
+        recorder: NodeRecorder | None,
     ) -> None:
-        """Note a command, under the lock of who sends it."""
-        assert self._recorder is not None
-        decided_ns = self._decided_ns if kind == CommandKind.POLICY else None
-        number = self.controller.gate.last.count + 1 if counts else None
-        self._recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
+        self._node, self._controller, self._clock = node, controller, clock
+        self._output, self._watchdog, self._lockstep = output, watchdog, lockstep
+        self.ticks = TickTimes(controller.step_s, paced=not lockstep)
+        self.events = EventLog(node.get_logger(), controller)
+        self._insight = InsightOutput(node, sees=bool(controller.wiring.images))
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self.diagnostics = DiagnosticsReport(
+            node,
+            controller,
+            self.ticks,
+            watchdog,
+            inputs,
+            output,
+            real_time=not lockstep,
+            recorder=recorder,
+        )
 
-    def _send_safe(
-        self,
-        safe: Callable[[], np.ndarray] | None = None,
-        kind: CommandKind = CommandKind.WATCHDOG,
-    ) -> bool:
-        """Send the safe command from any thread; return whether it could be sent.
+    def start(self) -> None:
+        """Log the settings, and report from now on as of a loop that starts to act."""
+        self.ticks.skip_gap()
+        self._log_settings()
+        self.events.reset(time.monotonic())
 
-        In lockstep it has the stamp of the last command.
+    def tick(
+        self, readings: Readings, now_ns: int, sent_ns: int, begin_s: float, end_s: float
+    ) -> None:
+        """Report a tick of an active loop.
+
+        Args:
+            readings: Its readings.
+            now_ns: The time of the tick.
+            sent_ns: The stamp of its command.
+            begin_s: Its start by `time.perf_counter`.
+            end_s: Its end, when the command was sent.
         """
-        stamp_ns = None if self._wait_s is not None else self._stamp_ns()
-        with suppress(RuntimeError):  # rclpy was shut down meanwhile
-            return self._output.publish(safe or self._safe_command, stamp_ns, kind)
-        return False
+        age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
+        self.ticks.add(begin_s, end_s, age_s + end_s - begin_s)
+        policy, table = self._controller.acting.policy, self._controller.table
+        self._insight.publish(readings, policy, table, sent_ns)
+        self.events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
-    def _diagnose(self) -> None:
+    def diagnose(self, active: bool) -> None:
         """Publish the diagnostics."""
-        message = self._report.make_message(self.active, self._now_ns())
-        set_stamp(message.header.stamp, self._stamp_ns())
+        message = self.diagnostics.make_message(active, self._clock.now_ns())
+        set_stamp(message.header.stamp, self._clock.stamp_ns())
         self._publisher.publish(message)
 
-    def _now_ns(self) -> int:
-        """Return the time for readings' ages: ROS time in a simulation, else steady time."""
-        return self._stamp_ns() if self._simulated else time.monotonic_ns()
+    def close(self) -> None:
+        """Destroy the publishers."""
+        self._insight.close()
+        self._node.destroy_publisher(self._publisher)
 
-    def _stamp_ns(self) -> int:
-        """Return the node's ROS time."""
-        return int(self._node.get_clock().now().nanoseconds)
+    def _log_settings(self) -> None:
+        """Log which timeouts are off, and a ramp that the model was not trained with."""
+        logger, sources = self._node.get_logger(), self._controller.wiring.sources
+        off = [f"source {source.name!r}" for source in sources if not source.max_age_s]
+        if off and not self._lockstep:
+            logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
+        if not self._watchdog.timeout_s:
+            logger.info("the watchdog is off (parameter watchdog_s)")
+        acting = self._controller.acting
+        if warning := ramp_warning(acting.ramp_s, acting.model_path, acting.policy.model):
+            logger.warning(warning)
 
 
 def _check_has_stamps(table: ChannelTable) -> None:
@@ -547,15 +550,6 @@ def _check_has_stamps(table: ChannelTable) -> None:
         types = Description(", ".join({one.type: None for one in table.wiring.sources}))
         allowed = "at least one type with a stamp, for mode lockstep"
         raise WiringError(table.wiring.file, "sources", types, allowed)
-
-
-def _make_steady_clock() -> Clock:
-    """Return a steady clock for one timer alone.
-
-    If a timer is reset while another timer of its clock is due but not yet called, the events
-    executor calls that one twice, and then as much later.
-    """
-    return Clock(clock_type=ClockType.STEADY_TIME)
 
 
 def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:

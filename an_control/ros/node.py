@@ -1,12 +1,12 @@
-"""The policy node: lifecycle, parameters and services around a `Loop`.
+"""The policy node: lifecycle, parameters and services around the control loop (`Loop`).
 
-The safe command is the last one on the wire after deactivation, an error, shutdown or Ctrl-C. So
-the executable handles signals itself: rclpy's own handler would close the context before the
-command is sent.
+The last command that the node sends is the safe command, after deactivation, an error, shutdown or
+Ctrl-C. So the executable handles signals itself: rclpy's own handler would close the context before
+the command is sent.
 
-A new model is swapped in while the controller runs (`ModelSwap`). Its size and header are checked
-on the executor's thread, between two ticks. Reading and building the rest can take seconds, and
-happens on a thread of its own.
+A new model can replace the policy while the controller runs (`ModelSwap`). Its size and header are
+checked on the executor's thread, between two ticks. Reading and building the rest can take seconds,
+and happens on a thread of its own.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ from an_control.system.priority import collect_new_garbage, freeze_garbage, take
 from an_control.wiring import ChannelTable, load_wiring
 
 QUICK_HEADER = 2**16
-"""Maximum length of a header that is checked at once, as it is parsed in less than 2 ms."""
+"""Largest size in bytes of a model file's header that is checked at once: it is parsed in less than
+2 ms."""
 
 
 class ModelSwap:
-    """A background thread that builds new models and lets them replace a controller's policy.
+    """A background thread that loads new models and replaces a controller's policy by them.
 
     Args:
-        controller: Its policy is replaced.
-        engine: As for `load_policy`.
-        monitor: As for `load_policy`.
-        failed: Called from another thread with the reason why an accepted model could not act.
-        check_rate: Whether to refuse a model that was trained at another rate.
-        recovery: As for `load_policy`.
-        recorder: Reads a model file that is going to act; None: nothing is recorded.
+        controller: The controller whose policy is replaced.
+        engine: The implementation that computes the policy, see `load_policy`.
+        monitor: The reaction to unannounced rewiring, see `load_policy`.
+        failed: Called from the background thread with the reason if an accepted model cannot act.
+        check_rate: Whether to refuse a model that was trained at another control rate.
+        recovery: The threshold below which a robot counts as standing still, see `load_policy`.
+        recorder: Records the model file that is going to act; None: nothing is recorded.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def why_refused(self, path: str) -> str:
-        """Return why the model's header rules out that it takes over, or ""."""
+        """Return the reason why a model cannot replace the policy, judged by its header, or ""."""
         try:
             model = read_header(path, QUICK_HEADER)
             if model is not None:
@@ -101,7 +102,7 @@ class ModelSwap:
         return ""
 
     def start(self, path: str) -> None:
-        """Build this model in the background; it acts from the next tick after that on."""
+        """Load this model file in the background; it replaces the policy when it is ready."""
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -111,16 +112,20 @@ class ModelSwap:
             self._changed.notify()
 
     def close(self) -> None:
-        """Stop, and drop the model that is being built."""
+        """Stop the background thread, and drop a model that is being loaded."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def _check(self, path: str, model: Model) -> None:
-        """Check that the model can take over.
+        """Check that a model can take over.
+
+        Args:
+            path: The model file, for error texts.
+            model: The model, or only its header.
 
         Raises:
-            ValueError: If it cannot; the text says why.
+            ValueError: The model cannot take over; the text says why.
         """
         self._controller.check(path, model)
         resolve_monitor(model, self._monitor)
@@ -129,7 +134,7 @@ class ModelSwap:
             raise ValueError(reason)
 
     def _run(self) -> None:
-        """Build models one after the other, on one thread as each thread keeps memory."""
+        """Load requested models in turn, always on this thread because each thread keeps memory."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._newest is not None or self._closed)
@@ -140,7 +145,7 @@ class ModelSwap:
             self._swap(path)
 
     def _swap(self, path: str) -> None:
-        """Build this model and let it act, unless another model was requested meanwhile."""
+        """Load this model and replace the policy, unless another model was requested meanwhile."""
         built = self._build(path)
         with self._changed:
             if self._newest is not None or self._closed:
@@ -153,7 +158,10 @@ class ModelSwap:
             self._failed(built)
 
     def _build(self, path: str) -> Policy | str:
-        """Return the policy of a model file, or the reason why it cannot take over."""
+        """Load a model file.
+
+        Return its policy, or the reason why it cannot replace the present one.
+        """
         try:
             model = read_model(path)
             self._check(path, model)
@@ -178,22 +186,22 @@ ROS arguments, after --ros-args:
 
 
 class RecordedDeclarations:
-    """A stand-in for a node that records the parameters declared on it."""
+    """A stand-in for a node that only records the parameters that are declared on it."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
 
     def declare_parameter(self, name: str, value: Any, descriptor: ParameterDescriptor) -> Any:
-        """Record a parameter and return it with its default value."""
+        """Record a parameter and return an object with its `name` and its default as `value`."""
         self.declared[name] = value, descriptor
         return self.get_parameter(name)
 
     def get_parameter(self, name: str) -> Any:
-        """Return a parameter with its default value."""
+        """Return an object with a parameter's `name` and its default as `value`."""
         return SimpleNamespace(name=name, value=self.declared[name][0])
 
     def help_lines(self) -> list[str]:
-        """Return the help text of each parameter: default, allowed values, and meaning."""
+        """Return the help text of all parameters as lines: default, allowed values, and meaning."""
         lines = []
         for name, (value, descriptor) in self.declared.items():
             ranges = [*descriptor.floating_point_range, *descriptor.integer_range]
@@ -213,13 +221,13 @@ def print_help_if_asked(
     declare: Callable[[Any], object],
     arguments: Sequence[str] | None = None,
 ) -> bool:
-    """Print the usage of an executable if its arguments ask for it; return whether they do.
+    """Print the usage of an executable if its arguments ask for help; return whether they do.
 
     Args:
-        program: Name of the executable.
-        about: What it is.
-        declare: Declares the parameters of its node, which is its argument.
-        arguments: Arguments of the executable; None: those of this process.
+        program: The name of the executable.
+        about: A description of the executable.
+        declare: Declares the parameters of its node on the object that it is given.
+        arguments: The arguments of the executable; None: those of this process.
     """
     if not {"-h", "--help"} & set(sys.argv[1:] if arguments is None else arguments):
         return False
@@ -245,24 +253,28 @@ ABOUT = (
 )
 POLL_S = 0.1
 END_S = 5.0
-"""Maximum time of an orderly end after a signal."""
+"""Maximum seconds between a signal to end and the end of the process."""
 SWITCH_S = 0.0005
-"""Maximum time for which the thread that builds a model may hold the interpreter."""
+"""Maximum seconds for which the thread that loads a model may keep Python's interpreter lock."""
 SHOWN = 8
-"""Maximum number of changes of the wiring that one log line names."""
+"""Maximum number of changes of the wiring that one log line lists."""
 
 
 class PolicyNode(QuietNode, SteadyLifecycleNode):
     """The lifecycle node that controls a robot with a policy.
 
     Its parameters are described in `an_control.ros.parameters` and `an_control.ros.settings`.
+
+    Args:
+        options: Options of `rclpy.lifecycle.LifecycleNode`, such as `namespace`.
     """
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: ModelSwap | None = None
     _recorder: NodeRecorder | None = None
     _checked: ChannelTable | None = None
-    """Table of the wiring with the parameters that are being set."""
+    """The channel table with the parameters that are being set, between their check and their
+    use."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
@@ -281,7 +293,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self.create_subscription(Bool, "~/estop", self._receive_estop, qos)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Load wiring and model and connect; on bad input log why and stay unconfigured."""
+        """Load wiring and model and connect.
+
+        On invalid input log the reason and stay unconfigured.
+        """
         try:
             self._settings = parameters.read_settings(self)
             with report_compilation(self.get_logger().warning):
@@ -295,7 +310,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
-        """Return the loop for these settings."""
+        """Load wiring and model as the settings say, and return the control loop that runs them.
+
+        Raises:
+            ValueError: A setting or a file is invalid; the text says which and why.
+        """
         for name in ("wiring", "model"):
             if not getattr(settings, name):
                 raise ValueError(f"parameter {name}: is not set; set it to the path of a file")
@@ -338,13 +357,16 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
 
     def _has_message_info(self, settings: Settings) -> bool:
-        """Return whether callbacks get a MessageInfo, which rclpy's events executor cannot give."""
+        """Return whether subscription callbacks get a MessageInfo.
+
+        The events executor gives none.
+        """
         return settings.executor != "events" and (
             self.executor is None or isinstance(self.executor, Executor)
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Start to act, unless the wiring's rate differs from the rate of the model's training."""
+        """Start to act, unless the control rate differs from the rate of the model's training."""
         loop = self._configured_loop()
         if self._settings.check_rate and (refusal := loop.controller.rate_refusal()):
             self.get_logger().error(refusal)
@@ -353,7 +375,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop acting, with the safe command as the last one."""
+        """Stop acting; the last command sent is the safe one."""
         self._configured_loop().deactivate()
         collect_new_garbage()
         return super().on_deactivate(state)
@@ -364,27 +386,27 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Send the safe command and disconnect."""
+        """Send the safe command if the node acts, and disconnect."""
         self._disconnect()
         return super().on_shutdown(state)
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Send the safe command and return to unconfigured."""
+        """Send the safe command if the node acts, and return to the unconfigured state."""
         self._disconnect()
         return TransitionCallbackReturn.SUCCESS
 
     @property
     def sent(self) -> Any:
-        """The last command (A,) in physical units; None if none is known."""
+        """The last command (A,) on the robot's topics in physical units; None if it is unknown."""
         return None if self._loop is None else self._loop.sent
 
     def _configured_loop(self) -> Loop:
-        """Return the loop of a configured node."""
+        """Return the control loop, which exists as the node is configured."""
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
 
     def destroy_node(self) -> None:
-        """Send the safe command if the node still acts, then destroy everything."""
+        """Send the safe command if the node still acts, then destroy the node and all its parts."""
         self._disconnect()
         super().destroy_node()
 
@@ -400,7 +422,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self._wiring_parameters.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
-        """Start a new episode; this succeeds only while active."""
+        """Start a new episode on request of a client.
+
+        This succeeds only while the node is active.
+        """
         if self._loop is not None and self._loop.active:
             self._loop.reset()
             response.success = True
@@ -409,18 +434,22 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return response
 
     def _receive_estop(self, message: Bool) -> None:
-        """Latch the e-stop if the message is true; false clears nothing."""
+        """Set the e-stop if the message holds true; a message with false changes nothing."""
         if message.data:
             self._latch("by topic")
 
     def _on_estop(self, _: Any, response: Any) -> Any:
-        """Latch the e-stop."""
+        """Set the e-stop on request of a client."""
         self._latch("by service")
         response.success = True
         return response
 
     def _latch(self, how: str) -> None:
-        """Latch the e-stop, send the safe command at once, and log it."""
+        """Set the e-stop, send the safe command at once, and log it.
+
+        Args:
+            how: How the e-stop was requested, for the log: "by topic" or "by service".
+        """
         if self._estop.latch(f"e-stop {how}"):
             where = ""
             if self._recorder is not None:
@@ -431,7 +460,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self.get_logger().error(f"{self._estop.reason}{where}")
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
-        """Clear the e-stop, for which there is no other way; the policy keeps its state."""
+        """Clear the e-stop on request of a client, which is the only way.
+
+        The policy keeps its state.
+        """
         response.success = True
         if not self._estop.reset():
             response.message = "was not latched"
@@ -442,11 +474,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return response
 
     def _log_refused_model(self, reason: str) -> None:
-        """Log why a model was not swapped in."""
+        """Log the reason why a new model did not replace the policy."""
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Accept or refuse all of these changes together."""
+        """Accept or refuse all these parameter changes together, without any effect yet."""
         for change in changes:
             if change.name != "model" and self._has_value(change):
                 continue  # the file of an unchanged model parameter may have changed
@@ -462,12 +494,15 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return SetParametersResult(successful=True)
 
     def _has_value(self, change: Parameter) -> bool:
-        """Return whether the parameter already has this value."""
+        """Return whether the node's parameter already has this value."""
         there = self.get_parameter_or(change.name)
         return there.type_ == change.type_ and there.value == change.value
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
-        """Swap the model, switch to or from shadow and rewire, as the changed parameters say."""
+        """Replace the policy, switch shadow mode or rewire, as the accepted parameter changes say.
+
+        In shadow mode the node computes commands but does not send them to the robot.
+        """
         for change in changes:
             if self._recorder is not None:
                 self._recorder.event("parameter", name=change.name, value=change.value)
@@ -483,14 +518,25 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().error(f"not rewired: {error}")
 
     def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
-        """Return the table of the wiring with these changes, or None if they do not concern it."""
+        """Return the channel table of the wiring with these parameter changes.
+
+        Returns:
+            The table, or None if no change concerns the wiring or the node is not configured.
+
+        Raises:
+            ValueError: A new value is not allowed; names the parameter.
+        """
         if self._loop is None:
             return None
         wiring = self._wiring_parameters.wiring_with(self._loop.controller.wiring, changes)
         return None if wiring is None else self._loop.make_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
-        """Read from this table from now on, and log what changed."""
+        """Read sensors by this channel table from now on, and log what has changed.
+
+        Args:
+            table: The channel table of the changed wiring, which connects topics to the policy.
+        """
         before = self._configured_loop().controller.wiring
         self._configured_loop().rewire(table)
         changes = table.wiring.describe_changes(before)
@@ -503,7 +549,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
-        """Read the wiring's file again, as when configuring, and rewire to it."""
+        """Read the wiring's file again on request of a client, and rewire the node to it."""
         if self._loop is None:
             response.success, response.message = False, "not configured"
             return response
@@ -525,17 +571,21 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return response
 
     def _refuse_rewiring(self, error: ValueError, response: Any) -> Any:
-        """Report in log and response why the node was not rewired."""
+        """Write in log and response why the node was not rewired, and return the response."""
         response.success, response.message = False, str(error)
         self.get_logger().error(f"not rewired: {error}")
         return response
 
 
 def make_executor(name: str, context: Any) -> Executor:
-    """Return the executor with this name, to be driven by `spin_once`.
+    """Create the executor with this name, to be driven by `spin_once`.
+
+    Args:
+        name: "single_threaded" or "events".
+        context: The rclpy context.
 
     Raises:
-        ValueError: If rclpy lacks it.
+        ValueError: This version of rclpy has no such executor.
     """
     if name == "single_threaded":
         return SingleThreadedExecutor(context=context)
@@ -545,7 +595,7 @@ def make_executor(name: str, context: Any) -> Executor:
 
 
 def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
-    """Run the node until `stopped()` or until rclpy is shut down; the safe command comes last."""
+    """Run the node until `stopped()` or until rclpy is shut down; then send the safe command."""
     executor = make_executor(parameters.read_settings(node).executor, node.context)
     executor.add_node(node)
     try:
@@ -561,16 +611,20 @@ def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the executable, and return its exit status.
+    """Run the executable and return its exit status.
 
-    Status 0 means stopped or --help, 2 means bad input or that autostart failed.
+    Args:
+        arguments: ROS arguments; None: those of this process.
+
+    Returns:
+        0 after a stop or --help, 2 after invalid input or a failed autostart.
     """
     if print_help_if_asked("policy_node", ABOUT, parameters.declare_parameters, arguments):
         return 0
     came: list[int] = []
 
     def stopped() -> bool:
-        """Return whether a signal has come."""
+        """Return whether the process has got a signal to end."""
         return bool(came)
 
     _limit_shutdown_time()
@@ -604,10 +658,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _limit_shutdown_time() -> None:
-    """Make sure that the process ends within END_S after the first signal.
+    """Ensure that the process ends within END_S after the first signal, even if it hangs.
 
-    This holds even if its main thread hangs: Python runs signal handlers on the main thread, but
-    writes to the wake-up descriptor at once. Until the end the watchdog keeps sending the safe
+    Python runs signal handlers on the main thread, which may hang, but writes to the wake-up
+    descriptor at once, on which a thread waits. Until the end the watchdog keeps sending the safe
     command.
     """
     read, write = os.pipe()
@@ -625,7 +679,7 @@ def _limit_shutdown_time() -> None:
 
 
 def _configure_and_activate(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
-    """Configure and activate unless `stopped()`; return whether that succeeded."""
+    """Configure and activate the node unless `stopped()`; return whether that succeeded."""
     success = TransitionCallbackReturn.SUCCESS
     steps = (node.trigger_configure, node.trigger_activate)
     return all(stopped() or step() == success for step in steps)

@@ -1,6 +1,6 @@
-"""Everything that the node publishes: commands, and the policy's insides for subscribers.
+"""Everything that the node publishes: commands, and on demand the policy's attention and inputs.
 
-Every scalar is cast and every array is given as bytes, since rclpy checks neither by default.
+Every scalar is cast and every array is passed as bytes, since rclpy checks neither by default.
 """
 
 from __future__ import annotations
@@ -37,40 +37,41 @@ COMMAND_QOS = QoSProfile(
 )
 """The default profile, written out so that it can be compared with those of subscriptions."""
 LISTENING_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
-"""Profile of subscriptions to commands; it also receives from reliable publishers."""
+"""The profile of subscriptions to commands, which also receive from reliable publishers."""
 ARRIVAL_S = 0.5
-"""Maximum time to wait for the last command to arrive, as a subscriber may hang."""
+"""Maximum seconds to wait for the last command to arrive, as a subscriber may hang."""
 RETIRE_S = 0.01
-"""Time between two checks of whether the last command has arrived."""
+"""Seconds between two checks of whether the last command has arrived."""
 OnCommand = Callable[..., object]
-"""Takes kind, time, stamp and values (A,) of a command, and `counts`: whether it is the newest one
-from then on."""
+"""A function that is called with each command: its kind, time, stamp and values (A,).
+
+Its keyword `counts` says whether the command is the newest one on the robot's topics."""
 
 
 def to_float64_array(values: np.ndarray) -> array[float]:
-    """Return `values` as a message's float64 array."""
+    """Convert an array to a flat array of doubles, as messages with float64[] take it."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 
 def set_stamp(stamp: Any, stamp_ns: int) -> None:
-    """Write nanoseconds into a builtin_interfaces/Time."""
+    """Write a time in nanoseconds into a builtin_interfaces/Time message."""
     stamp.sec, stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
 
 class CommandOutput:
-    """The publishers of commands (A,) in physical units on the wiring's topics, for any thread.
+    """The publishers of commands (A,) in physical units; may be used from any thread.
 
     With several topics, all messages of a command are sent together, in the wiring's order. In
-    shadow they are sent to `shadow_topics` instead, and this node has no publisher that could
-    command. While it does not command, it records the commands of other nodes.
+    shadow mode they are sent to `shadow_topics` instead, and this node has no publisher on the
+    robot's topics. While it does not command the robot, it records the commands of other nodes.
 
     Args:
-        node: Owns publishers and subscriptions.
-        command: The wiring's command.
-        messages: Carry a command.
-        last: Records each command that is sent, by this or another node.
+        node: The node that owns publishers and subscriptions.
+        command: The command section of the wiring.
+        messages: The messages that carry a command, one for each topic.
+        last: The record of the newest command, sent by this or another node.
         now_ns: Returns the time of that record's clock.
-        shadow: Whether to propose instead of command.
+        shadow: Whether to start in shadow mode: compute commands and only propose them.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class CommandOutput:
         ]
         self._publishers: list[Any] = []
         self._retiring: list[tuple[Any, float]] = []
-        """Publishers that no longer command, with the time until which they are kept."""
+        """Publishers that no longer send commands, with the time until which they are kept."""
         self._targets: list[Any] = []
         self._listening: list[Any] = []
         self._heard = np.full(len(command.actuators), np.nan)
@@ -103,13 +104,17 @@ class CommandOutput:
         self._retirer.cancel()
         self.shadow = shadow
         self.on_command: OnCommand = lambda *_, **__: None
-        """Called with each command, under the lock by which one goes out at a time."""
+        """Called with each command, under the lock that lets one command be sent at a time."""
         if not shadow:
             self._create_publishers()
         self._listen()
 
     def open(self, *, shadow: bool) -> None:
-        """Publish from now on: commands, or in shadow proposals."""
+        """Start publishing: commands to the robot, or in shadow mode only proposals.
+
+        Args:
+            shadow: Whether to publish proposals.
+        """
         self.shadow = shadow
         if shadow:
             self._listen()
@@ -122,7 +127,7 @@ class CommandOutput:
             self._retire_publishers()
 
     def stop(self) -> None:
-        """Stop publishing."""
+        """Stop publishing, and record the commands of other nodes."""
         with self._lock:
             self._targets = []
         self._listen()
@@ -138,19 +143,17 @@ class CommandOutput:
         stamp_ns: int | None,
         kind: CommandKind = CommandKind.POLICY,
     ) -> bool:
-        """Send the command (A,) that `decide` returns; return whether it was finite and so sent.
+        """Send a command (A,); return whether it was finite and therefore sent.
 
-        Only one thread at a time decides and sends, so that a limit on the change of a command
-        holds against the command that was really sent before.
+        Only one thread at a time computes and sends a command, so that the limit on the change
+        between commands is applied to the command that was really sent before.
 
         Args:
-            decide: Returns the command.
-            stamp_ns: Stamp of the command. With None it keeps the last stamp, and is sent only on
-                topics
-                whose type has one: without a stamp it could not be distinguished from the answer to
-                the
-                next step of a lockstep.
-            kind: Goes into a recording.
+            decide: Returns the command (A,), which is NaN where it is unknown.
+            stamp_ns: The stamp of the command. With None the messages keep the last stamp, and only
+                those that have a stamp are sent: a simulator in lockstep could not distinguish the
+                others from the answer to its next step.
+            kind: The kind of the command, for a recording.
         """
         with self._lock:
             values = decide()
@@ -169,16 +172,20 @@ class CommandOutput:
         return True
 
     def _carried_values(self) -> np.ndarray:
-        """Return the values (A,) that the messages hold, which may be rounded."""
+        """Return the values (A,) that the messages contain, which their types may have rounded."""
         return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
-        """Send the last command again on topics whose stamp distinguishes it from the next one."""
+        """Send the last command again, on topics whose messages have a stamp that identifies it."""
         with self._lock:
             self._send(stamped_only=True)
 
     def _send(self, *, stamped_only: bool) -> None:
-        """Send every message, also if another one cannot be sent; then raise the first error."""
+        """Send every message of a command, also after one has failed; then raise the first error.
+
+        Args:
+            stamped_only: Whether to send only messages that have a stamp.
+        """
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
             if stamped_only and not message.stamped:
@@ -191,7 +198,7 @@ class CommandOutput:
             raise failed
 
     def close(self) -> None:
-        """Destroy the publishers, after the last command has arrived if possible."""
+        """Destroy the publishers, if possible after the last command has arrived."""
         self._stop_listening()
         with self._lock:
             self._targets = []
@@ -208,7 +215,7 @@ class CommandOutput:
             self._node.destroy_publisher(publisher)
 
     def _create_publishers(self) -> None:
-        """Create the publishers of commands."""
+        """Create the publishers of commands to the robot."""
         if not self._publishers:
             self._publishers = [
                 self._node.create_publisher(type(one.message), one.topic, COMMAND_QOS)
@@ -216,9 +223,9 @@ class CommandOutput:
             ]
 
     def _retire_publishers(self) -> None:
-        """Give up the publishers of commands when the last command has arrived.
+        """Stop using the publishers of commands; destroy each when its last command has arrived.
 
-        A timer checks that, so that the executor does not wait.
+        A timer checks that, so that the executor does not have to wait.
         """
         until_s = time.monotonic() + ARRIVAL_S
         self._retiring += [(publisher, until_s) for publisher in self._publishers]
@@ -226,7 +233,10 @@ class CommandOutput:
         self._destroy_retired()
 
     def _destroy_retired(self) -> None:
-        """Destroy the publishers whose last command has arrived, or has had its time."""
+        """Destroy the publishers that are no longer used, once their last command has arrived.
+
+        A publisher is also destroyed if that takes too long.
+        """
         kept = []
         for publisher, until_s in self._retiring:
             if time.monotonic() >= until_s or _has_arrived(publisher):
@@ -260,7 +270,13 @@ class CommandOutput:
         self._listening = []
 
     def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
-        """Record the command of another node; ignore one that does not fit the actuators."""
+        """Record a command of another node; ignore one that does not fit the actuators.
+
+        Args:
+            carrier: Reads values from a message of this type.
+            span: The indices in the command (A,) of the values that the message has.
+            message: The message.
+        """
         with suppress(ValueError):
             self._heard[span] = carrier.read(message)
             if np.isfinite(self._heard).all():
@@ -270,7 +286,7 @@ class CommandOutput:
 
 
 def _has_arrived(publisher: Any) -> bool:
-    """Return whether everything that was published has arrived, as far as the middleware knows."""
+    """Return whether all messages of a publisher have arrived, as far as the middleware knows."""
     try:
         return bool(publisher.wait_for_all_acked(Duration()))
     except RuntimeError:  # rclpy was shut down already
@@ -278,21 +294,25 @@ def _has_arrived(publisher: Any) -> bool:
 
 
 def shadow_topics(command: CommandConfig) -> tuple[str, ...]:
-    """Return each message's topic in shadow: `~/proposed`, or below it if there are several."""
+    """Return the topic on which each command message is proposed in shadow mode.
+
+    It is `~/proposed`, or a topic below it for each of several messages.
+    """
     if len(command.messages) == 1:
         return ("~/proposed",)
     return tuple(f"~/proposed/{one.topic.lstrip('~/')}" for one in command.messages)
 
 
 class InsightOutput:
-    """The publishers of the policy's insides, which send only while somebody subscribes.
+    """The publishers that show what the policy reads and attends to, only if somebody subscribes.
 
-    `~/attention` is (M, N), `~/keys` (N, k), and `~/channels` has ids and readings; the reading of
-    a patch is its brightness. With cameras there is `~/attended` too: the image of the first
-    camera, with the patches that the policy attended to (see `attended_frame`).
+    `~/attention` has the attention weights (M queries, N channels), `~/keys` the keys (N, k), and
+    `~/channels` the ids and readings of the channels; the reading of an image patch is its mean
+    brightness. With cameras there is `~/attended` too: the image of the first camera, with the
+    patches that the policy attended to (see `attended_frame`).
 
     Args:
-        node: Owns the publishers.
+        node: The node that owns the publishers.
         sees: Whether the channels are patches of images.
     """
 
@@ -310,7 +330,14 @@ class InsightOutput:
         table: ChannelTable,
         stamp_ns: int,
     ) -> None:
-        """Send a tick's readings, keys and attention (as numbers and image), if there are any."""
+        """Publish readings, keys and attention (as numbers and as an image) of one tick.
+
+        Args:
+            readings: The sensor readings of the tick.
+            policy: The policy, after its step.
+            table: The channel table, which keeps the cameras' frames.
+            stamp_ns: The stamp of the messages.
+        """
         if self._channels.get_subscription_count():
             channels = JointState(
                 name=list(readings.ids), position=to_float64_array(_to_scalars(readings))
@@ -342,13 +369,13 @@ class InsightOutput:
 
 
 def _to_scalars(readings: Readings) -> np.ndarray:
-    """Return the readings (N,), or the mean brightness of each patch's newest frame."""
+    """Return one number for each channel (N,): its reading, or the mean brightness of its patch."""
     values = readings.values
     return values if values.ndim == 1 else values[:, -1].mean(axis=(1, 2))
 
 
 def _make_image(picture: np.ndarray) -> Image:
-    """Return an rgb8 message of uint8 pixels (H, W, 3)."""
+    """Convert pixels uint8 (H, W, 3) to an image message with encoding rgb8."""
     height, width, _ = picture.shape
     data = array("B", np.ascontiguousarray(picture, np.uint8).tobytes())
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
@@ -357,10 +384,16 @@ def _make_image(picture: np.ndarray) -> Image:
 def _make_matrix(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
-    """Return a message of a matrix that has channels on one side.
+    """Convert a matrix to a message; one of its axes stands for the channels.
 
-    The type has no header. So the label of the channels' side is `channel` and their ids, and the
-    label of the other side is its name and the stamp in ns, all separated by blanks.
+    The message type has no header. So the label of the channels' axis is `channel` and their ids,
+    and the label of the other axis is its name and the stamp in ns, all separated by blanks.
+
+    Args:
+        values: The matrix.
+        labels: The names of its two axes; one is "channel".
+        ids: The ids of the channels.
+        stamp_ns: The stamp.
     """
     rows, columns = values.shape
     words = [

@@ -1,14 +1,15 @@
-"""The decision when to tick in real time by the sources' pace: when a set of messages is complete.
+"""The decision when to tick in real time: as soon as a set of sensor messages is complete.
 
-A set is complete when every source that comes at about the control rate or faster has brought a
-message within half a period. Ticks keep a schedule of the control rate: a tick comes with a
-complete set that arrives in a window around the time at which it is due, else at the window's end.
-The schedule follows sets that come at nearly the control rate.
+A set is complete when every source (subscribed topic) that sends at about the control rate or
+faster has sent a message in the last half period. Ticks (control steps) follow a schedule with the
+control rate: a tick starts with a complete set that arrives in a window around the time at which it
+is due, else at the window's end. If sets come at nearly the control rate, the schedule follows
+them.
 
 Whatever arrives, two ticks are never closer than half a period or further apart than one and a
-half, and WINDOW periods in a row hold WINDOW ticks, plus or minus one. This holds after the
-schedule has found the first sets; ticks that a stall of the executor prevents are not made up for.
-Nothing here reads a clock.
+half, and WINDOW successive periods contain WINDOW ticks, plus or minus one. This holds after the
+first sets; ticks that are missed because the executor stalls are not made up for. Nothing here
+reads a clock.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ EARLY, LATE = 0.25, 0.25
 
 The window plus all shifts of the schedule in WINDOW periods must be less than a period."""
 WINDOW = 100
-"""Number of periods over which the number of ticks is kept."""
+"""Number of periods in which the number of ticks is kept constant."""
 FOLLOW = 0.25
 """Share of a set's earliness or lateness by which the schedule is shifted."""
 FIRST_SETS, MAX_SHIFT = 10, 0.005
 """Number of sets after which a set shifts the schedule by at most MAX_SHIFT periods.
 
-So a source that comes at another rate does not set the schedule."""
+So a source that sends at another rate cannot move the schedule."""
 FOLLOWED = 0.9
 """Minimum mean interval between sets, in periods, for which the schedule follows them."""
 PACED = 1.18
@@ -41,16 +42,18 @@ The schedule also restarts if the clock itself moves in such steps, as a simulat
 FORGET, MAX_INTERVAL = 0.1, 2.5
 """Weight of a source's newest message interval in the mean, and its maximum in periods.
 
-The maximum lets ticks wait again for a source as soon as it comes again."""
+The maximum lets ticks wait again for a source soon after it has resumed sending."""
 NEVER_NS = 1 << 62
 
 
 class TickSchedule:
-    """The schedule of ticks, from the arrivals of messages; all times are of one clock, in ns.
+    """A schedule of ticks (control steps) that follows the arrivals of messages.
+
+    All times are arguments in ns and from one clock.
 
     Args:
-        sources: Names of the sources.
-        period_ns: Control period.
+        sources: The names of the sources, which are the subscribed topics.
+        period_ns: The control period.
     """
 
     def __init__(self, sources: Iterable[str], period_ns: int) -> None:
@@ -60,7 +63,7 @@ class TickSchedule:
         self.reset()
 
     def reset(self) -> None:
-        """Accept whatever comes next as on time."""
+        """Restart the schedule of ticks with the next complete set of sensor messages."""
         self._due_ns: int | None = None
         """Time at which the next tick is due; None before the first set."""
         self._ticked_ns: int | None = None
@@ -78,13 +81,13 @@ class TickSchedule:
         """Number of sets that the schedule has followed."""
 
     def rewire(self, sources: Iterable[str]) -> None:
-        """Follow these sources from now on."""
+        """Wait for messages of these sources (subscribed topics) from now on."""
         known = self._interval_ns
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
     def record_message(self, source: str, now_ns: int) -> bool:
-        """Record a message; return whether to tick now with what is there."""
+        """Record that a source (subscribed topic) got a message; return whether to tick now."""
         if now_ns < self._newest_ns:  # the clock was set back
             self.reset()
         self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
@@ -102,7 +105,7 @@ class TickSchedule:
         return on_time
 
     def next_tick_ns(self, now_ns: int) -> int:
-        """Return the time of the next tick, now or later, if no further message comes."""
+        """Return the time of the next tick, not before `now_ns`, if no further message arrives."""
         earliest_ns = max(self._earliest_ns(), now_ns)
         if self._due_ns is None:
             return now_ns + self._period_ns
@@ -113,7 +116,7 @@ class TickSchedule:
         return latest_ns if newer_ns <= latest_ns else earliest_ns
 
     def record_tick(self, now_ns: int) -> None:
-        """Record a tick."""
+        """Record that a tick (control step) has started, and compute when the next one is due."""
         due_ns, period_ns = self._due_ns, self._period_ns
         if self._set_ns is not None:
             due_ns = self._shifted_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
@@ -128,7 +131,15 @@ class TickSchedule:
         self._fresh.clear()
 
     def _shifted_due_ns(self, due_ns: int, set_ns: int) -> int:
-        """Return when the tick should have been due for a set complete at `set_ns`."""
+        """Shift the schedule towards the arrival of a set.
+
+        Args:
+            due_ns: The time at which the tick is due.
+            set_ns: The time at which the set was complete.
+
+        Returns:
+            The shifted time at which the tick is due.
+        """
         if self._set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
             return due_ns
@@ -139,7 +150,7 @@ class TickSchedule:
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
     def _is_set_complete(self, now_ns: int) -> bool:
-        """Return whether every source that ticks wait for has come since the last tick."""
+        """Return whether each source that ticks wait for has sent a message for this tick."""
         since_ns = now_ns - self._period_ns // 2
         return all(
             name in self._fresh and self._last_ns[name] >= since_ns
@@ -147,7 +158,10 @@ class TickSchedule:
         )
 
     def _awaited_sources(self, now_ns: int) -> list[str]:
-        """Return the sources that ticks wait for: those that keep the pace and are not silent."""
+        """Return the sources that ticks wait for: those that send at about the control rate.
+
+        A source that has stopped sending is not one of them.
+        """
         heard_ns = now_ns - int(SILENT * self._period_ns)
         return [
             name
@@ -157,12 +171,15 @@ class TickSchedule:
         ]
 
     def _set_interval_ns(self) -> float:
-        """Return the mean interval between two sets: that of the slowest awaited source."""
+        """Return the mean time between two complete sets of messages in ns.
+
+        It is the message interval of the slowest source that ticks wait for.
+        """
         paced = [self._interval_ns[name] for name in self._awaited_sources(self._newest_ns)]
         return max(paced, default=float(self._period_ns))
 
     def _earliest_ns(self) -> int:
-        """Return the earliest time of the next tick."""
+        """Return the earliest time at which the next tick may start."""
         ticks_ns, period_ns = self._ticks_ns, self._period_ns
         earliest_ns = -NEVER_NS
         if self._due_ns is not None:
@@ -174,7 +191,7 @@ class TickSchedule:
         return earliest_ns
 
     def _latest_ns(self, due_ns: int) -> int:
-        """Return the latest time of the next tick."""
+        """Return the latest time at which the tick that is due at `due_ns` may start."""
         latest_ns = due_ns + int(LATE * self._period_ns)
         if len(self._ticks_ns) >= WINDOW:
             return min(latest_ns, self._ticks_ns[1 - WINDOW] + WINDOW * self._period_ns)

@@ -1,9 +1,10 @@
-"""The node's parameters, and announced rewiring through them, from inside and outside the node.
+"""The node's parameters, and rewiring through them, from inside and outside the node.
 
-A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
-configured, `executor` only when it is started. At any time `model` swaps the policy and `shadow`
-switches between proposing and commanding. While a wiring is loaded, the parameters
-`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` (`Wiring.rewirable`) rewire it.
+To rewire is to change which topic or field feeds a channel of the policy. A parameter that shapes
+the node (which wiring, how it ticks) can be set until the node is configured, `executor` only when
+it is started. At any time `model` replaces the policy and `shadow` switches between proposing and
+sending commands. While a wiring is loaded, the parameters `sources.NAME.topic`,
+`channels.ID.source` and `channels.ID.field` (`Wiring.rewirable`) rewire the node.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
     Raises:
-        ValueError: If one was set to another type or out of its range; names it.
+        ValueError: A parameter was set to another type or out of its range; names it.
     """
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
@@ -54,10 +55,10 @@ def declare_parameters(node: Node) -> None:
 
 
 def read_settings(node: Node) -> Settings:
-    """Return the current parameters.
+    """Return the current values of the node's parameters.
 
     Raises:
-        ValueError: If a value is not allowed; names the parameter.
+        ValueError: A value is not allowed; names the parameter.
     """
     values = {name: node.get_parameter(name).value for name in PARAMETERS}
     for name, value in values.items():
@@ -70,7 +71,12 @@ def read_settings(node: Node) -> Settings:
 
 
 def why_refused(change: Parameter, *, configured: bool) -> str:
-    """Return why a parameter cannot be changed like this now, or ""."""
+    """Return the reason why a parameter cannot be changed now, or "".
+
+    Args:
+        change: The parameter with its new value.
+        configured: Whether the node is configured.
+    """
     if reason := _why_not_a_choice(change.name, change.value):
         return reason
     about = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}.get(change.name)
@@ -83,7 +89,11 @@ def why_refused(change: Parameter, *, configured: bool) -> str:
 
 
 def _declare_one(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
-    """Declare one parameter, and return its value, which a launch may have set."""
+    """Declare a parameter and return its value, which a launch file may have set.
+
+    Raises:
+        ValueError: The launch file sets a value that is not allowed.
+    """
     try:
         return node.declare_parameter(name, default, descriptor).value
     except ParameterException as error:
@@ -92,7 +102,7 @@ def _declare_one(node: Node, name: str, default: Any, descriptor: ParameterDescr
 
 
 def _why_not_a_choice(name: str, value: Any) -> str:
-    """Return why a value is not among a parameter's choices, or ""."""
+    """Return the reason why a value is not one of a parameter's allowed choices, or ""."""
     choices = PARAMETERS[name].choices if name in PARAMETERS else ()
     if choices and value not in choices:
         return f"parameter {name}: {short(value)} is not one of {', '.join(choices)}"
@@ -100,29 +110,33 @@ def _why_not_a_choice(name: str, value: Any) -> str:
 
 
 OUTPUTS = ("~/attention", "~/keys", "~/channels", "~/attended", "/diagnostics")
-"""Topics of the node other than commands, which no source and no command may use."""
+"""Topics that the node publishes besides commands; no source and no command may use them."""
 PREFIXES = ("sources", "channels")
 
 
 class WiringParameters:
-    """The parameters of a node that hold the rewirable part of its wiring."""
+    """The node's parameters for the part of the wiring that can change while the node runs.
+
+    The wiring is the YAML file that says which topics and fields feed the policy's channels.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._declaring = False
 
     def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
-        """Declare the parameters of this wiring in place of earlier ones.
+        """Declare the parameters of this wiring in place of those of an earlier wiring.
 
         Args:
-            wiring: The wiring as its file has it.
-            overridden: Whether values that a launch has set replace the file's.
+            wiring: The wiring as it is in its file.
+            overridden: Whether values that a launch file has set replace those of the wiring's
+                file.
 
         Returns:
             The wiring with these values.
 
         Raises:
-            ValueError: If such a value is not allowed; names it. The declared parameters are then
+            ValueError: Such a value is not allowed; names it. The declared parameters are then
                 undefined.
         """
         self.undeclare()
@@ -147,16 +161,20 @@ class WiringParameters:
         return self.wiring_with(wiring, declared) or wiring
 
     def undeclare(self) -> None:
-        """Undo `declare_parameters`, also if it was only half done."""
+        """Remove all parameters that rewire the node, also if only some were declared."""
         for prefix in PREFIXES:
             for name in self._node.get_parameters_by_prefix(prefix):
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
     def wiring_with(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
-        """Return the wiring with these parameters, or None if none of them is the wiring's.
+        """Return the wiring with these changed parameters, or None if none of them belongs to it.
+
+        Args:
+            wiring: The wiring before the changes.
+            changes: Parameters of the node with their new values.
 
         Raises:
-            ValueError: If a value is not allowed; names the parameter.
+            ValueError: A value is not allowed; names the parameter.
         """
         own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
         if self._declaring or not own:
@@ -166,7 +184,11 @@ class WiringParameters:
         return changed
 
     def _check_topics(self, wiring: Wiring) -> None:
-        """Check that no topic is both read and published, after expansion and remapping."""
+        """Check that the node does not publish on a topic that it reads, after ROS remapping.
+
+        Raises:
+            WiringError: A topic is used twice; names the key.
+        """
         commands: dict[str, str] = {}
         for topic, key in wiring.command.topics.items():
             resolved = self._resolved(wiring, key, topic)
@@ -188,7 +210,16 @@ class WiringParameters:
         check_no_loops(wiring.file, sources, {**outputs, **commands})
 
     def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
-        """Return a topic's name after expansion and remapping."""
+        """Return a topic's full name after ROS remapping.
+
+        Args:
+            wiring: The wiring, for error texts.
+            key: The key of the topic in the wiring, for error texts.
+            topic: The topic.
+
+        Raises:
+            WiringError: It is not a valid topic name.
+        """
         try:
             resolved = self._node.resolve_topic_name(topic)
             validate_full_topic_name(resolved)
@@ -202,27 +233,28 @@ _STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
 
 
 def _describe_key(key: str) -> str:
-    """Return what a parameter of the wiring is, as text."""
+    """Describe a parameter such as `sources.imu.topic` in words: "topic of the source imu"."""
     kind, _, rest = key.partition(".")
     name, _, part = rest.rpartition(".")
     return f"{part} of the {kind.removesuffix('s')} {name}"
 
 
 ANSWER_S = 1.0
-"""Time after which a call is repeated, as the first answer of a node just found can be lost."""
+"""Seconds after which a call is repeated, as the first answer of a newly discovered node may be
+lost."""
 
 
 def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
-    """Set these parameters of a node, all or none; return why this failed, or "".
+    """Set these parameters of a running node, all or none; return why that failed, or "".
 
     Args:
-        node: Full name of the node.
-        changes: New values, by the keys of `Wiring.rewirable`.
-        timeout_s: Time to wait for the node and for its answer.
+        node: The full name of the node.
+        changes: New values by parameter name, such as `sources.imu.topic` (see `Wiring.rewirable`).
+        timeout_s: Seconds to wait for the node and for its answer.
 
     Raises:
-        ValueError: If `node` is not a name.
-        TimeoutError: If it does not answer.
+        ValueError: `node` is not a valid name.
+        TimeoutError: The node does not answer.
     """
     with _calling_node(node) as caller:
         client = AsyncParameterClient(caller, node)
@@ -243,15 +275,15 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
 
 
 def reload_wiring(node: str, timeout_s: float) -> str:
-    """Make a node read its wiring's file again; return why this failed, or "".
+    """Make a running node read its wiring file again; return why that failed, or "".
 
     Args:
-        node: Full name of the node.
-        timeout_s: Time to wait for the node and for its answer.
+        node: The full name of the node.
+        timeout_s: Seconds to wait for the node and for its answer.
 
     Raises:
-        ValueError: If `node` is not a name.
-        TimeoutError: If it does not answer.
+        ValueError: `node` is not a valid name.
+        TimeoutError: The node does not answer.
     """
     with _calling_node(node) as caller:
         client: Any = caller.create_client(srv.Trigger, f"{node}/reload_wiring")
@@ -265,7 +297,12 @@ def reload_wiring(node: str, timeout_s: float) -> str:
 
 
 def _describe_unknown_key(key: str, names: list[str]) -> str:
-    """Return a description of a key that does not exist, with the existing names of its kind."""
+    """Describe a parameter that the node does not have, and list the existing names of its kind.
+
+    Args:
+        key: The parameter, such as `sources.imu.topic`.
+        names: All parameters of the node that belong to its wiring.
+    """
     kind, _, rest = key.partition(".")
     name = rest.rpartition(".")[0]
     there = (one.partition(".")[2].rpartition(".")[0] for one in names if one.startswith(kind))
@@ -275,10 +312,10 @@ def _describe_unknown_key(key: str, names: list[str]) -> str:
 
 @contextmanager
 def _calling_node(node: str) -> Iterator[Node]:
-    """Yield a temporary node for calls to `node`.
+    """Yield a temporary node for service calls to `node`.
 
     Raises:
-        ValueError: If that is not a node's name.
+        ValueError: `node` is not a valid node name.
     """
     try:
         with temporary_node("an_control_rewire") as caller:
@@ -288,10 +325,15 @@ def _calling_node(node: str) -> Iterator[Node]:
 
 
 def _call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
-    """Return the answer to `call`, which may be made more than once.
+    """Call a service until it answers, and return the answer.
+
+    Args:
+        caller: The node that calls.
+        call: Sends the request and returns the Future of the answer; it may be called repeatedly.
+        until_s: The time of the steady clock until which to wait.
 
     Raises:
-        TimeoutError: If there is none in time.
+        TimeoutError: There is no answer in time.
     """
     while (left_s := until_s - time.monotonic()) > 0.0:
         future = call()

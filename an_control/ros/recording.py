@@ -1,23 +1,27 @@
-"""The recorder of a policy node, as its parameters ask for it."""
+"""Creates the recorder of a policy node, and passes to it what a loop does."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import rclpy.logging
 from rclpy.node import Node
 from rclpy.serialization import serialize_message
 
 from an_control.control.controller import Controller
-from an_control.record.layout import Limits
+from an_control.record.layout import CommandKind, Limits
 from an_control.record.recorder import NodeRecorder, RecordOptions, missing_package
 from an_control.ros.settings import Settings
+from an_control.ros.ticking import LoopClock
+from an_control.wiring import Readings, Wiring
 
 MB = 1e6
 FOLDER = "black_boxes"
-"""Of the black boxes, in the folder of ROS's log files."""
+"""The folder of the black boxes (the last seconds before a stop) within ROS's log folder."""
 
 
 def describe_missing_black_box(node: Node) -> str:
@@ -28,9 +32,15 @@ def describe_missing_black_box(node: Node) -> str:
 
 
 def make_recorder(node: Node, settings: Settings, controller: Controller) -> NodeRecorder | None:
-    """Return what records this node, None where nothing is to be recorded.
+    """Create the recorder of a policy node, or return None if nothing is to be recorded.
 
-    Raises ValueError where recording is asked for and cannot be.
+    Args:
+        node: The policy node.
+        settings: The values of its parameters, which say what is recorded and where.
+        controller: The controller, whose wiring and model are recorded.
+
+    Raises:
+        ValueError: Recording is requested but a package for it is not installed.
     """
     if not settings.record and settings.black_box_s <= 0.0:
         return None
@@ -67,3 +77,76 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
         offset_ns,
         log,
     )
+
+
+class LoopRecord:
+    """The record of a loop's ticks, commands and events; without a recorder nothing is kept.
+
+    Args:
+        recorder: Writes the record; None: nothing is recorded.
+        controller: Its commands are numbered.
+        clock: The time of events.
+    """
+
+    def __init__(
+        self, recorder: NodeRecorder | None, controller: Controller, clock: LoopClock
+    ) -> None:
+        self.recorder = recorder
+        self.decided_ns: int | None = None
+        """The time for which the last command was decided."""
+        self._controller, self._clock = controller, clock
+        self._tick: tuple[int, int | None] = (0, None)
+        """Time of the last tick, and its stamp in lockstep."""
+        self._noted = True
+        """Whether the recorder knows of the last tick."""
+
+    def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
+        """Note the time of a tick, which `tick` records once it is known what it does."""
+        self._tick, self._noted = (now_ns, stamp_ns), False
+
+    def tick(self, *, sends: bool) -> None:
+        """Record the tick, and whether it sends a command."""
+        self._noted = True
+        if self.recorder is not None:
+            self.recorder.tick(*self._tick, sends=sends)
+
+    def readings(self, readings: Readings) -> None:
+        """Record the readings of the tick, which end it."""
+        if self.recorder is not None:
+            self.recorder.readings(readings, self._tick[0])
+            self.recorder.flush()
+
+    def failure(self, why: str) -> None:
+        """Record that the tick failed before it was recorded."""
+        if not self._noted:
+            self.event("failed", tick_ns=self._tick[0], stamp_ns=self._tick[1], why=why)
+
+    def command(
+        self,
+        kind: CommandKind,
+        now_ns: int,
+        stamp_ns: int | None,
+        values: np.ndarray,
+        *,
+        counts: bool,
+    ) -> None:
+        """Record a command, under the lock of who sends it."""
+        if self.recorder is not None:
+            decided_ns = self.decided_ns if kind == CommandKind.POLICY else None
+            number = self._controller.gate.last.count + 1 if counts else None
+            self.recorder.command(kind, decided_ns, now_ns, stamp_ns, values, number)
+
+    def wiring(self, wiring: Wiring, before: Wiring) -> None:
+        """Record another wiring."""
+        if self.recorder is not None:
+            self.event("rewire", values=wiring.replaced(before))
+            self.recorder.wiring(wiring)
+
+    def event(self, kind: str, **values: Any) -> None:
+        """Record an event that happens now."""
+        if self.recorder is not None:
+            self.recorder.event(kind, self._clock.now_ns(), **values)
+
+    def save(self, why: str) -> str:
+        """Write the black box; return the end of a log line that says where it is, or ""."""
+        return "" if self.recorder is None else self.recorder.save(why)

@@ -1,8 +1,8 @@
-"""Detection of publishers of one topic that overwrite each other's readings.
+"""Detection of nodes that publish on the same topic and overwrite each other's readings.
 
-A `joint_state_publisher` that was left running is such a publisher. Publishers that share a topic
-and name different elements, as an arm and its gripper do, are not; nor is a publisher that replaces
-another one, as both must have sent in turn. Nothing here reads a clock or the graph.
+Such a node is a `joint_state_publisher` that was left running. Nodes that share a topic but name
+different elements, as an arm and its gripper do, are not reported; nor is a node that replaces
+another one, as two nodes must have sent alternately. Nothing here reads a clock or the ROS graph.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 TURN_NS = 5_000_000_000
-"""Time for which messages of two publishers in turn count."""
+"""Time in ns for which it counts that two publishers have sent alternately."""
 MAX_PUBLISHERS = 20
 
 
 class RivalPair(NamedTuple):
-    """Two publishers, by id, that send the same readings.
+    """Two publishers that send the same readings.
 
-    `names` are the elements that both send; empty if their messages have no names.
+    Attributes:
+        first: The id (GID) of one publisher.
+        second: The id of the other publisher.
+        names: The names of the elements that both send; empty if their messages have no names.
     """
 
     first: bytes
@@ -27,17 +30,24 @@ class RivalPair(NamedTuple):
 
 
 class TopicSenders:
-    """The publishers of one topic, with their newest messages."""
+    """A record of which publishers send on one topic, and in what order their messages come."""
 
     def __init__(self) -> None:
         self._count = 0
         self._last: dict[bytes, tuple[int, tuple[str, ...]]] = {}
         """Number of each publisher's newest message, and the names in it."""
         self._between_ns: dict[tuple[bytes, bytes], int] = {}
-        """Time when a message of one publisher last came between two of another one."""
+        """Time at which a message of one publisher last came between two messages of another
+        one."""
 
     def record(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
-        """Record a message: its publisher, and the names in it, empty if it has none."""
+        """Record a message.
+
+        Args:
+            publisher: The id (GID) of its publisher.
+            names: The names of the elements in it; empty if the message has no names.
+            now_ns: The time of its arrival.
+        """
         if publisher not in self._last and len(self._last) >= MAX_PUBLISHERS:
             self._last.clear()
             self._between_ns.clear()
@@ -49,7 +59,7 @@ class TopicSenders:
         self._last[publisher] = self._count, tuple(names)
 
     def find_rivals(self, now_ns: int) -> list[RivalPair]:
-        """Return the pairs of publishers that lately sent the same readings in turn."""
+        """Return the pairs of publishers that have recently sent the same readings alternately."""
         found = []
         for (one, other), at_ns in self._between_ns.items():
             names, theirs = self._last[one][1], self._last[other][1]

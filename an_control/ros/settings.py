@@ -1,4 +1,4 @@
-"""The one table of the parameters that shape the policy node.
+"""The table of the parameters that configure the policy node.
 
 The node, the launch files, `an-control run` and `sim`, and the reference page of the parameters are
 made from it. It needs no rclpy, so that the command line can use it too.
@@ -16,20 +16,20 @@ from an_control.policy import Monitor
 Trigger = Literal["sources", "timer"]
 SettableWhen = Literal["start", "unconfigured", "always"]
 UNSET = -1.0
-"""The value of a numeric parameter that means its default."""
+"""The value of a numeric parameter that stands for its default."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of the node.
+    """The description of one parameter of the node.
 
     Attributes:
-        name: Name in ROS.
-        default: Default value, which also fixes the type.
-        text: What the parameter does.
-        choices: Allowed values, each with its meaning; empty if any value is allowed.
-        bounds: Lowest and highest number.
-        unset: What applies by default if the default value is a placeholder (`UNSET`, "model").
+        name: The name in ROS.
+        default: The default value, which also fixes the type.
+        text: A description of what the parameter does.
+        choices: The allowed values, each with its meaning; empty if any value is allowed.
+        bounds: The lowest and the highest number.
+        unset: The default in words, if the default value is a placeholder (`UNSET`, "model").
         when: When it can be set: only at the node's start, until configured, or always.
     """
 
@@ -43,14 +43,14 @@ class Parameter:
 
     @property
     def description(self) -> str:
-        """Description with the meaning of the values, for ROS and the launch files."""
+        """The description with the meaning of the values, for ROS and the launch files."""
         if self.choices or not self.unset:
             return self.text + _format_choices(self.choices)
         return f"{self.text}; {self.default:g} = {self.unset}"
 
     @property
     def option(self) -> str:
-        """Description for a command-line option that may be left out."""
+        """The description for the help of a command-line option that may be left out."""
         if not self.unset:
             return self.text + _format_choices(self.choices)
         plain = {value: one for value, one in self.choices.items() if value != self.default}
@@ -58,7 +58,7 @@ class Parameter:
 
 
 def _format_choices(choices: Mapping[str, str]) -> str:
-    """Return choices and their meanings as text."""
+    """Format choices and their meanings as text, such as ": a (first) or b (second)"."""
     listed = [f"{value} ({meaning})" for value, meaning in choices.items()]
     return f": {', '.join(listed[:-1])} or {listed[-1]}" if listed else ""
 
@@ -72,14 +72,23 @@ def _parameter(
     unset: str = "",
     when: SettableWhen = "unconfigured",
 ) -> Any:
-    """Return the dataclass field of a parameter."""
+    """Create the dataclass field that describes a parameter of the node.
+
+    Args:
+        default: The default value, which also sets the type.
+        text: What the parameter does.
+        choices: The allowed values with their meanings; None: any value.
+        bounds: The lowest and the highest number.
+        unset: The default in words, if the default value is a placeholder.
+        when: When it can be set: at the node's start, until configured, or always.
+    """
     about = {"text": text, "choices": choices or {}, "bounds": bounds, "unset": unset, "when": when}
     return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of the parameters that shape the node."""
+    """The values of the ROS parameters that configure the policy node."""
 
     wiring: str = _parameter("", "path of the robot's wiring YAML")
     model: str = _parameter(
@@ -207,34 +216,34 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """Argument `engine` of `load_policy`."""
+        """The argument `engine` of `load_policy` that these parameters stand for."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """Argument `monitor` of `load_policy`."""
+        """The argument `monitor` of `load_policy` that these parameters stand for."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def policy_recovery(self) -> float | None:
-        """Argument `recovery` of `load_policy`."""
+        """The argument `recovery` of `load_policy` that these parameters stand for."""
         return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
-        """Argument `ramp_s` of `Controller`."""
+        """The argument `ramp_s` of `Controller` that these parameters stand for."""
         return None if self.ramp_s < 0.0 else self.ramp_s
 
     @property
     def policy_trigger(self) -> Trigger:
-        """Argument `trigger` of `Loop`."""
+        """The argument `trigger` of `Loop` that these parameters stand for."""
         return cast(Trigger, self.trigger)
 
 
 PARAMETERS: dict[str, Parameter] = {
     one.name: Parameter(one.name, one.default, **one.metadata) for one in fields(Settings)
 }
-"""The parameters of `Settings` by name."""
+"""The descriptions of the parameters in `Settings`, by name."""
 USE_SIM_TIME = Parameter(
     "use_sim_time",
     False,
@@ -245,14 +254,17 @@ USE_SIM_TIME = Parameter(
     "",
     "unconfigured",
 )
-"""The parameter that rclpy declares on every node."""
+"""The description of the parameter that rclpy declares on every node."""
 
 
 def parameter_values(**options: Any) -> dict[str, Any]:
-    """Return the parameters' values for these options; None stands for the default.
+    """Return the values of the node's parameters for these options; None stands for the default.
+
+    Args:
+        options: Values by parameter name.
 
     Raises:
-        KeyError: If an option is no parameter of the node.
+        KeyError: An option is not a parameter of the node.
     """
     known = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
     values = {}

@@ -1,8 +1,8 @@
-"""A way to join a running system without the shared memory of Fast DDS.
+"""A way to join a running ROS 2 system without the shared memory of Fast DDS.
 
-While a process joins or leaves over shared memory, Fast DDS can delay the messages of every other
-node: by 0.33 s in one of ten cases. Over UDP it does not. So programs that come and go beside a
-robot join by UDP; nodes that act use what their user has chosen.
+While a process joins or leaves over shared memory, Fast DDS can delay the messages of all other
+nodes: by 0.33 s in one of ten cases. Over UDP it does not. So programs that start and end beside a
+running robot join by UDP; nodes that control a robot use what their user has chosen.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ RANGE, PROFILES, TRANSPORTS = (
     "FASTDDS_BUILTIN_TRANSPORTS",
 )
 CHOSEN = (PROFILES, "FASTRTPS_DEFAULT_PROFILES_FILE", TRANSPORTS, "ROS_LOCALHOST_ONLY")
-"""Environment variables with which users choose how to communicate."""
+"""Environment variables with which users choose the transport of DDS."""
 
 
 @contextmanager
 def without_shared_memory() -> Iterator[None]:
-    """Let rclpy and the nodes that are made in this block join by UDP.
+    """Let rclpy and the nodes that are created in this block communicate by UDP.
 
-    They must be the first of the process. Nothing is changed if the user has chosen how to
-    communicate, or uses another middleware.
+    They must be the first of the process. Nothing is changed if the user has chosen a transport or
+    uses another middleware than Fast DDS.
     """
     changes = _find_changes()
     before = {name: os.environ.get(name) for name in changes}
@@ -45,7 +45,11 @@ def without_shared_memory() -> Iterator[None]:
 
 
 def _find_changes() -> dict[str, str]:
-    """Return the variables that restrict Fast DDS to UDP, with the same range of discovery."""
+    """Return the environment variables that restrict Fast DDS to UDP, without changing its range.
+
+    The range is how far other machines are discovered. The result is {} if nothing is to be
+    changed.
+    """
     fast_dds = rclpy.get_rmw_implementation_identifier().startswith("rmw_fastrtps")
     if not fast_dds or any(os.environ.get(name) for name in CHOSEN):
         return {}

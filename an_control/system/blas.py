@@ -1,9 +1,9 @@
 """A limit of one BLAS thread while a policy computes, whatever the calling process has set.
 
-The matrix products of a tick are small: threads that wait for each other at each product take
-longer than the product itself, on busy cores a hundred times as long. Setting the environment
-before numpy is imported (`threads`) avoids that; the limit here holds in every process, for the
-duration of a call.
+BLAS is numpy's library for matrix products. The products of a tick are small: threads that wait for
+each other at each product take longer than the product itself, on busy cores a hundred times as
+long. Setting the environment before numpy is imported (`threads`) avoids that; the limit here holds
+in every process, for the duration of a call.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Threads = tuple[Callable[[], int], Callable[[int], Any]]
 
 
 class OneBlasThread:
-    """A limit of one thread for BLAS, which any number of calls can hold at a time.
+    """A decorator that limits numpy's BLAS library to one thread while a function runs.
 
-    The number of threads belongs to the whole process: the first holder remembers it, and the last
-    one restores it.
+    Any number of calls can hold the limit at a time. The number of threads belongs to the whole
+    process: the first holder stores it, and the last one restores it.
 
     Args:
-        threads: Functions that read and set the number of threads; None leaves it as it is.
+        threads: Functions that read and set the number of threads; None: do nothing.
     """
 
     def __init__(self, threads: Threads | None) -> None:
@@ -50,14 +50,14 @@ class OneBlasThread:
         self._before = 1
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return `function` so that it holds the limit while it runs."""
+        """Return a function that holds the limit while it calls the given one."""
         if self._threads is None:
             return function
 
         @wraps(function)
         def held(*args: P.args, **kwargs: P.kwargs) -> R:
             """Call the function while holding the limit."""
-            self._hold()
+            self._acquire()
             try:
                 return function(*args, **kwargs)
             finally:
@@ -65,8 +65,8 @@ class OneBlasThread:
 
         return held
 
-    def _hold(self) -> None:
-        """Set one thread if no other call holds the limit."""
+    def _acquire(self) -> None:
+        """Set one thread, unless another call already holds the limit."""
         assert self._threads is not None
         with self._lock:
             self._holders += 1
@@ -77,7 +77,7 @@ class OneBlasThread:
                     set_to(1)
 
     def _release(self) -> None:
-        """Restore the number of threads if no other call holds the limit."""
+        """Restore the number of threads, unless another call still holds the limit."""
         assert self._threads is not None
         with self._lock:
             self._holders -= 1
@@ -86,10 +86,13 @@ class OneBlasThread:
 
 
 def numpy_threads() -> Threads | None:
-    """Return the functions for the threads of numpy's BLAS, or None if their names are unknown."""
+    """Return the functions that read and set the number of threads of numpy's BLAS library.
+
+    Return None if their names are unknown.
+    """
     try:
         extension = import_module("numpy.linalg._umath_linalg")
-        library = ctypes.PyDLL(str(extension.__file__))  # also finds what it is linked to
+        library = ctypes.PyDLL(str(extension.__file__))  # also finds the libraries that it links
     except (ImportError, OSError):
         return None
     for names in FUNCTIONS:
@@ -102,4 +105,4 @@ def numpy_threads() -> Threads | None:
 
 
 one_blas_thread = OneBlasThread(numpy_threads())
-"""The limit for numpy's BLAS, as a decorator."""
+"""The decorator that limits numpy's BLAS to one thread."""

@@ -55,7 +55,11 @@ IMPORTED = re.compile(
 
 @functools.cache
 def sources_hash(path: str) -> str:
-    """Return a hash of a source file and of all our files that it imports, directly or not."""
+    """Return a hash of a source file and of all our files that it imports, directly or not.
+
+    Args:
+        path: The path of the source file.
+    """
     sources: dict[str, bytes] = {}
     waiting = [path]
     while waiting:
@@ -84,7 +88,10 @@ def _module_files(module: str) -> list[str]:
 
 
 class _HashedLocator:
-    """A mix-in for numba's locators that names cache folders by hash, for our packages only."""
+    """A mix-in for numba's cache locators that names cache folders by a hash of the sources.
+
+    It is for functions of our packages only.
+    """
 
     _cache_path: str
 
@@ -109,7 +116,11 @@ class _HashedLocator:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove the folders of this file's other hashes, except the newest KEPT."""
+    """Remove the cache folders of the same source file with other hashes, except the newest ones.
+
+    Args:
+        folder: The present cache folder.
+    """
     name = re.compile(re.escape(folder.name[:-16]) + "[0-9a-f]{16}")
     with os.scandir(folder.parent) as entries, suppress(OSError):  # others may remove them too
         others = [entry for entry in entries if name.fullmatch(entry.name)]
@@ -125,7 +136,7 @@ class _Reporter(Listener):
         self._blocks: list[Compilation | None] = []
 
     def on_start(self, compiled: event.Event) -> None:
-        """Report the start; numba holds its compiler's lock until the end."""
+        """Report the start of a compilation; numba holds its compiler's lock until the end."""
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
         block = innermost_block() if ours else None
@@ -134,16 +145,16 @@ class _Reporter(Listener):
             block.begin()
 
     def on_end(self, compiled: event.Event) -> None:
-        """Report the end."""
+        """Report the end of a compilation."""
         block = self._blocks.pop()
         if block is not None:
             block.end()
 
 
 def _install_in_numba() -> None:
-    """Let numba use locators by hash first, and report what it compiles.
+    """Make numba name its cache folders by hash, and report what it compiles.
 
-    Locators by hash decline the functions of other packages.
+    Functions of other packages are cached as before.
     """
     event.register("numba:compile", _Reporter())
     known: list[Any] = caching.CacheImpl._locator_classes

@@ -43,7 +43,7 @@ class PrintedOutput(NamedTuple):
 
 
 class EnvironmentOutput(io.TextIOBase):
-    """A stream in place of standard output and standard error while an environment's code runs.
+    """A stream that replaces standard output and error while an environment's code runs.
 
         with OUTPUT:
             env.step(action)
@@ -57,7 +57,7 @@ class EnvironmentOutput(io.TextIOBase):
         self._reset()
 
     def _reset(self) -> None:
-        """Forget everything that was printed and noted."""
+        """Remove everything that was printed and noted."""
         self.lines = 0
         """Number of lines printed in this process, and in workers whose output was added."""
         self.first = ""
@@ -65,7 +65,7 @@ class EnvironmentOutput(io.TextIOBase):
         self._waiting: list[str] = []
         self._kept = self._taken = 0
         self._saved: Path | None = None
-        """File that was written last."""
+        """The file that was written last."""
         self._notes: dict[str, tuple[str, bool]] = {}
 
     def __enter__(self) -> EnvironmentOutput:
@@ -92,7 +92,12 @@ class EnvironmentOutput(io.TextIOBase):
             sys.stdout, sys.stderr = before
 
     def write(self, text: str, lines: int | None = None) -> int:
-        """Keep a text, unless too much is kept already."""
+        """Store a text, unless too much is stored already; return its length.
+
+        Args:
+            text: The text.
+            lines: Its number of lines; None: they are counted.
+        """
         self.lines += text.count("\n") if lines is None else lines
         if not self.first:
             self.first = next((line.strip() for line in text.splitlines() if line.strip()), "")
@@ -103,11 +108,16 @@ class EnvironmentOutput(io.TextIOBase):
         return len(text)
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, as a stream for output does."""
         return True
 
     def note(self, text: str, kind: str = "") -> None:
-        """Keep a sentence for the user; only the first of a kind is kept, if it has a kind."""
+        """Store a sentence for the user.
+
+        Args:
+            text: The sentence.
+            kind: Its kind, of which only the first sentence is stored; "": no kind.
+        """
         self._notes.setdefault(kind or text, (text, False))
 
     def notes(self) -> list[str]:
@@ -120,9 +130,12 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def saved_to(self, folder: Path) -> Iterator[None]:
-        """Append earlier and later output to the file in this folder, within this block.
+        """Append earlier and later output to a file in a folder, within this block.
 
         Inside another such block, the outer one's file is used.
+
+        Args:
+            folder: The folder, in which the file is `environment.log`.
         """
         if self._file is not None:
             yield
@@ -136,9 +149,9 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Print the remaining notes after this block, and how much output was not kept.
+        """Print the remaining notes after this block, and how much output was not stored in a file.
 
-        Nothing is printed if an environment's failure or a refusal ends the block, whose message
+        Nothing is printed if the block ends by an environment's failure or a refusal, whose message
         says more.
         """
         try:
@@ -147,7 +160,7 @@ class EnvironmentOutput(io.TextIOBase):
             self._reset()
             raise
         finally:
-            if self._saved is not None:  # output after a run, of its evaluation
+            if self._saved is not None:  # output of the evaluation after a run
                 with self.saved_to(self._saved.parent):
                     self.print_notes()
             self.print_notes()
@@ -173,14 +186,14 @@ class EnvironmentOutput(io.TextIOBase):
         return printed
 
     def add(self, printed: PrintedOutput) -> None:
-        """Add the output of a worker."""
+        """Add the output and the notes of a worker process, as its `take` returned them."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:
             self.note(text, kind)
 
     def _save(self) -> None:
-        """Append waiting output to the file."""
+        """Append output that was not saved yet to the file, if there is one."""
         if self._file is None or not self._waiting or not self._file.parent.is_dir():
             return
         try:
@@ -198,7 +211,7 @@ OUTPUT = EnvironmentOutput()
 
 @contextmanager
 def no_native_output() -> Iterator[None]:
-    """Discard standard output in this block, including that of C libraries.
+    """Discard standard output in this block, also output that C libraries write directly.
 
     The whole process is affected, so nothing else should print meanwhile.
     """

@@ -21,13 +21,16 @@ class WriteError(OSError):
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
-    """Open a regular file for reading, unbuffered.
+    """Open a regular file for reading, unbuffered, without blocking.
 
     Opening a pipe would otherwise wait until another process writes into it.
 
+    Args:
+        path: The path of the file.
+
     Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is no regular file, but a pipe, a device or a folder.
+        OSError: The file cannot be read.
+        ValueError: It is not a regular file, but a pipe, a device or a folder.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -37,16 +40,25 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
-    """Return the content of a regular file, at most `limit` + 1 bytes; raises as `open_regular`."""
+    """Return the content of a regular file; raise errors as `open_regular` does.
+
+    Args:
+        path: The path of the file.
+        limit: At most `limit` + 1 bytes are read; None: all.
+    """
     with BufferedReader(open_regular(path)) as file:
         return file.read(-1 if limit is None else limit + 1)
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file (text as UTF-8).
+    """Write a file completely or not at all.
+
+    Args:
+        path: The path of the file.
+        content: The content; text is written as UTF-8.
 
     Raises:
-        WriteError: If that fails; the file is then as before.
+        WriteError: That fails; the file is then as before.
     """
     with replace_file(path) as beside, open(beside, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -54,20 +66,23 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 @contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a path of the same suffix to write to, which replaces the file after the block.
+    """Yield a temporary path to write to, which replaces the file at the end of the block.
 
-    If the block raises, the new file is removed and the old one is unchanged. A device or a pipe is
-    written to directly.
+    If the block raises, the temporary file is removed and the old one is unchanged. A device or a
+    pipe is written to directly.
+
+    Args:
+        path: The path of the file that is replaced; the temporary one has the same suffix.
 
     Raises:
-        WriteError: In place of an OSError.
+        WriteError: An OSError has occurred.
     """
     try:
         target = Path(path)
         if target.exists() and (not target.is_file() or str(target).startswith(STREAMS)):
             yield target
             return
-        target = target.resolve()  # a link stays one
+        target = target.resolve()  # replace the target of a link, not the link
         beside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
         try:
             yield beside
@@ -85,10 +100,13 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock an existing folder against other processes within this block.
 
-    A file system without such locks, as NFS may be, locks nothing.
+    On a file system without such locks, as NFS may be, nothing is locked.
+
+    Args:
+        folder: The folder.
 
     Raises:
-        BlockingIOError: If another process holds the lock.
+        BlockingIOError: Another process holds the lock.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

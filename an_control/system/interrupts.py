@@ -1,4 +1,4 @@
-"""Signals and child processes: how commands end early, and children with them.
+"""Signals and child processes: how commands end early, and their child processes with them.
 
 `entry_points` imports this before numpy, ROS 2 and the simulators, so it imports little.
 """
@@ -13,15 +13,18 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
-"""Exit status after Ctrl-C."""
+"""The exit status of a process after Ctrl-C."""
 
 
 def exit_on_signal(status: int, *numbers: int) -> None:
-    """End the process with this exit status at a signal, SIGINT if none is named.
+    """End the process at once at a signal.
 
     No exception is raised, which running code could swallow; so use it only while there is nothing
     to clean up.
+
+    Args:
+        status: The exit status of the process.
+        *numbers: The signals; SIGINT if there are none.
     """
     for number in numbers or (signal.SIGINT,):
         signal.signal(number, lambda signum, frame: os._exit(status))
@@ -42,7 +45,7 @@ def interruptible() -> Iterator[None]:
     came: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        """Remember the signal and raise."""
+        """Record the signal and raise KeyboardInterrupt."""
         came.append(number)
         raise KeyboardInterrupt
 
@@ -61,5 +64,8 @@ def bind_to_parent(command: Sequence[str]) -> list[str]:
     """Return a command line whose process gets SIGTERM when its parent ends, even by SIGKILL.
 
     It uses setpriv of util-linux; without that, the command is returned unchanged.
+
+    Args:
+        command: The program and its arguments.
     """
     return [*(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []), *command]

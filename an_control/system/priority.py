@@ -23,7 +23,7 @@ REMEDY = (
 
 
 def take_priority() -> bool:
-    """Let this process run before ordinary ones; return whether the system allows it.
+    """Make this process run before ordinary ones; return whether the system allows it.
 
     A process that was started with a nice value keeps it. Threads that run already keep theirs, so
     call this before the middleware starts its own.
@@ -38,7 +38,7 @@ def take_priority() -> bool:
 
 
 def freeze_garbage() -> None:
-    """Exclude all present objects from later garbage collections; `gc.unfreeze` undoes that.
+    """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
     A collection that visits everything that was imported delays a tick by 20 ms. The second
     collection counts what is left: Python visits all new objects only once their number has grown
@@ -51,22 +51,26 @@ def freeze_garbage() -> None:
 
 
 def freeze_garbage_again() -> None:
-    """Freeze objects made since `freeze_garbage`, while nothing waits; else do nothing."""
+    """Freeze objects made since `freeze_garbage`; do nothing if that was not called.
+
+    Call it while nothing waits for this process.
+    """
     if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_garbage()
 
 
 def collect_new_garbage() -> None:
-    """Collect garbage made since `freeze_garbage`, while nothing waits; else do nothing.
+    """Collect garbage made since `freeze_garbage`; do nothing if that was not called.
 
-    This also frees the tuples that Python keeps for reuse, up to 2,000 of each length.
+    Call it while nothing waits for this process. It also frees the tuples that Python keeps for
+    reuse, up to 2,000 of each length.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
 
 
 def take_real_time_priority(priority: int) -> bool:
-    """Let the calling thread run before all ordinary ones; return whether that changed anything.
+    """Make the calling thread run before all ordinary ones; return whether that changed anything.
 
     A thread with other scheduling than the default keeps it. Threads and processes that the calling
     thread starts have ordinary scheduling.
@@ -75,7 +79,7 @@ def take_real_time_priority(priority: int) -> bool:
         priority: Priority of SCHED_FIFO, 1 to 99.
 
     Raises:
-        PermissionError: If the system, or how the process was started, does not allow it; says why.
+        PermissionError: The system, or how the process was started, does not allow it; says why.
     """
     if not hasattr(os, "sched_setscheduler"):
         raise PermissionError("this system has no real-time priority for single threads")
@@ -93,7 +97,11 @@ def take_real_time_priority(priority: int) -> bool:
 
 
 def give_real_time_priority_back(thread: int) -> None:
-    """Return a thread of this process to ordinary scheduling, from any thread."""
+    """Return a thread of this process to ordinary scheduling; any thread may call it.
+
+    Args:
+        thread: The native id of the thread.
+    """
     if not os.path.exists(f"/proc/self/task/{thread}"):
         return  # the thread has ended; its number may be another process's by now
     with suppress(OSError):  # clearing the flag needs the right to raise priorities
@@ -105,7 +113,7 @@ def give_real_time_priority_back(thread: int) -> None:
 
 
 class RealTimePriority:
-    """The real-time priority of the threads that tick, while it is wanted.
+    """The real-time priority of the control threads, which can be requested and released.
 
     Args:
         priority: Priority of SCHED_FIFO, 1 to 99; 0 leaves the scheduling as it is.
@@ -115,17 +123,18 @@ class RealTimePriority:
         self.priority, self._wanted = priority, False
         self._lock = threading.Lock()
         self._measured: dict[int, tuple[float, float]] = {}
-        """Time of the last measurement, and processor time by then, of each thread at priority."""
+        """For each thread with the priority: the time of the last measurement, and its processor
+        time then."""
 
     def request(self) -> None:
-        """Let the threads that call `apply` have the priority from now on."""
+        """Allow the threads that call `apply` to get real-time priority from now on."""
         self._wanted = self.priority > 0
 
     def apply(self) -> str:
-        """Give the calling thread the priority; return why it has none, else "".
+        """Give the calling thread real-time priority; return the reason if that fails, else "".
 
-        A thread that takes more than MAX_SHARE of a core loses it. Any reason is returned only
-        once, and nothing more is tried before the next `request`.
+        A thread that uses more than MAX_SHARE of a core loses the priority. A reason is returned
+        only once, and nothing more is tried before the next `request`.
         """
         if not self._wanted:
             return ""
@@ -151,7 +160,10 @@ class RealTimePriority:
             return ""
 
     def release(self) -> None:
-        """Return the threads that have the priority to ordinary scheduling, from any thread."""
+        """Return all threads with real-time priority to ordinary scheduling.
+
+        Any thread may call it.
+        """
         with self._lock:
             self._reset()
 
@@ -164,7 +176,14 @@ class RealTimePriority:
 
 
 def _check_processor_share(share: float) -> None:
-    """Raise PermissionError if a thread takes a larger share of a core than allowed."""
+    """Check that a thread with the priority does not use too much of a core.
+
+    Args:
+        share: The share (0 to 1) of a core that it used.
+
+    Raises:
+        PermissionError: The share is larger than allowed.
+    """
     if share > MAX_SHARE:
         raise PermissionError(
             f"their thread used {100 * share:.0f} % of a core (maximum {100 * MAX_SHARE:.0f} %),"

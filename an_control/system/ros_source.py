@@ -24,7 +24,7 @@ def rclpy_version() -> tuple[int, ...]:
 
 
 def describe_ros_problem() -> str:
-    """Return why the ROS 2 that this process would import cannot be used, as one line, or ""."""
+    """Return the reason why the available ROS 2 cannot be used, as one line, or "" if it can."""
     sourced, wheels = _sourced_rclpy(), _wheels_folder()
     if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):
         return (
@@ -42,7 +42,7 @@ def describe_ros_problem() -> str:
 
 
 def _sourced_rclpy() -> Path | None:
-    """Return the rclpy that a sourced distribution has put on PYTHONPATH, if there is one."""
+    """Return the folder of the rclpy that a sourced ROS 2 has put on PYTHONPATH, or None."""
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         if entry and (path := Path(entry, "rclpy")).is_dir():
             return path
@@ -50,7 +50,7 @@ def _sourced_rclpy() -> Path | None:
 
 
 def _wheels_folder() -> Path | None:
-    """Return the folder in which PyPI's ROS 2 packages are installed, if they are."""
+    """Return the folder in which PyPI's ROS 2 packages are installed, or None if they are not."""
     try:
         return Path(str(importlib.metadata.distribution("ros-rclpy").locate_file("")))
     except importlib.metadata.PackageNotFoundError:

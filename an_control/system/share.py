@@ -11,12 +11,15 @@ PACKAGE = "an_control"
 
 
 def share_path(relative: str) -> Path:
-    """Return the absolute path of a shipped file or folder such as `config/ant.yaml`.
+    """Return the absolute path of a file or folder that ships with the code.
+
+    Args:
+        relative: Its path in the source tree, such as `config/ant.yaml`.
 
     Raises:
-        FileNotFoundError: If there is none; names every place that was searched.
+        FileNotFoundError: There is none; names every folder that was searched.
     """
-    places = _places()
+    places = _list_folders()
     for place in places:
         path = place / relative
         if path.exists():
@@ -25,8 +28,8 @@ def share_path(relative: str) -> Path:
     raise FileNotFoundError(f"{relative} ships with {PACKAGE} but is in none of: {searched}")
 
 
-def _places() -> list[Path]:
-    """Return the folders to search, this installation's own before those of the environment."""
+def _list_folders() -> list[Path]:
+    """Return the folders to search, this installation's own before those of ROS 2."""
     tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():
         return [tree]

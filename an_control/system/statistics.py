@@ -6,9 +6,14 @@ import math
 
 
 def format_mean(mean: float, sd: float, count: int) -> str:
-    """Return the mean of `count` episodes with its standard error, as text.
+    """Return a mean over episodes with its standard error, as text.
 
-    A single episode has no standard error. `sd` is the standard deviation with ddof 0.
+    A single episode has no standard error.
+
+    Args:
+        mean: The mean.
+        sd: The standard deviation of the episodes (with ddof 0).
+        count: The number of episodes.
     """
     if count < 2:
         return f"{mean:.4g}"

@@ -1,4 +1,4 @@
-"""The connected browsers, and calls of services and parameters of other nodes.
+"""Queues of messages to the connected browsers, and calls of other nodes' services.
 
 Of each kind of update a browser gets only the newest, so that nothing piles up for a slow one.
 Calls are awaited in the web server's loop.
@@ -23,14 +23,14 @@ from an_control.view import schema
 
 MOST_UPDATES = 64
 """Maximum number of messages of `enqueue` that wait for one browser."""
-"""Maximum number of messages of `enqueue` that wait for one browser."""
-"""Maximum number of messages of `enqueue` that wait for one browser."""
 PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
 
 
 class BrowserClient:
-    """One browser, which may be slow: of each kind of update only the newest waits for it.
+    """A queue of messages to one browser, which may be slow.
+
+    Of each kind of update only the newest waits.
 
     Args:
         send: Sends one message, binary or text, and returns when the connection has taken it.
@@ -45,12 +45,17 @@ class BrowserClient:
         self.closed = False
 
     def offer(self, name: str, message: bytes) -> None:
-        """Put an update into the queue, in place of a waiting one with the same name."""
+        """Put an update into the queue, in place of a waiting one with the same name.
+
+        Args:
+            name: The kind of update.
+            message: The encoded update.
+        """
         self._waiting[name] = message
         self._ready.set()
 
     def enqueue(self, message: bytes) -> None:
-        """Put a message into the queue to stay; beyond MOST_UPDATES the oldest is dropped."""
+        """Append a message that no later one replaces; beyond MOST_UPDATES drop the oldest."""
         name = f"update {next(self._numbers)}"
         self._updates.append(name)
         if len(self._updates) > MOST_UPDATES:
@@ -63,7 +68,7 @@ class BrowserClient:
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Send messages until the client is closed, the one that has waited longest first."""
+        """Send messages until the client is closed, in the order in which they were queued."""
         while not self.closed:
             await self._ready.wait()
             while not self.closed and self._waiting:
@@ -72,33 +77,37 @@ class BrowserClient:
             self._ready.clear()
 
     def close(self) -> None:
-        """Stop sending."""
+        """Stop sending messages."""
         self.closed = True
         self._ready.set()
 
 
 class BrowserClients:
-    """All connected browsers."""
+    """The set of all connected browsers."""
 
     def __init__(self) -> None:
         self._clients: set[BrowserClient] = set()
         self.refused = 0
-        """Number of refused messages."""
+        """The number of messages from browsers that were refused."""
 
     def __len__(self) -> int:
         return len(self._clients)
 
     def add(self, client: BrowserClient) -> None:
-        """Add a browser."""
+        """Add a browser, which gets all updates from now on."""
         self._clients.add(client)
 
     def remove(self, client: BrowserClient) -> None:
-        """Close and remove a browser."""
+        """Stop sending to a browser, and remove it."""
         client.close()
         self._clients.discard(client)
 
     def publish(self, update: schema.Update | bytes) -> None:
-        """Offer an update to all browsers; a picture is bytes."""
+        """Put an update into the queues of all browsers.
+
+        Args:
+            update: The update, or the bytes of a picture.
+        """
         if not self._clients:
             return
         name = PICTURE if isinstance(update, bytes) else schema.tag_of(update)
@@ -116,14 +125,14 @@ SLICE_S = 0.001
 
 
 class UnansweredCallError(Exception):
-    """A call that a node did not answer; the text names the service."""
+    """An error that a node did not answer a service call; the text names the service."""
 
 
 class ServiceCalls:
-    """Calls of services from one node, several at a time.
+    """A client for the services and parameters of other nodes; several calls may run at a time.
 
     Args:
-        node: Makes the calls.
+        node: The node that makes the calls.
         limit_s: Maximum time to wait for each answer.
     """
 
@@ -136,38 +145,83 @@ class ServiceCalls:
         self._answered: set[str] = set()
 
     async def trigger(self, service: str) -> str:
-        """Call a std_srvs/Trigger; return why it was refused, or "". Raises Unanswered."""
+        """Call a service of type std_srvs/Trigger; return why it refused, or "".
+
+        Raises:
+            UnansweredCallError: The node did not answer.
+        """
         return _why_refused(await self._call(Trigger, service, Trigger.Request()))
 
     async def set_bool(self, service: str, value: bool) -> str:
-        """Call a std_srvs/SetBool; return why it was refused, or "". Raises Unanswered."""
+        """Call a service of type std_srvs/SetBool; return why it refused, or "".
+
+        Args:
+            service: The full name of the service.
+            value: The value of the request.
+
+        Raises:
+            UnansweredCallError: The node did not answer.
+        """
         return _why_refused(await self._call(SetBool, service, SetBool.Request(data=value)))
 
     async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
-        """Set parameters, all or none; return why they were refused, or "". Raises Unanswered."""
+        """Set parameters of a node, all or none; return why they were refused, or "".
+
+        Args:
+            node: The full name of the node.
+            values: The new value of each parameter.
+
+        Raises:
+            UnansweredCallError: The node did not answer.
+        """
         messages = [Parameter(key, value=one).to_parameter_msg() for key, one in values.items()]
         request = SetParametersAtomically.Request(parameters=messages)
         service = f"{node}/set_parameters_atomically"
         result = (await self._call(SetParametersAtomically, service, request)).result
         return "" if result.successful else str(result.reason or "refused")
 
-    async def parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
-        """Return the values of those parameters that are declared and set. Raises Unanswered."""
+    async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
+        """Return the values of those parameters that are declared and set, by name.
+
+        Args:
+            node: The full name of the node.
+            names: The names of the parameters.
+
+        Raises:
+            UnansweredCallError: The node did not answer.
+        """
         request = GetParameters.Request(names=list(names))
         values = (await self._call(GetParameters, f"{node}/get_parameters", request)).values
         plain = map(parameter_value_to_python, values)
         found = dict(zip(names, plain, strict=False))
         return {key: value for key, value in found.items() if value is not None}
 
-    async def parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
-        """Return the values of all parameters with one of these prefixes. Raises Unanswered."""
+    async def get_parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
+        """Return the values of all parameters whose names begin with one of some prefixes.
+
+        Args:
+            node: The full name of the node.
+            prefixes: The prefixes, without the dot after them.
+
+        Raises:
+            UnansweredCallError: The node did not answer.
+        """
         request = ListParameters.Request(prefixes=list(prefixes), depth=0)
         listed = await self._call(ListParameters, f"{node}/list_parameters", request)
         names = list(listed.result.names)
-        return await self.parameters(node, names) if names else {}
+        return await self.get_parameters(node, names) if names else {}
 
     async def _call(self, type_: Any, service: str, request: Any) -> Any:
-        """Return the response of a service."""
+        """Call a service and return its response.
+
+        Args:
+            type_: The type of the service.
+            service: Its full name.
+            request: The request.
+
+        Raises:
+            UnansweredCallError: The node did not answer in time.
+        """
         client = self._clients.get(service)
         if client is None:
             client = self._clients[service] = self._node.create_client(type_, service)
@@ -190,7 +244,7 @@ class ServiceCalls:
         raise UnansweredCallError(f"{service} did not answer within {self._limit_s:g} s")
 
     def close(self) -> None:
-        """Destroy all clients."""
+        """Destroy all clients of services."""
         for client in self._clients.values():
             self._node.destroy_client(client)
         self._clients.clear()
@@ -199,5 +253,5 @@ class ServiceCalls:
 
 
 def _why_refused(response: Any) -> str:
-    """Return why a service refused, or ""."""
+    """Return the reason why a service refused, or "" if it did what was asked."""
     return "" if response.success else str(response.message or "refused")

@@ -1,4 +1,4 @@
-"""Carries out the commands of a page, by the parameters and services of the robot's nodes."""
+"""Execution of the page's commands, by the parameters and services of the robot's nodes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from an_control.view import schema
-from an_control.view.bay import NO_SCRAMBLER, RefusedChangeError, RewiringPanel, WiringChange
 from an_control.view.clients import ServiceCalls, UnansweredCallError
 from an_control.view.graph import SCRAMBLED, RobotGraph
 from an_control.view.listener import Listener
+from an_control.view.rewiring_panel import (
+    NO_SCRAMBLER,
+    RefusedChangeError,
+    RewiringPanel,
+    WiringChange,
+)
 
 SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
@@ -24,9 +29,9 @@ TICK_S = 0.1
 
 
 class CommandHandlers:
-    """The commands that a page can give to one robot, carried out one after the other.
+    """An executor of the commands that a page can give to one robot, one after the other.
 
-    An e-stop does not wait for its turn.
+    An e-stop does not wait for the others.
 
     Args:
         calls: Calls services and parameters.
@@ -35,9 +40,10 @@ class CommandHandlers:
     """
 
     def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
-        self.bay = RewiringPanel()
+        self.panel = RewiringPanel()
         self.policy = ""
-        """Name of the policy node, which can be stopped before `read_robot` has succeeded."""
+        """The name of the policy node, which can be stopped even before `read_robot` has
+        succeeded."""
         self.found = RobotGraph()
         """The nodes whose parameters have been read."""
         self.lockstep = False
@@ -45,18 +51,18 @@ class CommandHandlers:
         self.wiring = ""
         """Path of the robot's wiring file."""
         self.settings: dict[str, float] = {}
-        """Settings of the scrambler that a page can change."""
+        """The present values of the scrambler's settings that a page can change."""
         self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
         self._turn = asyncio.Lock()
 
     async def forget(self) -> None:
-        """Forget the robot, because it is gone or another one is shown."""
+        """Forget the robot, because it has gone or another one is shown."""
         async with self._turn:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
     async def read_robot(self, found: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters of this robot's nodes; return whether they could be read.
+        """Read the parameters of a robot's nodes; return whether they could be read.
 
         Args:
             found: The robot's nodes.
@@ -66,16 +72,21 @@ class CommandHandlers:
             return await self._read_robot(found, new=new)
 
     async def _read_robot(self, found: RobotGraph, *, new: bool) -> bool:
-        """Do what `read_robot` does, while holding the turn."""
+        """Read the parameters as `read_robot` does, while no command is carried out.
+
+        Args:
+            found: The robot's nodes.
+            new: Whether the policy node was not there before.
+        """
         policy = found.policy
         try:
-            wiring = await self._calls.parameters_below(policy, REWIRABLE)
-            shape = await self._calls.parameters(policy, ["mode", "model", "wiring"])
+            wiring = await self._calls.get_parameters_below(policy, REWIRABLE)
+            shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
             settings, robot = dict[str, object](), dict[str, object]()
             if found.scrambler:
-                settings = await self._calls.parameters(found.scrambler, SETTINGS)
+                settings = await self._calls.get_parameters(found.scrambler, SETTINGS)
                 # A separate call: a node that lacks one of several parameters returns none.
-                robot = await self._calls.parameters(found.scrambler, ["wiring"])
+                robot = await self._calls.get_parameters(found.scrambler, ["wiring"])
         except UnansweredCallError:
             return False
         new = new or policy != self.found.policy
@@ -86,11 +97,14 @@ class CommandHandlers:
         self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
         self.settings = {name: _to_number(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
-        self.bay.set_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
+        self.panel.set_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
         return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
-        """Carry out a command; the reply says why not, or what was done and how long it took."""
+        """Carry out a command, and return the reply to the page.
+
+        The reply says what was done and how long it took, or why it was not done.
+        """
         begin_s = time.monotonic()
         try:
             if isinstance(command, schema.EStopCommand | schema.ResetEStopCommand):
@@ -104,7 +118,11 @@ class CommandHandlers:
         return schema.ReplyUpdate(command.id, True, text, took_ms)
 
     async def _set_estop(self, command: schema.EStopCommand | schema.ResetEStopCommand) -> str:
-        """Latch or clear the e-stop; return what was done."""
+        """Latch or clear the e-stop; return a description of what was done.
+
+        Raises:
+            RefusedChangeError: There is no policy node, or it refuses.
+        """
         if not self.policy:
             raise RefusedChangeError(NO_ROBOT)
         latch = isinstance(command, schema.EStopCommand)
@@ -114,7 +132,11 @@ class CommandHandlers:
         return "e-stop" if latch else "e-stop cleared"
 
     async def _carry_out_next(self, command: schema.Command) -> str:
-        """Carry out a command other than an e-stop; return what was done."""
+        """Carry out a command other than an e-stop; return a description of what was done.
+
+        Raises:
+            RefusedChangeError: The command is not possible at present.
+        """
         if not self.found.policy:
             raise RefusedChangeError(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
         match command:
@@ -127,33 +149,43 @@ class CommandHandlers:
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
             case schema.UndoCommand():
-                await self._make_change(self.bay.undo(), undone=True)
+                await self._make_change(self.panel.undo(), undone=True)
                 return "undone"
-        change, text = self._change_for(command)
+        change, text = self._find_change(command)
         await self._make_change(change)
         return text
 
-    def _change_for(self, command: schema.Command) -> tuple[WiringChange, str]:
-        """Return the change that a command asks for, and its description."""
-        bay = self.bay
+    def _find_change(self, command: schema.Command) -> tuple[WiringChange, str]:
+        """Return the change of the wiring that a command asks for, and its description."""
+        panel = self.panel
         match command:
-            case schema.ConnectCommand(signal=signal, plug=plug, announced=announced):
+            case schema.ConnectCommand(signal=signal, slot=slot, announced=announced):
                 how = "announced" if announced else "unannounced"
-                return bay.connect(signal, plug, announced=announced), f"{signal} to {plug}, {how}"
-            case schema.CutCommand(plug=plug):
-                return bay.cut_signal(plug), f"{plug} cut"
-            case schema.NoiseCommand(plug=plug):
-                return bay.put_noise(plug), f"noise in {plug}"
-            case schema.CopyCommand(signal=signal, plug=plug):
-                return bay.copy_signal(signal, plug), f"{signal} also in {plug}"
+                return panel.connect(
+                    signal, slot, announced=announced
+                ), f"{signal} to {slot}, {how}"
+            case schema.CutCommand(slot=slot):
+                return panel.cut_signal(slot), f"{slot} cut"
+            case schema.NoiseCommand(slot=slot):
+                return panel.put_noise(slot), f"noise in {slot}"
+            case schema.CopyCommand(signal=signal, slot=slot):
+                return panel.copy_signal(signal, slot), f"{signal} also in {slot}"
             case schema.ShuffleCommand(announced=announced):
                 how = "announced" if announced else "unannounced"
-                return bay.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
+                return panel.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
             case _:
-                return bay.restore_file_wiring(), "back to the wiring of the file"
+                return panel.restore_file_wiring(), "back to the wiring of the file"
 
     async def _set_disturbance(self, name: str, value: float) -> str:
-        """Set a disturbance of the scrambler; return what was done."""
+        """Set a disturbance of the scrambler; return a description of what was done.
+
+        Args:
+            name: "jitter", "missing" or "shuffle".
+            value: The value; for "shuffle" the steps between two permutations, 0: none.
+
+        Raises:
+            RefusedChangeError: There is no scrambler, or it refuses.
+        """
         if not self.found.scrambler:
             raise RefusedChangeError(NO_SCRAMBLER)
         given: object = value
@@ -165,12 +197,19 @@ class CommandHandlers:
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
     async def _make_change(self, change: WiringChange, *, undone: bool = False) -> None:
-        """Make a change of both nodes between two ticks; if one refuses, neither is changed.
+        """Change the wiring in both nodes between two ticks; if one refuses, change neither.
 
         In lockstep the simulator is paused meanwhile. In real time the change starts just after a
         tick.
+
+        Args:
+            change: The change.
+            undone: Whether it undoes the last change, which is then forgotten.
+
+        Raises:
+            RefusedChangeError: A node refuses.
         """
-        back = self.bay.inverse_of(change)
+        back = self.panel.invert_change(change)
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
@@ -182,10 +221,15 @@ class CommandHandlers:
         finally:
             if pause:
                 await self._pause(False)
-        self.bay.record_change(change, None if undone else back)
+        self.panel.record_change(change, None if undone else back)
 
     async def _change_both(self, change: WiringChange, back: WiringChange) -> None:
-        """Change both nodes at once; if one fails, undo the change of the other."""
+        """Change scrambler and policy node at once; if one fails, revert the change of the other.
+
+        Args:
+            change: The change.
+            back: The change that reverts it.
+        """
         order, rewire = await asyncio.gather(
             self._set_order(change.order), self._rewire(change.parameters), return_exceptions=True
         )
@@ -197,19 +241,30 @@ class CommandHandlers:
             raise failed
 
     async def _pause(self, paused: bool) -> str:
-        """Pause or continue the simulator; return why that was refused, or ""."""
+        """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
 
     async def _set_order(self, order: Mapping[str, str]) -> None:
-        """Set the scrambler's order."""
+        """Set which signal each of the scrambler's input slots carries.
+
+        Args:
+            order: The new signal of each slot that changes.
+
+        Raises:
+            RefusedChangeError: The scrambler refuses.
+        """
         if not order:
             return
-        entries = [f"{plug}={signal}" for plug, signal in order.items()]
+        entries = [f"{slot}={signal}" for slot, signal in order.items()]
         if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
             raise RefusedChangeError(refusal)
 
     async def _rewire(self, parameters: Mapping[str, str]) -> None:
-        """Set the policy node's parameters."""
+        """Set parameters of the policy node that rewire its channels.
+
+        Raises:
+            RefusedChangeError: The node refuses.
+        """
         if not parameters:
             return
         if refusal := await self._calls.set_parameters(self.found.policy, parameters):
@@ -217,7 +272,10 @@ class CommandHandlers:
 
 
 def _to_number(value: object) -> float:
-    """Return a setting as a number: the high end of a range; for the shuffle its steps."""
+    """Return the value of a scrambler's setting as a number for the page.
+
+    For a range it is the high end, for the shuffle the steps between two permutations.
+    """
     number = str(value).removeprefix("reset+").rpartition("..")[2]
     with suppress(ValueError):
         return float(number)

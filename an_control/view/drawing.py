@@ -1,7 +1,7 @@
 """A reader of robot drawings: skeletons of links, described in a YAML file.
 
-docs/how-to/watch.md describes the format. The drawing of `walker.yaml`, a robot's wiring, is
-`walker_drawing.yaml` in the same folder; a robot without a drawing is drawn by a shipped file whose
+docs/how-to/watch.md describes the format. The drawing of `walker.yaml`, a robot's wiring file, is
+`walker_drawing.yaml` in the same folder; for a robot without a drawing a shipped one is used whose
 joints it all has.
 """
 
@@ -28,15 +28,14 @@ _SPACE = ((-MAX_M, MAX_M),) * 3
 
 
 def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
-    """Return the skeleton of a robot, or None if there is no drawing of it.
+    """Return the skeleton that draws a robot, or None if there is no drawing of it.
 
     Args:
         joints: Names of the joints whose positions are known.
-        wiring: Path of the robot's wiring, or "" if it is not known.
+        wiring: Path of the robot's wiring file, or "" if it is not known.
 
     Raises:
-        WiringError: If the robot's own drawing is wrong, or names a joint that is not among
-            `joints`.
+        WiringError: The robot's own drawing is not valid, or names a joint that is not in `joints`.
     """
     path = os.path.splitext(wiring)[0] + ENDING
     if wiring and os.path.exists(path):
@@ -52,15 +51,18 @@ def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
 
 @cache
 def _shipped_skeletons() -> tuple[Skeleton, ...]:
-    """Return the shipped skeletons."""
+    """Return all skeletons that ship with the code."""
     return tuple(map(read_skeleton, sorted(share_path("config").glob(f"*{ENDING}"))))
 
 
 def read_skeleton(path: str | Path) -> Skeleton:
     """Return the skeleton that a drawing file describes.
 
+    Args:
+        path: The path of the file.
+
     Raises:
-        WiringError: If the file is wrong.
+        WiringError: The file is not valid; names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_drawing", "links"), ("base", "view"))
     if top["an_control_drawing"].number("1, the version of the format") != 1:
@@ -86,7 +88,16 @@ def read_skeleton(path: str | Path) -> Skeleton:
 
 
 def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
-    """Return one link; `above` are the names of the links before it."""
+    """Return one link of a drawing file.
+
+    Args:
+        name: The name of the link.
+        entry: Its entry in the file.
+        above: The names of the links before it, one of which can be its parent.
+
+    Raises:
+        WiringError: The entry is not valid.
+    """
     jointed = isinstance(entry.value, dict) and "joint" in entry.value
     keys = entry.fields(
         ("to", "width", "axis") if jointed else ("to", "width"),
@@ -114,18 +125,39 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
     )
 
 
-def _read_numbers(entry: Entry, what: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
-    """Return a list of numbers within these bounds."""
+def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
+    """Return a list of numbers in a drawing file.
+
+    Args:
+        entry: The entry with the list.
+        allowed: Description of what is allowed, for the error.
+        bounds: The lowest and highest value of each number.
+
+    Raises:
+        WiringError: The entry is not such a list.
+    """
     if not isinstance(entry.value, list) or len(entry.value) != len(bounds):
-        raise entry.error(what)
+        raise entry.error(allowed)
     elements = (Entry(entry.file, entry.key, value) for value in entry.value)
-    return [one.number(what, *pair) for one, pair in zip(elements, bounds, strict=True)]
+    return [one.number(allowed, *pair) for one, pair in zip(elements, bounds, strict=True)]
 
 
 def _read_optional(
     group: dict[str, Entry], key: str, default: float, unit: str, low: float, high: float
 ) -> float:
-    """Return an optional number."""
+    """Return a number of a drawing file, or its default value.
+
+    Args:
+        group: The entries by key.
+        key: The key of the number.
+        default: The value if the key is not there.
+        unit: The unit, for the error.
+        low: The lowest value that is allowed.
+        high: The highest value that is allowed.
+
+    Raises:
+        WiringError: The value is not allowed.
+    """
     if key not in group:
         return default
     return group[key].number(f"{unit}, {low:g} to {high:g}", low, high)

@@ -40,7 +40,8 @@ _SENSORS = {
     "pose": ("nav_msgs/msg/Odometry", Odometry, ("odometry", "odom")),
     "image": ("sensor_msgs/msg/Image", Image, ("camera/image_raw",)),
 }
-"""Type, class and usual topic names of everything that is drawn; the first name found is used."""
+"""Of everything that is drawn, the type, the class and the usual names of its topic; the first name
+that is found is used."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class RobotGraph:
     """The nodes and topics of a robot.
 
     Attributes:
-        policy: Full name of the policy node, "" if there is none; likewise the next two.
-        scrambler: Full name of the scrambler.
-        simulator: Full name of the simulator.
+        policy: Full name of the policy node; "" if there is none.
+        scrambler: Full name of the scrambler, which disturbs readings; "" if there is none.
+        simulator: Full name of the simulator; "" if there is none.
         others: Policy nodes of other robots.
-        topics: Topics by the name under which the page uses them.
+        topics: Topics by the name that the page has for them.
     """
 
     policy: str = ""
@@ -66,9 +67,9 @@ def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
     """Return the nodes and topics of a robot.
 
     Args:
-        node: Its graph is examined.
+        node: The node whose view of the ROS graph is searched.
         robot: Namespace of the robot; "": the robot of the first policy node.
-        shown: Policy node that was found before. It is kept while it exists, so that a user who
+        shown: The policy node that was found before. It is kept while it exists, so that a user who
             operates a robot is not moved to another one that appears.
     """
     offers = _find_nodes(node)
@@ -97,7 +98,7 @@ def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
 
 
 def _find_nodes(node: Node) -> dict[str, list[str]]:
-    """Return the full names of the nodes of each kind, in order."""
+    """Return the full names of the nodes of each kind (policy, scrambler, simulator), sorted."""
     types: dict[str, dict[str, list[str]]] = {}
     for service, offered in node.get_service_names_and_types():
         name, _, ending = service.rpartition("/")
@@ -113,7 +114,15 @@ def _find_nodes(node: Node) -> dict[str, list[str]]:
 
 
 def _find_sensors(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
-    """Return the topics to draw the robot from; a camera as the policy sees it, if it has one."""
+    """Return the topics from which the robot can be drawn, by kind of sensor.
+
+    If the policy sees a camera, its own view of it is used.
+
+    Args:
+        node: The node whose view of the ROS graph is searched.
+        space: The namespace of the robot.
+        policy: The full name of the policy node.
+    """
     there: dict[str, list[str]] = {}
     for topic, types in node.get_topic_names_and_types():
         if topic.startswith(f"{space}/") and node.count_publishers(topic):

@@ -1,6 +1,6 @@
 """Small pictures of a policy's attention, keys and camera, comparable between ticks.
 
-A camera image is one binary message: width and height, uint16 little-endian, then rgb rows.
+A camera image is one binary message: width and height as uint16, little-endian, then rows of rgb.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ MOST_ROWS = 32
 MOST_COLUMNS = 64
 """Maximum number of columns."""
 KEPT = 20
-"""Number of newest samples of the keys whose principal axes are shown."""
+"""Number of newest samples of the keys by which the principal axes are computed."""
 
 
 def read_matrix(message: Any) -> NDArray[np.float64] | None:
-    """Return a Float64MultiArray as (rows, columns), or None if it is no matrix."""
+    """Return a Float64MultiArray message as an array (rows, columns), or None.
+
+    None stands for a message that is no matrix.
+    """
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
     if len(sizes) != 2 or sizes[0] * sizes[1] != len(data) or not len(data):
@@ -30,7 +33,7 @@ def read_matrix(message: Any) -> NDArray[np.float64] | None:
 
 
 def read_channel_ids(message: Any) -> list[str]:
-    """Return the ids of the channels that a matrix of the policy node is about."""
+    """Return the ids of the channels to which the columns or rows of a matrix message belong."""
     for one in message.layout.dim:
         label, *ids = one.label.split(" ")
         if label == "channel" and len(ids) == one.size:
@@ -39,14 +42,25 @@ def read_channel_ids(message: Any) -> list[str]:
 
 
 def attention_strength(attention: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how strongly each channel is attended to, (N,) from 0 to 1 for the strongest."""
+    """Return how strongly each channel is attended to, relative to the strongest one.
+
+    Args:
+        attention: (M, N) the attention weights, queries by channels.
+
+    Returns:
+        (N,) from 0 to 1.
+    """
     strength = np.abs(attention).mean(axis=0)
     most = float(strength.max(initial=0.0))
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
 def to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return attention (rows, columns) in hundredths of its maximum, averaged if it is large."""
+    """Return attention weights as whole hundredths of their maximum, for the page.
+
+    Args:
+        attention: (queries, channels) the weights; if there are many, neighbours are averaged.
+    """
     small = _average_rows(_average_rows(attention, MOST_ROWS).T, MOST_COLUMNS).T
     most = float(np.abs(small).max(initial=0.0))
     if not np.isfinite(most) or most == 0.0:
@@ -54,22 +68,30 @@ def to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(100.0 * small / most).astype(np.int64)
 
 
-def _average_rows(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """Return at most `most` rows, each the mean of several if there are more."""
-    if len(values) <= most:
+def _average_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
+    """Return the rows of a matrix, or means of neighbouring rows if there are too many.
+
+    Args:
+        values: The matrix.
+        max_rows: The largest number of rows that are returned.
+    """
+    if len(values) <= max_rows:
         return values
-    return np.array([part.mean(axis=0) for part in np.array_split(values, most)])
+    return np.array([part.mean(axis=0) for part in np.array_split(values, max_rows)])
 
 
 class KeyProjection:
-    """A projection of keys onto the two principal axes of the newest samples, without jumps."""
+    """A projection of attention keys onto two dimensions, for a picture that does not jump.
+
+    The dimensions are the principal axes of the newest samples.
+    """
 
     def __init__(self) -> None:
         self._looks: deque[NDArray[np.float64]] = deque(maxlen=KEPT)
         self._axes: NDArray[np.float64] | None = None
 
     def project(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coordinates (N, 2) from -1 to 1 of keys (N, k)."""
+        """Return the coordinates (N, 2), from -1 to 1, of attention keys (N, k)."""
         keys = np.where(np.isfinite(keys), keys, 0.0)
         if self._looks and self._looks[-1].shape[1] != keys.shape[1]:
             self._looks.clear()
@@ -88,7 +110,11 @@ class KeyProjection:
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
     def _align_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return axes of the same plane that are nearest to the last ones (Procrustes)."""
+        """Return axes of the same plane that are nearest to the last ones (Procrustes problem).
+
+        Args:
+            axes: (k, 2) the new axes.
+        """
         assert self._axes is not None
         left, _, right = np.linalg.svd(axes.T @ self._axes)
         return np.asarray(axes @ left @ right)
@@ -102,7 +128,10 @@ _DEPTH = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
 
 
 def encode_picture(image: Any) -> bytes | None:
-    """Return a sensor_msgs/Image as the page draws it, or None if it cannot be drawn."""
+    """Return a sensor_msgs/Image as a binary message for the page, or None.
+
+    None stands for an image that cannot be drawn.
+    """
     places, depth = _PLACES.get(image.encoding), _DEPTH.get(image.encoding, 3)
     height, width, step = image.height, image.width, image.step
     if places is None or not height or not width or step < width * depth:

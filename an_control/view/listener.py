@@ -1,6 +1,6 @@
 """Subscriptions whose newest messages are taken only on request.
 
-The listener's node is in no executor: messages that nothing asks for cost only their place in the
+The listener's node is in no executor: messages that nothing asks for cost only their entry in the
 middleware's queue, whatever their rate.
 """
 
@@ -17,7 +17,7 @@ from rclpy.subscription import Subscription
 
 NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 SEVERAL = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-"""For topics on which several nodes publish."""
+"""The quality of service for topics on which several nodes publish."""
 LOOK_S = 0.001
 LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
@@ -25,7 +25,7 @@ LATCHED = QoSProfile(
 
 
 class TopicSubscription(NamedTuple):
-    """A topic to listen to."""
+    """The name, type and quality of service of a topic to listen to."""
 
     name: str
     type: Any
@@ -33,17 +33,25 @@ class TopicSubscription(NamedTuple):
 
 
 class Listener:
-    """The subscriptions of a node that is in no executor."""
+    """The subscriptions of a node whose messages are polled, without an executor.
+
+    Args:
+        node: The node, which must not be in an executor.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._topics: dict[str, TopicSubscription] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
         self._taken: dict[str, list[Any]] = {}
-        """Messages that `wait_for_message` has taken, by topic."""
+        """The messages that `wait_for_message` has taken, by topic."""
 
     def follow(self, topics: Mapping[str, TopicSubscription]) -> None:
-        """Listen to these topics and to no others; keys are names that the caller chooses."""
+        """Subscribe to some topics, and end all other subscriptions.
+
+        Args:
+            topics: The topics by names that the caller chooses, such as "joints".
+        """
         for name, topic in tuple(self._topics.items()):
             if topics.get(name) != topic:
                 self._node.destroy_subscription(self._subscriptions.pop(name))
@@ -57,7 +65,11 @@ class Listener:
                 self._topics[name] = topic
 
     def take_all(self, name: str) -> list[Any]:
-        """Return the messages of a topic that have come since the last call, oldest first."""
+        """Return the messages of a topic that have arrived since the last call, oldest first.
+
+        Args:
+            name: The name that the caller chose for the topic.
+        """
         subscription, messages = self._subscriptions.get(name), self._taken.pop(name, [])
         if subscription is not None:
             with subscription.handle:
@@ -66,21 +78,30 @@ class Listener:
         return messages
 
     def take_newest(self, name: str) -> Any:
-        """Return the newest message of a topic that has come since the last call, or None."""
+        """Return the newest message of a topic that has arrived since the last call, or None.
+
+        Args:
+            name: The name that the caller chose for the topic.
+        """
         messages = self.take_all(name)
         return messages[-1] if messages else None
 
     async def wait_for_message(self, name: str, limit_s: float) -> None:
-        """Wait up to `limit_s` for the next message of a topic; `take_all` still returns it."""
+        """Wait for the next message of a topic, but not for too long; `take_all` still returns it.
+
+        Args:
+            name: The name that the caller chose for the topic.
+            limit_s: The longest time to wait in seconds.
+        """
         seen, until_s = self.take_all(name), time.monotonic() + limit_s
         while not (new := self.take_all(name)) and time.monotonic() < until_s:
             await asyncio.sleep(LOOK_S)
         self._taken[name] = [*seen[-1:], *new]
 
     def close(self) -> None:
-        """Destroy all subscriptions."""
+        """End all subscriptions."""
         self.follow({})
 
 
 def _ignore(message: Any) -> None:
-    """Ignore a message. This is never called, because messages are taken."""
+    """Ignore a message; this callback is never called, because messages are taken."""

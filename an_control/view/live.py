@@ -1,4 +1,4 @@
-"""The core of the page: finds and watches a robot, carries out commands, updates all browsers."""
+"""The core of the live page: finds and watches a robot, executes commands, updates all browsers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from rclpy.node import Node
 
 from an_control.view import schema
-from an_control.view.bay import RewiringPanel
 from an_control.view.clients import BrowserClient, BrowserClients, ServiceCalls
 from an_control.view.command_handlers import CommandHandlers
 from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
+from an_control.view.rewiring_panel import RewiringPanel
 from an_control.view.watch import RobotWatch
 
 RATE_HZ = 20.0
@@ -25,7 +25,7 @@ INACTIVE = "the policy node does not act: activate it"
 
 
 class LiveRobot:
-    """One robot, shown to all browsers.
+    """A robot that is shown in all connected browsers.
 
     Args:
         calls: Node that calls services and parameters.
@@ -46,21 +46,21 @@ class LiveRobot:
         self._load, self._cpu = 0.0, (time.monotonic(), time.process_time())
 
     async def run(self) -> None:
-        """Watch the robot and look for its nodes, for ever."""
+        """Watch the robot and look for its nodes, until the task is cancelled."""
         await asyncio.gather(self._publish_updates(), self._find_repeatedly())
 
     async def _publish_updates(self) -> None:
-        """Publish updates RATE_HZ times a second; nothing here waits for another node."""
+        """Send updates to the browsers RATE_HZ times a second, never waiting for another node."""
         health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
             for update in self.watch.take_updates():
                 self.clients.publish(update)
             if self.watch.order is not None:
-                self.handlers.bay.set_order(self.watch.order)
+                self.handlers.panel.set_order(self.watch.order)
                 self.watch.order = None
             self._publish_if_changed(self._robot_update())
-            self._publish_if_changed(self._bay_update())
+            self._publish_if_changed(self._wiring_update())
             if now_s >= health_s:
                 health_s = now_s + HEALTH_S
                 self._publish_if_changed(self._health_update())
@@ -74,21 +74,21 @@ class LiveRobot:
         self.clients.add(client)
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
-        """Carry out a command, and tell all browsers what was rewired."""
+        """Carry out a command of a browser, and inform all browsers of what was rewired."""
         reply = await self.handlers.carry_out(command)
         if reply.ok:
             self.clients.publish(self.watch.record_mark(reply.text))
-            self._publish_if_changed(self._bay_update())
+            self._publish_if_changed(self._wiring_update())
         return reply
 
     async def _find_repeatedly(self) -> None:
-        """Look for the robot's nodes, FIND_S after the last look has ended."""
+        """Look for the robot's nodes again and again, FIND_S after each search has ended."""
         while True:
             await self._find_once()
             await asyncio.sleep(FIND_S)
 
     async def _find_once(self) -> None:
-        """Look for nodes; read the parameters of nodes that are new or whose were set."""
+        """Look for the robot's nodes; read their parameters if they are new or were changed."""
         watch, deeds, before = self.watch, self.handlers, self.watch.found
         found = find_robot(self._node, self._robot, before.policy)
         new = not self._known or found.scrambler != before.scrambler
@@ -99,7 +99,7 @@ class LiveRobot:
             self._known, new = False, True
             await deeds.forget()
         if found.scrambler != before.scrambler:
-            deeds.bay.set_order(None)
+            deeds.panel.set_order(None)
         if not found.policy:
             return
         if watch.silent:  # the node may come back as another process
@@ -110,7 +110,7 @@ class LiveRobot:
             watch.set_wiring(deeds.wiring)
 
     def _robot_update(self) -> schema.RobotUpdate:
-        """Return the update on the robot and its state."""
+        """Return the update about the robot and its state."""
         watch, deeds = self.watch, self.handlers
         found = watch.found
         state, text = "running", ""
@@ -135,20 +135,20 @@ class LiveRobot:
             simulated=bool(found.simulator),
         )
 
-    def _bay_update(self) -> schema.BayUpdate:
-        """Return the update on the wiring."""
-        bay = self.handlers.bay if self.handlers.found.policy else RewiringPanel()
-        return schema.BayUpdate(
-            signals=bay.signals,
-            wires=bay.wires,
-            why_not_announced=bay.why_not_announced,
-            why_not_unannounced=bay.why_not_unannounced,
-            undo=bay.undos,
+    def _wiring_update(self) -> schema.WiringUpdate:
+        """Return the update about which signal each input slot carries, and what can be changed."""
+        panel = self.handlers.panel if self.handlers.found.policy else RewiringPanel()
+        return schema.WiringUpdate(
+            signals=panel.signals,
+            wires=panel.wires,
+            why_not_announced=panel.why_not_announced,
+            why_not_unannounced=panel.why_not_unannounced,
+            undo=panel.undos,
             settings=dict(self.handlers.settings),
         )
 
     def _health_update(self) -> schema.HealthUpdate:
-        """Return the update on the page's own process."""
+        """Return the update about the page's own process."""
         before_s, used_s = self._cpu
         self._cpu = time.monotonic(), time.process_time()
         load = (self._cpu[1] - used_s) / max(1e-9, self._cpu[0] - before_s)
@@ -160,13 +160,13 @@ class LiveRobot:
         )
 
     def _publish_if_changed(self, update: schema.Update) -> None:
-        """Send an update to all browsers if it differs from the last one."""
+        """Send an update to all browsers if it differs from the last one of its kind."""
         name = schema.tag_of(update)
         if self._shown.get(name) != update:
             self._shown[name] = update
             self.clients.publish(update)
 
     def close(self) -> None:
-        """Destroy all subscriptions and clients."""
+        """End all subscriptions and service clients."""
         self._listener.close()
         self._calls.close()

@@ -1,4 +1,4 @@
-"""The page's process: rclpy and the web server in one event loop, until a signal ends it."""
+"""The process of the live page: rclpy and the web server in one event loop, until a signal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def serve(
     robot: str = "",
     started: Callable[[PageServer], None] = lambda server: None,
 ) -> None:
-    """Serve the page of a robot until SIGINT or SIGTERM.
+    """Serve the live page of a robot until SIGINT or SIGTERM.
 
     Args:
         port: Port to listen on, 0 for any.
@@ -34,7 +34,7 @@ async def serve(
         started: Called with the server when it listens.
 
     Raises:
-        OSError: If the port is taken.
+        OSError: The port is taken.
     """
     stopped = asyncio.Event()
     for number in SIGNALS:
@@ -52,7 +52,15 @@ async def serve(
 async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[PageServer, asyncio.Future[None]]]:
-    """Yield the server, and the task that watches the robot, which ends only by an error."""
+    """Run the web server of the live page, and the watch of a robot, within this block.
+
+    Yield the server, and the task that watches the robot, which ends only by an error.
+
+    Args:
+        port: Port to listen on, 0 for any.
+        host: Address to listen on.
+        robot: Namespace of the robot; "": the robot of the first policy node.
+    """
     listening = open_listening_socket(port, host)
     context = Context()
     with without_shared_memory():

@@ -1,4 +1,4 @@
-"""The page as a process of its own, for programs that start it beside a robot."""
+"""The live page as a process of its own, for programs that start it beside a robot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
 PACKAGES = ("tornado", "msgspec")
-"""Packages that it needs in addition to ROS 2."""
+"""Python packages that the page needs in addition to ROS 2."""
 NICE = 10
 """Nice value of the page's process, so that the robot's processes run first."""
 
@@ -25,7 +25,12 @@ START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
 
 
 def page_command(namespace: str, port: int | str) -> list[str]:
-    """Return the command line that shows the robot of a namespace."""
+    """Return the command line of a process that serves the live page of a robot.
+
+    Args:
+        namespace: The namespace of the robot.
+        port: The port of the web server.
+    """
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
     return bind_to_parent(
@@ -36,10 +41,16 @@ def page_command(namespace: str, port: int | str) -> list[str]:
 def wait_for_page(
     page: subprocess.Popen[bytes], node: Node, policy: str, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until the page watches the policy node with this name, or has ended, at most START_S.
+    """Wait until the live page watches a policy node, or has ended, for at most START_S.
 
     A robot in real time would suffer meanwhile: the page's start takes a processor for seconds, and
-    joining and calling delay the nodes that are there.
+    its discovery and service calls delay the nodes that run already.
+
+    Args:
+        page: The process of the page.
+        node: The node whose view of the ROS graph is used.
+        policy: The full name of the policy node.
+        stopped: Returns whether to stop waiting.
     """
     until_s = time.monotonic() + START_S
     while not stopped() and page.poll() is None and time.monotonic() < until_s:
@@ -50,10 +61,14 @@ def wait_for_page(
 
 
 def page_action(namespace: str, port: int | str) -> ExecuteProcess:
-    """Return the launch action that starts the page; the launch does not end with it.
+    """Return the launch action that starts the live page; the launch does not end with it.
+
+    Args:
+        namespace: The namespace of the robot.
+        port: The port of the web server.
 
     Raises:
-        RuntimeError: If a package is not installed, before anything has started.
+        RuntimeError: A package is not installed, so that the page could not start.
     """
     from launch.actions import ExecuteProcess
 

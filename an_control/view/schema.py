@@ -1,8 +1,8 @@
-"""All messages on the web socket: `Command`s from a page, `Update`s to it.
+"""The format of all messages on the web socket: `Command`s from a page, `Update`s to it.
 
 Messages are JSON, one object each; `do` names a command, `is` names an update. Pictures are sent as
-binary messages (see `picture` in `insight.py`). Decoding is strict: unknown keys, wrong types,
-numbers that are not finite and texts that are too long are refused.
+binary messages (see `encode_picture` in `insight.py`). Decoding is strict: unknown keys, wrong
+types, numbers that are not finite and texts that are too long are refused.
 """
 
 from __future__ import annotations
@@ -19,64 +19,67 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 def _make_tag(class_name: str) -> str:
-    """Return the tag of a message's class, such as "connect" for ConnectCommand."""
+    """Return the tag of a message from its class name, "connect" for ConnectCommand."""
     return class_name.removesuffix("Command").removesuffix("Update").lower()
 
 
 class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_make_tag):
+    """A command from a page, with its number; the class name without its suffix is its tag."""
+
     id: Id
 
 
 class ConnectCommand(_Command):
-    """A command to connect a signal to an input slot, in exchange with the slot's present signal.
+    """A command to connect a sensor's signal to an input slot of the policy.
 
-    If `announced`, the wiring by which the policy reads follows.
+    The slot's present signal takes the other one's place. If `announced`, the policy's channels are
+    rewired along, so that they keep their signals.
     """
 
     signal: Name
-    plug: Name
+    slot: Name
     announced: bool
 
 
 class CutCommand(_Command):
     """A command to leave an input slot without a signal."""
 
-    plug: Name
+    slot: Name
 
 
 class NoiseCommand(_Command):
-    """A command to put noise into an input slot."""
+    """A command to replace the signal of an input slot by noise."""
 
-    plug: Name
+    slot: Name
 
 
 class CopyCommand(_Command):
-    """A command to connect a signal to this input slot too."""
+    """A command to connect a signal to one more input slot."""
 
     signal: Name
-    plug: Name
+    slot: Name
 
 
 class ShuffleCommand(_Command):
-    """A command to permute all signals."""
+    """A command to permute all signals between the input slots."""
 
     announced: bool
 
 
-class StraightCommand(_Command):
-    """A command to return to the wiring of the file."""
+class RestoreCommand(_Command):
+    """A command to restore the wiring of the file."""
 
 
 class UndoCommand(_Command):
-    """A command to undo the last change."""
+    """A command to undo the last change of the wiring."""
 
 
 class SetCommand(_Command):
-    """A command to set a disturbance of the scrambler, by its parameter."""
+    """A command to set a disturbance of the scrambler, by the name of its parameter."""
 
     name: Literal["jitter", "missing", "shuffle"]
     value: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
-    """For `shuffle` the steps between two permutations, 0 = none."""
+    """The value; for `shuffle` the steps between two permutations, 0: none."""
 
 
 class RestartCommand(_Command):
@@ -97,7 +100,7 @@ Command: TypeAlias = (
     | NoiseCommand
     | CopyCommand
     | ShuffleCommand
-    | StraightCommand
+    | RestoreCommand
     | UndoCommand
     | SetCommand
     | RestartCommand
@@ -107,59 +110,63 @@ Command: TypeAlias = (
 
 
 class _Update(msgspec.Struct, tag_field="is", tag=_make_tag):
-    pass
+    """An update to a page; the class name without its suffix is its tag."""
 
 
 class RobotUpdate(_Update):
-    """The robot that is shown, and its state."""
+    """An update about the robot that is shown, and its state."""
 
     state: Literal["waiting", "running", "inactive", "silent"]
     text: str
-    """Description of the state."""
+    """Description of the state for the user."""
     name: str = ""
     model: str = ""
     others: list[str] = []
-    """Policy nodes that are not shown."""
+    """Policy nodes of other robots, which are not shown."""
     lockstep: bool = False
     simulated: bool = False
-    """Whether its episode can be restarted."""
+    """Whether there is a simulator, so that the episode can be restarted."""
 
 
 class SlotWiring(msgspec.Struct, frozen=True):
-    """An input slot, the signal in it ("" nothing, "noise") and the channel that reads it."""
+    """The wiring of one input slot: the signal that arrives there, and the channel that reads it.
 
-    plug: str
+    The signal is "" for none, or "noise".
+    """
+
+    slot: str
     signal: str
     channel: str
 
 
-class BayUpdate(_Update):
-    """The wiring, and which changes are possible; a reason is "" if a change is possible."""
+class WiringUpdate(_Update):
+    """An update about the wiring, and about which changes of it are possible."""
 
     signals: list[str]
     wires: list[SlotWiring]
     why_not_announced: str
-    """Reason why no change can be announced."""
+    """The reason why no change can be announced to the policy; "" if it can."""
     why_not_unannounced: str
-    """Reason why no change can be unannounced."""
+    """The reason why no change can be made without announcing it; "" if it can."""
     undo: int
-    """Number of changes that can be undone."""
+    """The number of changes that can be undone."""
     settings: dict[str, float]
-    """Present values of `SetCommand`."""
+    """The present values that `SetCommand` can change."""
     rows: int = 0
     """Number of rows of a camera's patches, else 0."""
 
 
 class ChannelsUpdate(_Update):
-    """The ids (N,) of the channels in the following ticks, in their order."""
+    """An update of the ids (N,) of the channels in the following ticks, in their order."""
 
     ids: list[str]
 
 
 class SkeletonLink(msgspec.Struct, frozen=True):
-    """A link of a skeleton: it begins at its parent's end and has its parent's orientation.
+    """A link of a skeleton, by which the robot is drawn.
 
-    A joint turns (revolute, rad) or moves (prismatic, m) it along `axis`, in its parent's frame.
+    It starts at the end of its parent link and has its parent's orientation. A joint turns
+    (revolute, rad) or moves (prismatic, m) it along `axis`, in its parent's frame.
     """
 
     name: str
@@ -170,7 +177,7 @@ class SkeletonLink(msgspec.Struct, frozen=True):
     kind: Literal["revolute", "prismatic"]
     axis: list[float]
     to: list[float]
-    """Vector [x, y, z] from its beginning to its end, in m; 0 for a ball."""
+    """The vector [x, y, z] from the link's start to its end, in m; 0 for a ball."""
     width: float
     """Width in m; 0 if the link is not drawn."""
     colour: list[float]
@@ -178,13 +185,13 @@ class SkeletonLink(msgspec.Struct, frozen=True):
 
 
 class Skeleton(msgspec.Struct, frozen=True):
-    """The drawing of a robot; parents come before their links."""
+    """The drawing of a robot as a tree of links; parents come before their links."""
 
     links: list[SkeletonLink]
     height: float
-    """Height of the base above the ground in m, to which the pose's height is added."""
+    """The height of the base above the ground in m, to which the pose's height is added."""
     moves: bool
-    """Whether the base follows the pose."""
+    """Whether the base follows the robot's pose."""
     yaw: float
     """The direction of view about the vertical in rad; 0 looks along y, from the right side."""
     tilt: float
@@ -194,24 +201,28 @@ class Skeleton(msgspec.Struct, frozen=True):
 
     @property
     def joints(self) -> set[str]:
-        """Names of its joints."""
+        """The names of the joints of all links."""
         return {link.joint for link in self.links if link.joint}
 
 
 class DrawingUpdate(_Update):
-    """The kind of drawing of the robot, and the joints whose positions (m or rad) ticks have."""
+    """An update of how the robot is drawn, and of the joints whose positions ticks contain.
+
+    The positions are in m or rad.
+    """
 
     kind: Literal["skeleton", "camera", "dials", "bars"]
     joints: list[str]
     skeleton: Skeleton | None = None
     problem: str = ""
-    """Reason why the robot's own drawing cannot be used."""
+    """The reason why the robot's own drawing cannot be used; "" if it can."""
 
 
 class TickUpdate(_Update):
-    """One tick: readings (N,), attention (N,) from 0 to 1, joint positions, pose, and episode.
+    """An update of one tick: readings, attention, joint positions, pose, and episode.
 
-    The pose is x y z in m and a quaternion x y z w.
+    Readings and attention (0 to 1) have one number for each channel. The pose is x y z in m and a
+    quaternion x y z w.
     """
 
     values: list[float]
@@ -220,11 +231,14 @@ class TickUpdate(_Update):
     pose: list[float]
     episode: dict[str, float]
     expected: int
-    """Number of channels that should be present."""
+    """The number of channels that should have readings."""
 
 
 class MatrixUpdate(_Update):
-    """The attention, row by row, in hundredths of its maximum; rows may be means of queries."""
+    """An update of the attention weights, row by row, in hundredths of their maximum.
+
+    Rows may be means of several queries.
+    """
 
     rows: int
     columns: int
@@ -232,13 +246,16 @@ class MatrixUpdate(_Update):
 
 
 class ClustersUpdate(_Update):
-    """Each channel's key on two principal axes of the last seconds: x and y in turn, -1 to 1."""
+    """An update of each channel's attention key on two principal axes of the last seconds.
+
+    The points are x and y in turn, from -1 to 1.
+    """
 
     points: list[float]
 
 
 class DiagnosticsPart(msgspec.Struct, frozen=True):
-    """A status of /diagnostics; level 0 is ok, 1 warning, 2 error, 3 stale."""
+    """A status of the topic /diagnostics; level 0 is ok, 1 warning, 2 error, 3 stale."""
 
     name: str
     level: int
@@ -247,15 +264,16 @@ class DiagnosticsPart(msgspec.Struct, frozen=True):
 
 
 class DiagnosticsUpdate(_Update):
-    """The statuses of the policy node's parts."""
+    """An update of the statuses of the policy node's parts."""
 
     parts: list[DiagnosticsPart]
 
 
 class ScoreUpdate(_Update):
-    """Rows of figures, two a second, oldest first; unknown figures are None.
+    """An update of the figures for the charts: rows, two a second, oldest first.
 
-    Each row is [s, return, reward a step, p50 of a tick in us, p99, present share].
+    Each row is [time in s, return, reward a step, p50 of a tick in us, p99, share of channels
+    present]; unknown figures are None.
     """
 
     rows: list[list[float | None]]
@@ -264,22 +282,26 @@ class ScoreUpdate(_Update):
 
 
 class MarksUpdate(_Update):
-    """Times of rewirings in s, with their descriptions."""
+    """An update of the times in s at which the robot was rewired, with descriptions."""
 
     marks: list[tuple[float, str]]
 
 
 class HealthUpdate(_Update):
-    """The page's own process: seconds it has run, browsers, refused messages, share of a core."""
+    """An update about the page's own process."""
 
     seconds: float
+    """The seconds that it has run."""
     clients: int
+    """The number of connected browsers."""
     refused: int
+    """The number of messages from browsers that were refused."""
     load: float
+    """The share of a processor core that the process uses."""
 
 
 class ReplyUpdate(_Update):
-    """The answer to a command; `text` says why it was refused, or what was done."""
+    """A reply to a command; the text says what was done, or why it was refused."""
 
     id: int
     ok: bool
@@ -289,7 +311,7 @@ class ReplyUpdate(_Update):
 
 Update: TypeAlias = (
     RobotUpdate
-    | BayUpdate
+    | WiringUpdate
     | ChannelsUpdate
     | DrawingUpdate
     | TickUpdate
@@ -307,10 +329,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(message: str | bytes) -> Command:
-    """Return the command in a message.
+    """Return the command in a message from a page.
+
+    Args:
+        message: The message as it was received.
 
     Raises:
-        ValueError: If it is no command; the text says what is wrong.
+        ValueError: It is no command; the text says what is wrong.
     """
     if isinstance(message, bytes):
         raise ValueError("a command is text")
@@ -329,5 +354,5 @@ def encode(update: Update) -> bytes:
 
 
 def tag_of(message: Command | Update) -> str:
-    """Return the tag of a message; of the updates with one tag only the newest counts."""
+    """Return the tag of a message; of updates with the same tag only the newest counts."""
     return _make_tag(type(message).__name__)

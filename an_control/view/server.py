@@ -1,4 +1,4 @@
-"""The web server: one page and its web socket, for users who know the token.
+"""The web server of the live page and its web socket, for users who know a secret token.
 
 It listens on the loopback interface unless another address is given. A request must have the token
 in its path and name this server as its host, so that no other page can reach it by a name of its
@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 MOST_BYTES = 65536
 """Maximum length of a message; a longer one closes its connection."""
 PENDING = 32
-"""Maximum number of waiting commands of one browser."""
+"""Maximum number of commands of one browser that wait to be carried out."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -51,17 +51,17 @@ class _GuardedHandler(RequestHandler):
     """A request handler that refuses requests without the token or for another host."""
 
     def initialize(self, server: PageServer) -> None:
-        """Keep the server."""
+        """Store the page's server, which knows the token."""
         self.server = server
 
     def set_default_headers(self) -> None:
-        """Set the headers of every response."""
+        """Set the security headers of every response."""
         self.clear_header("Server")
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
     def prepare(self) -> None:
-        """Refuse the request without the token or for another host."""
+        """Refuse a request without the token or for another host, by status 403."""
         if not self.server.allows_host(self.request.host):
             raise HTTPError(403, reason="another host")
         token = self.request.path.split("/")[1]
@@ -70,43 +70,47 @@ class _GuardedHandler(RequestHandler):
 
 
 class _FileHandler(_GuardedHandler, StaticFileHandler):
-    """A request handler for the page's files."""
+    """A request handler that serves the page's files."""
 
     def initialize(self, server: PageServer, **options: Any) -> None:  # type: ignore[override]
-        """Keep the server and the files' options."""
+        """Store the page's server, and the options of the file handler."""
         _GuardedHandler.initialize(self, server)
         StaticFileHandler.initialize(self, **options)
 
     def set_extra_headers(self, path: str) -> None:
-        """Forbid caching."""
+        """Forbid the browser to cache the file."""
         self.set_header("Cache-Control", "no-store")
 
 
 class _NotFoundHandler(_GuardedHandler):
-    """A request handler for any other path, which is not found."""
+    """A request handler for unknown paths."""
 
     def get(self) -> None:
-        """Answer that the path is not found."""
+        """Respond that the path is not found, by status 404."""
         raise HTTPError(404)
 
 
 class _SocketHandler(_GuardedHandler, WebSocketHandler):
-    """The web socket of one browser."""
+    """A handler for the web socket of one browser."""
 
     client: BrowserClient | None = None
 
     def check_origin(self, origin: str) -> bool:
-        """Return whether the socket is opened by this page."""
+        """Return whether the socket was opened by this very page.
+
+        Args:
+            origin: The address of the page that opens the socket.
+        """
         return urlsplit(origin).netloc == self.request.host
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the socket; refuse a request without an origin."""
+        """Open the socket, or refuse a request that names no origin."""
         if not self.request.headers.get("Origin"):
             raise HTTPError(403, reason="no origin")
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
-        """Welcome the browser and start to send."""
+        """Send the present state to the browser, and all updates from now on."""
         self.set_nodelay(True)
         self._pending: set[asyncio.Task[None]] = set()
         self.client = BrowserClient(self._send)
@@ -114,16 +118,24 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         self._sender = asyncio.ensure_future(self._run(self.client))
 
     async def _run(self, client: BrowserClient) -> None:
-        """Send until the connection ends."""
+        """Send the client's messages until the connection ends."""
         with suppress(WebSocketClosedError, asyncio.CancelledError):
             await client.run()
 
     async def _send(self, message: bytes, binary: bool) -> None:
-        """Send one message."""
+        """Send one message to the browser.
+
+        Args:
+            message: The message.
+            binary: Whether it is binary, or else text.
+        """
         await self.write_message(message if binary else message.decode(), binary=binary)
 
     def on_message(self, message: str | bytes) -> None:
-        """Carry out a command, or reply why it is refused; e-stops do not wait."""
+        """Carry out a command of the browser, or reply why it is refused.
+
+        Other commands may wait; an e-stop never does.
+        """
         assert self.client is not None
         try:
             command = schema.decode(message)
@@ -133,12 +145,12 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
             self.server.live.clients.refused += 1
             self._reply(schema.ReplyUpdate(0, False, f"refused: {error}"))
             return
-        task = asyncio.ensure_future(self._do(command))
+        task = asyncio.ensure_future(self._carry_out(command))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _do(self, command: schema.Command) -> None:
-        """Carry out a command and reply."""
+    async def _carry_out(self, command: schema.Command) -> None:
+        """Carry out a command, and send the reply to the browser."""
         try:
             reply = await self.server.live.carry_out(command)
         except Exception as error:  # the browser must be told that it was not done
@@ -148,12 +160,12 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
         self._reply(reply)
 
     def _reply(self, reply: schema.ReplyUpdate) -> None:
-        """Send a reply if the browser is still there."""
+        """Send a reply if the browser is still connected."""
         if self.client is not None:
             self.client.enqueue(schema.encode(reply))
 
     def on_close(self) -> None:
-        """Forget the browser."""
+        """Remove the browser, whose connection has ended."""
         if self.client is not None:
             self.server.live.clients.remove(self.client)
             self._sender.cancel()
@@ -161,10 +173,14 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
 
 
 def open_listening_socket(port: int, host: str = LOOPBACK) -> socket.socket:
-    """Return a socket that listens on a port, 0 for any.
+    """Return a TCP socket that listens on a port.
+
+    Args:
+        port: The port, 0 for any.
+        host: The address to listen on.
 
     Raises:
-        OSError: If the port is taken.
+        OSError: The port is taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.create_server((host, port), family=family)
@@ -173,7 +189,13 @@ def open_listening_socket(port: int, host: str = LOOPBACK) -> socket.socket:
 
 
 class PageServer:
-    """The web server of the page, on a listening socket, with a random token."""
+    """The web server of the live page, which accepts only requests with a random token.
+
+    Args:
+        live: The robot that is shown.
+        listening: The socket that it listens on.
+        host: The address that the socket listens on.
+    """
 
     def __init__(self, live: LiveRobot, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
@@ -198,37 +220,40 @@ class PageServer:
 
     @property
     def address(self) -> str:
-        """Address to open in a browser, with the token."""
+        """The address to open in a browser, with the token."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         if self._host in ("0.0.0.0", "::"):
             host = socket.gethostname()
         return f"http://{host}:{self.port}/{self.token}/"
 
     def allows_host(self, named: str) -> bool:
-        """Return whether a request that names this host may be answered.
+        """Return whether a request that is addressed to a host name may be answered.
 
         Any port is allowed: a tunnel or a container has its own, and browsers leave out 80.
+
+        Args:
+            named: The host, and perhaps the port, that the request names.
         """
         with suppress(ValueError):
             name = urlsplit(f"//{named}").hostname or ""
             if name in self._names:
                 return True
-            if not self._loopback:
+            if not self._is_loopback:
                 ipaddress.ip_address(name)  # an IP address cannot be another page's name
                 return True
         return False
 
     def _own_names(self) -> set[str]:
-        """Return the names of this host for browsers."""
+        """Return the names by which a browser can address this machine."""
         names = {"localhost", LOOPBACK, "::1", self._host}
-        if not self._loopback:
+        if not self._is_loopback:
             name = socket.gethostname()
             names |= {name, f"{name.partition('.')[0]}.local", socket.getfqdn()}
         return {name.lower() for name in names}
 
     @property
-    def _loopback(self) -> bool:
-        """Whether it listens on the loopback interface only."""
+    def _is_loopback(self) -> bool:
+        """Whether the server listens on the loopback interface only."""
         with suppress(ValueError):
             return ipaddress.ip_address(self._host).is_loopback
         return self._host == "localhost"

@@ -1,4 +1,4 @@
-"""Watches a robot: turns its topics, read twenty times a second, into updates of the page."""
+"""The watch of a robot: turns its topics, read twenty times a second, into updates of the page."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
 
 SILENT_S = 2.5
-"""Time without diagnostics, which come once a second, after which the policy node is silent."""
+"""Time without diagnostics after which the policy node counts as silent; they come once a
+second."""
 SLOW = 4
-"""Number of looks between two updates of matrix and keys."""
+"""Number of calls of `take_updates` between two updates of attention matrix and keys."""
 SCORE_S = 0.5
-"""Time between two rows of figures."""
+"""Time between two rows of figures for the charts."""
 KEPT_SCORES, KEPT_MARKS = 1200, 200
 
 
 class RobotWatch:
-    """The present state of one robot; `take_updates` takes the new messages and yields updates.
+    """The present state of one robot, as its topics show it.
+
+    `take_updates` takes the new messages and yields the updates for the page.
 
     Args:
         listener: Listens to the robot's topics.
@@ -48,20 +51,21 @@ class RobotWatch:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything, because another robot or none is watched."""
+        """Forget everything about the robot, because another one or none is watched."""
         self.found = RobotGraph()
         self.parts: dict[str, schema.DiagnosticsPart] = {}
         self.order: dict[str, str] | None = None
-        """Newest signal of each of the scrambler's input slots; the reader sets it to None."""
+        """The newest signal of each of the scrambler's input slots; whoever reads it sets it to
+        None."""
         self.changed: set[str] = set()
-        """Nodes whose parameters have changed; the reader clears it."""
+        """The nodes whose parameters have changed; whoever reads it clears it."""
         self._wiring = ""
         self._looked_up: tuple[tuple[list[str], str], schema.DrawingUpdate] | None = None
-        """Joints and wiring for which a drawing was last looked up, and that drawing."""
+        """The joints and the wiring for which a drawing was last looked up, and that drawing."""
         self._heard_s = -np.inf
         self._ids: list[str] = []
         self._strength: dict[str, float] = {}
-        """Last attention to each channel (0..1), by id."""
+        """The last attention to each channel (0 to 1), by channel id."""
         self._drawing: schema.DrawingUpdate | None = None
         self._joints: list[float] = []
         self._pose: list[float] = []
@@ -72,19 +76,23 @@ class RobotWatch:
         self._forgotten = True
 
     def follow(self, found: RobotGraph) -> None:
-        """Listen to this robot's topics from now on."""
+        """Listen to the topics of a robot from now on."""
         if found.policy != self.found.policy:
             self.forget()
         self.found = found
         self._listener.follow(found.topics)
 
     def set_wiring(self, path: str) -> None:
-        """Look up the drawing again, also beside the wiring with this path."""
+        """Look up the robot's drawing again, also beside its wiring file.
+
+        Args:
+            path: The path of the wiring file.
+        """
         self._wiring, self._looked_up = path, None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, the time of scores and marks."""
+        """The seconds since the start, which is the time of scores and marks."""
         return self._now_s() - self._start_s
 
     @property
@@ -93,12 +101,16 @@ class RobotWatch:
         return self._now_s() - self._heard_s > SILENT_S
 
     def record_mark(self, text: str) -> schema.MarksUpdate:
-        """Record that something was rewired now, and return the update."""
+        """Record that the robot was rewired now, for a mark in the charts; return the update.
+
+        Args:
+            text: Description of what was rewired.
+        """
         self.marks.append((self.seconds, text))
         return schema.MarksUpdate(list(self.marks))
 
     def take_updates(self) -> Iterator[schema.Update | bytes]:
-        """Take the new messages, and yield updates and pictures."""
+        """Take the new messages of all topics, and yield updates and pictures for the page."""
         self._looks += 1
         slow = self._looks % SLOW == 0
         if self._forgotten:  # the browsers must forget it too
@@ -137,7 +149,7 @@ class RobotWatch:
         yield schema.MarksUpdate(list(self.marks))
 
     def _take_diagnostics(self) -> Iterator[schema.Update]:
-        """Take the policy node's diagnostics."""
+        """Take the policy node's diagnostics, and yield the update."""
         start = f"{self.found.policy}: "
         parts = {}
         for message in self._listener.take_all("diagnostics"):
@@ -152,18 +164,18 @@ class RobotWatch:
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
     def _take_events(self) -> None:
-        """Record which nodes' parameters have changed."""
+        """Record which nodes' parameters have changed, by the topic /parameter_events."""
         for message in self._listener.take_all("events"):
             self.changed.add(message.node)
 
     def _take_order(self) -> None:
-        """Take the scrambler's order."""
+        """Store the newest order of the scrambler: which signal each input slot carries."""
         message = self._listener.take_newest("order")
         if message is not None:
             self.order = {pair.key: pair.value for pair in message.values}
 
     def _take_drawing(self) -> Iterator[schema.Update | bytes]:
-        """Yield the drawing if it has changed, and a new picture."""
+        """Take joints, pose and camera; yield the drawing if it has changed, and a new picture."""
         joints = self._listener.take_newest("joints")
         pose = self._listener.take_newest("pose")
         image = self._listener.take_newest("image")
@@ -191,7 +203,7 @@ class RobotWatch:
             yield shown
 
     def _take_tick(self) -> Iterator[schema.Update]:
-        """Yield the newest tick, after the channels' ids if these have changed."""
+        """Take the policy's newest tick and yield it, after new channel ids if these changed."""
         progress = self._listener.take_newest("progress")
         if progress is not None:
             self._episode = {
@@ -216,12 +228,12 @@ class RobotWatch:
         )
 
     def _count_expected(self) -> int:
-        """Return the number of channels that should be present, by the diagnostics."""
+        """Return the number of channels that should have readings, by the diagnostics."""
         counts = [one.values.get("expected", "0") for one in self.parts.values()]
         return sum(int(count) for count in counts if count.isdecimal())
 
     def _take_score(self) -> Iterator[schema.Update]:
-        """Yield a row of figures every SCORE_S, once there is a robot."""
+        """Yield a row of figures for the charts every SCORE_S, once there is a robot."""
         now_s = self._now_s()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
@@ -244,7 +256,12 @@ class RobotWatch:
 
 
 def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
-    """Return the drawing of a robot with these joints: dials if there is no skeleton."""
+    """Return the drawing of a robot: its skeleton, or a dial for each joint.
+
+    Args:
+        joints: The names of the joints.
+        wiring: The path of the robot's wiring file, or "".
+    """
     try:
         skeleton = find_skeleton(joints, wiring)
     except WiringError as error:
@@ -253,7 +270,14 @@ def _make_drawing(joints: list[str], wiring: str) -> schema.DrawingUpdate:
 
 
 def _mean_reward(before: dict[str, float], now: dict[str, float]) -> float | None:
-    """Return the mean reward a step between two samples of an episode, or None if it changed."""
+    """Return the mean reward per step between two samples of an episode's figures.
+
+    Return None if the figures are unknown or of different episodes.
+
+    Args:
+        before: The figures of the first sample by name, such as "return" and "step".
+        now: The figures of the second sample.
+    """
     if not before or not now or before.get("episode") != now.get("episode"):
         return None
     steps = now["step"] - before["step"]
@@ -261,7 +285,12 @@ def _mean_reward(before: dict[str, float], now: dict[str, float]) -> float | Non
 
 
 def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
-    """Return a value of a status as a number, or None."""
+    """Return a value of a diagnostics status as a number, or None if it is none.
+
+    Args:
+        part: The status, or None.
+        key: The key of the value.
+    """
     try:
         return None if part is None else float(part.values.get(key, ""))
     except ValueError:
@@ -269,6 +298,6 @@ def _read_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
 
 
 def _round_finite(values: Any, digits: int) -> list[float]:
-    """Return rounded values, with 0 for values that are not finite, which JSON cannot hold."""
+    """Return rounded values, with 0 for values that are not finite, which JSON cannot represent."""
     array = np.asarray(values, np.float64)
     return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

@@ -12,7 +12,7 @@ Example:
     ('ant', 8)
 """
 
-from an_control.wiring.channel_table import ChannelTable, Notice, Readings
+from an_control.wiring.channel_table import ChannelTable, Readings
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.command import (
     ActuatorConfig,
@@ -30,9 +30,9 @@ from an_control.wiring.config import (
     Wiring,
     load_wiring,
 )
-from an_control.wiring.feed import SourceStatus
 from an_control.wiring.image import ImageConfig
 from an_control.wiring.messages import message_class, stamp_reader
+from an_control.wiring.missing import Notice, SourceStatus
 
 __all__ = [
     "ActuatorConfig",

@@ -1,4 +1,4 @@
-"""A reader of camera images: crops, converts to gray, resizes, and stacks the newest frames.
+"""Read camera images: crop them, convert them to gray, resize them, and stack the newest frames.
 
 An image that does not match the wiring (its size, encoding, length), and one that is all black,
 makes all its patches missing, with the reason. The stack of frames is filled with one frame after
@@ -32,22 +32,26 @@ Gray = NDArray[np.uint8]
 
 
 def is_image(fields: Any) -> bool:
-    """Return whether a message with these fields is an Image or a CompressedImage."""
+    """Return whether a message with these fields is an Image or a CompressedImage.
+
+    Args:
+        fields: Names of the message's fields.
+    """
     return set(fields) >= _IMAGE or set(fields) >= _COMPRESSED
 
 
 def is_opencv_missing() -> bool:
-    """Return whether OpenCV, which is needed to read images, is missing."""
+    """Return whether OpenCV, which is needed to read images, is not installed."""
     return importlib.util.find_spec("cv2") is None
 
 
 class CameraReader(Reader):
-    """A reader of one source's images as patches.
+    """Reader of one source's images as patches, one channel for each patch.
 
     Args:
-        config: The channel, with `image`.
-        fields: The message's fields, by which Image and CompressedImage are distinguished.
-        limit_ns: Pause between two images after which the stack is filled with one frame.
+        config: The channel entry of the wiring, with `image`.
+        fields: Names of the message's fields, by which Image and CompressedImage are distinguished.
+        limit_ns: Pause between two images in ns after which the stack is filled with one frame.
     """
 
     invalid = "the patch is missing"
@@ -68,17 +72,25 @@ class CameraReader(Reader):
         self.reset()
 
     def reset(self) -> None:
-        """Fill the stack with the next frame, because a new episode starts."""
+        """Discard all earlier frames for a new episode; the next image then fills the stack."""
         self._stamp_ns: int | None = None
 
-    def copy_state(self, old: Reader) -> None:
-        """Copy the frames of another reader with the same settings."""
-        if isinstance(old, CameraReader) and old.image == self.image:
-            self.frames, self.patches = old.frames.copy(), old.patches.copy()
-            self._stamp_ns, self._hidden = old._stamp_ns, old._hidden
+    def copy_state(self, other: Reader) -> None:
+        """Copy the frames of another reader if it has the same image settings."""
+        if isinstance(other, CameraReader) and other.image == self.image:
+            self.frames, self.patches = other.frames.copy(), other.patches.copy()
+            self._stamp_ns, self._hidden = other._stamp_ns, other._hidden
 
     def read(self, message: Any, row: Row) -> None:
-        """Add the message's image to the frames; write 0 for visible and NaN for hidden patches."""
+        """Add the message's image to the frames; write 0 for visible and NaN for hidden patches.
+
+        Args:
+            message: An Image or CompressedImage.
+            row: Receives one number (N,) for each patch; the pixels are in `patches`.
+
+        Raises:
+            ValueError: The image does not match the wiring, or is black.
+        """
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         if not stamp_ns or stamp_ns != self._stamp_ns:
             self._add_frame(message, stamp_ns)
@@ -87,7 +99,15 @@ class CameraReader(Reader):
             row[self._hidden] = np.nan
 
     def _add_frame(self, message: Any, stamp_ns: int) -> None:
-        """Add a new frame; on an error the next frame fills the stack."""
+        """Add a message's image to the frames; after an error the next image fills the stack.
+
+        Args:
+            message: An Image or CompressedImage.
+            stamp_ns: Stamp of the message; 0 if it has none.
+
+        Raises:
+            ValueError: The image does not match the wiring, or is black.
+        """
         before_ns, self._stamp_ns = self._stamp_ns, None
         gray, alpha = self._gray(message, self.image)
         if gray.max() < BLACK:
@@ -106,7 +126,12 @@ class CameraReader(Reader):
         self._stamp_ns = stamp_ns
 
     def _update_hidden(self, alpha: Gray | None) -> None:
-        """Update which patches are missing; fill the stack of patches that are visible again."""
+        """Update which patches are hidden; fill the stack of each patch that is visible again.
+
+        Args:
+            alpha: Opacity of the image's pixels (H, W); a patch with 0 everywhere is hidden. None
+                if the image has no opacity.
+        """
         before, self._hidden = self._hidden, None
         if alpha is not None:
             seen = cut_patches(_resize(alpha, self.image.size)[None], self.image.patch)
@@ -124,7 +149,15 @@ class CameraReader(Reader):
 
 
 def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of an Image in gray (H, W), and its alpha if it has one."""
+    """Return the used part of an Image in gray (H, W), and its opacity (H, W) or None.
+
+    Args:
+        message: The Image.
+        image: Settings of the wiring, which say what part is used.
+
+    Raises:
+        ValueError: The message's encoding, size or length is not allowed.
+    """
     encoding = str(message.encoding)
     if encoding not in PIXEL_BYTES:
         raise ValueError(f"encoding {encoding[:40]!r} is not one of {', '.join(PIXEL_BYTES)}")
@@ -147,7 +180,15 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
 
 
 def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
-    """Return the used part of a CompressedImage in gray (H, W)."""
+    """Return the used part of a CompressedImage in gray (H, W), and None for its opacity.
+
+    Args:
+        message: The CompressedImage.
+        image: Settings of the wiring, which say what part is used.
+
+    Raises:
+        ValueError: The data is no image of the size that the wiring names.
+    """
     import cv2
 
     data = np.frombuffer(message.data, np.uint8)
@@ -164,14 +205,23 @@ def _decode_compressed(message: Any, image: ImageConfig) -> tuple[Gray, Gray | N
 
 
 def _check_size(height: int, width: int, image: ImageConfig) -> None:
-    """Check that an image has the size that the wiring names."""
+    """Check that an image has the size that the wiring names.
+
+    Args:
+        height: Height in pixels.
+        width: Width in pixels.
+        image: Settings of the wiring.
+
+    Raises:
+        ValueError: The size is another one.
+    """
     expected = image.frame or image.size
     if (height, width) != expected:
         raise ValueError(f"{height} x {width} pixels, not {expected[0]} x {expected[1]}")
 
 
 def _crop(picture: Gray, image: ImageConfig) -> Gray:
-    """Return the part of the picture that is used."""
+    """Return the part of a picture (H, W) or (H, W, colours) that the wiring's `crop` selects."""
     if image.crop is None:
         return picture
     top, left, height, width = image.crop
@@ -179,7 +229,12 @@ def _crop(picture: Gray, image: ImageConfig) -> Gray:
 
 
 def _resize(gray: Gray, size: tuple[int, int]) -> Gray:
-    """Return the picture in this size, each pixel the mean of the area it covers."""
+    """Return a picture (H, W) in another size; each pixel becomes the mean of the area it covers.
+
+    Args:
+        gray: The picture.
+        size: Height and width of the result in pixels.
+    """
     if gray.shape == size:
         return gray
     import cv2
@@ -189,7 +244,11 @@ def _resize(gray: Gray, size: tuple[int, int]) -> Gray:
 
 
 def _make_colour_conversion(name: str) -> Callable[[Gray], Gray]:
-    """Return OpenCV's colour conversion of this name."""
+    """Return a function that converts a picture's colours by OpenCV.
+
+    Args:
+        name: OpenCV's name of the conversion, such as "RGB2GRAY".
+    """
     import cv2
 
     code = getattr(cv2, f"COLOR_{name}")

@@ -8,24 +8,22 @@ message has not come, is stale, or holds no finite number counts as missing, nev
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import compress
-from operator import is_
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
-from an_control.wiring.checked_yaml import Description, WiringError
+from an_control.wiring.camera import CameraReader
+from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.command import CommandConfig
-from an_control.wiring.compile import Leaf, compile_source, follow_field
-from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
-from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
+from an_control.wiring.compile import Sources, compile_source, follow_field
+from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
+from an_control.wiring.feed import Feed
 from an_control.wiring.messages import Resolver, element_path, message_class
-from an_control.wiring.readers import PROVEN_NS, GrowingReader, Reader
+from an_control.wiring.missing import MissingChannelReport, Notice, SourceStatus
+from an_control.wiring.readers import GrowingReader, Reader
 
 
 class _Group(NamedTuple):
@@ -54,7 +52,7 @@ class ChannelWeights:
         self._groups: list[_Group] = []
         for feed in feeds:
             if feed.config.weight is not None or not _has_own_weights(feed):
-                places = np.arange(feed.start, feed.stop)
+                places = np.arange(feed.place.start, feed.place.stop)
                 self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
             else:
                 self._add_entries(feed)
@@ -64,7 +62,7 @@ class ChannelWeights:
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
         readers: dict[int, list[Reader]] = {}
-        start = feed.start
+        start = feed.place.start
         for reader in feed.readers:
             if isinstance(reader, GrowingReader) and reader.wildcard:
                 config = reader.wildcard.config
@@ -206,7 +204,6 @@ class _PositionReader:
         return values
 
 
-_SHOWN_CHANNELS = 5
 _ROUNDING = 1e-10
 """Tolerance of a share when it is compared with its minimum, as sums of weights are rounded."""
 
@@ -248,39 +245,62 @@ class Readings(NamedTuple):
         return bool(self.ids) and there >= (share - _ROUNDING) * of
 
 
-@dataclass(frozen=True)
-class Notice:
-    """A note, made once, that a source or some of its channels were lost, came back, or are new.
-
-    Attributes:
-        kind: "new" is used for elements of a wildcard that were not in its first message.
-        source: Name of the source.
-        channels: Ids of the channels concerned; empty if the whole source is meant.
-        reason: Why they were lost, as text for a log line.
-        never: Whether the source has never sent a message.
-    """
-
-    kind: Literal["lost", "recovered", "new"]
-    source: str
-    channels: tuple[str, ...] = ()
-    reason: str = ""
-    never: bool = False
-
-    def __str__(self) -> str:
-        what = f"source {self.source!r}"
-        if self.channels:
-            more = len(self.channels) - _SHOWN_CHANNELS
-            shown = ", ".join(self.channels[:_SHOWN_CHANNELS])
-            what = f"{what}: {shown}{f' and {more} more' if more > 0 else ''}"
-        if self.never:
-            return f"{what}: {self.reason}"
-        return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")
-
-
 _FLOAT32 = float(np.finfo(np.float32).max)
 _KEPT_PATTERNS = 16
-_KEPT_NOTICES = 256
-_EXPLAINED = 8
+
+
+class Conversion:
+    """The raw numbers (N,) of all channels, and the conversion to values.
+
+    Args:
+        readers: The readers of all channels, in the table's order.
+        like: The conversion of an earlier layout, whose `ids` stay the same object if none differs.
+    """
+
+    def __init__(self, readers: Sequence[Reader], like: Conversion | None) -> None:
+        configs = [config for reader in readers for config in reader.configs]
+        clips = [config.clip or (-np.inf, np.inf) for config in configs]
+        self.ids = tuple(id_ for reader in readers for id_ in reader.ids)
+        """Ids (N,) of all channels, present or not."""
+        if like is not None and like.ids == self.ids:
+            self.ids = like.ids
+        self.raw = np.full(len(self.ids), np.nan)
+        """(N,) numbers of the messages, written by the feeds."""
+        self.values = np.empty(len(self.ids))
+        """(N,) readings as of the last conversion."""
+        self._curves = _find_curves(configs)
+        self._scale = np.array([config.scale for config in configs])
+        self._offset = np.array([config.offset for config in configs])
+        self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
+        self._bound = np.where(np.isfinite(self._low), np.finfo(np.float64).max, _FLOAT32)
+        self._present: dict[bytes, tuple[str, ...]] = {}
+
+    def convert(self) -> NDArray[np.bool_]:
+        """Apply curve, scale, offset and clip to all raw numbers; return which are valid (N,).
+
+        A value is valid if it is a finite float32. Angles are wrapped or turned into sines and
+        cosines before scale and offset are applied.
+        """
+        raw = self.raw
+        if self._curves:
+            raw = raw.copy()
+            for function, places in self._curves:
+                raw[places] = function(raw[places])
+        values = np.multiply(raw, self._scale, out=self.values)
+        values += self._offset
+        ok = np.abs(values) <= self._bound
+        np.maximum(values, self._low, out=values)
+        np.minimum(values, self._high, out=values)
+        return ok
+
+    def present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+        """Return the ids of the channels that are `ok` (N,); `pattern` holds the same as bytes."""
+        ids = self._present.get(pattern)
+        if ids is None:
+            if len(self._present) >= _KEPT_PATTERNS:
+                self._present.clear()
+            ids = self._present[pattern] = tuple(compress(self.ids, ok.tolist()))
+        return ids
 
 
 class ChannelTable:
@@ -289,7 +309,7 @@ class ChannelTable:
     Args:
         wiring: The robot's wiring.
         resolve: Returns the message class of a type's name.
-        like: An earlier table; its parts are used again where the two wirings agree.
+        like: An earlier table, whose state is copied (see `rewired`).
 
     Raises:
         WiringError: If a message type is not installed, or a field path leads to no number.
@@ -302,98 +322,34 @@ class ChannelTable:
         like: ChannelTable | None = None,
     ) -> None:
         self.wiring = wiring
-        self.message_classes: dict[str, Any] = {}
-        """The message class of each source."""
-        self._resolve = resolve
-        self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
-        self._read_ns: int | None = None
-        self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
-        for channel in wiring.channels:
-            self._channels[channel.source].append(channel)
-        self._leaves: dict[int, tuple[ChannelConfig, Any, list[Leaf]]] = {}
-        taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
-        self._open = len(taken) < len(wiring.channels)
-        self._feeds = {one.name: self._make_feed(one, taken, like) for one in wiring.sources}
-        self._required = [feed for feed in self._feeds.values() if feed.config.required]
+        self._sources: Sources = Sources(wiring, resolve, None if like is None else like._sources)
+        self._feeds = self._sources.feeds
         self.measured: MeasuredPositions | None = None
         """Positions of the actuators, if the wiring says where they are measured."""
         if wiring.command.measured:
             self.measured = MeasuredPositions(
                 wiring.command, self.message_classes, resolve, wiring.file
             )
-        self._of_images = bool(wiring.images)
-        self._ids: tuple[str, ...] = ()
-        self._fine = np.zeros(0, bool)
-        self._lay_out()
-
-    def _make_feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
-        """Return the feed of a source, taken from `like` with its state if the source is unchanged.
-
-        With wildcards, feeds depend on each other, and every feed is made again.
-        """
-        file = self.wiring.file
-        try:
-            cls = self._resolve(source.type)
-        except LookupError as error:
-            key = f"sources.{source.name}.type"
-            raise WiringError(file, key, source.type, f"an installed type ({error})") from None
-        self.message_classes[source.name] = cls
-        channels = self._channels[source.name]
-        if like is not None and not (self._open or like._open):
-            old = like._feeds.get(source.name)
-            if old is not None and source == replace(old.config, topic=source.topic):
-                before = like._channels[source.name]
-                if len(before) == len(channels) and all(map(is_, before, channels)):
-                    self._leaves |= {id(one): like._leaves[id(one)] for one in channels}
-                    return old.with_config(source)
-        if self.wiring.images:
-            return Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
-        for one in channels:
-            known = None if like is None else like._leaves.get(id(one))
-            if known is None or known[1] is not cls:
-                known = one, cls, follow_field(one, cls, self._resolve, file)
-            self._leaves[id(one)] = known
-        leaves = [leaf for one in channels for leaf in self._leaves[id(one)][2]]
-        return Feed(source, *compile_source(leaves, taken))
-
-    def _make_camera_reader(
-        self, channel: ChannelConfig, cls: Any, source: SourceConfig
-    ) -> CameraReader:
-        """Return the reader of a camera channel; raise WiringError if it cannot be read."""
-        key = f"channels.{channel.id}.image"
-        fields = cls.get_fields_and_field_types()
-        if not is_image(fields):
-            allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
-            raise WiringError(self.wiring.file, key, source.type, allowed)
-        if is_opencv_missing():
-            allowed = "an installed OpenCV (pip install 'an_control[camera]')"
-            raise WiringError(self.wiring.file, key, Description("an image"), allowed)
-        return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
-
-    def _lay_out(self) -> None:
-        """Assign every channel its place in the arrays; keep what is known of it by its id."""
-        fine = dict(zip(self._ids, self._fine.tolist(), strict=True))
+            if like is not None and like.measured is not None:
+                self.measured.values = like.measured.values
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
-        configs = [config for reader in readers for config in reader.configs]
-        clips = [config.clip or (-np.inf, np.inf) for config in configs]
-        self._ids = tuple(id_ for reader in readers for id_ in reader.ids)
-        self._raw = np.full(len(self._ids), np.nan)
-        self._values = np.empty(len(self._ids))
-        self._curves = _find_curves(configs)
-        self._scale = np.array([config.scale for config in configs])
-        self._offset = np.array([config.offset for config in configs])
-        self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
-        self._bound = np.where(np.isfinite(self._low), np.finfo(np.float64).max, _FLOAT32)
-        self._fine = np.array([fine.get(id_, True) for id_ in self._ids], bool)
-        self._ok = np.zeros(len(self._ids), bool)
-        self._present: dict[bytes, tuple[str, ...]] = {}
-        self._last: tuple[bytes, list[bool]] | None = None
-        stop = 0
-        for feed in self._feeds.values():
-            stop = feed.lay_out(stop, self._raw)
-        self._weights = (
-            ChannelWeights(self._feeds.values()) if has_weights(self._feeds.values()) else None
+        self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
+        """Readers of the image patches, in channel order; empty if channels are numbers."""
+        self._missing = MissingChannelReport(self._feeds.values())
+        self._lay_out(like)
+
+    def _lay_out(self, like: ChannelTable | None) -> None:
+        """Assign every channel its place in the arrays; keep what `like` knows of it by its id."""
+        feeds = self._feeds.values()
+        readers = [reader for feed in feeds for reader in feed.readers]
+        self._conversion: Conversion = Conversion(
+            readers, None if like is None else like._conversion
         )
+        self._missing.lay_out(self.ids, self._missing if like is None else like._missing)
+        stop = 0
+        for feed in feeds:
+            stop = feed.lay_out(stop, self._conversion.raw)
+        self._weights = ChannelWeights(feeds) if has_weights(feeds) else None
 
     def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
         """Keep a source's newest message. This is cheap and never fails on a message's content.
@@ -410,7 +366,7 @@ class ChannelTable:
         Raises:
             KeyError: If there is no such source.
         """
-        self._feeds[source].store(message, stamp_ns, arrival_ns)
+        self._feeds[source].received.store(message, stamp_ns, arrival_ns)
 
     def has_step(self, stamp_ns: int) -> bool:
         """Return whether every source has its message of the step with this stamp (lockstep)."""
@@ -427,101 +383,57 @@ class ChannelTable:
             now_ns: Time of the tick, on the clock of the arrival times.
             stamp_ns: Stamp of the step in lockstep, None in real time.
         """
-        feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
-        self._read_ns = None if lockstep else now_ns
+        feeds = tuple(self._feeds.values())
+        ok = self._extract(feeds, stamp_ns is not None)
+        new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
+        fresh = [feed.mark_missing(ok, now_ns, stamp_ns) for feed in feeds]
+        pattern = self._missing.update(ok, fresh, now_ns, stamp_ns)
+        ids = self._conversion.present_ids(pattern, ok)
+        if self.cameras:
+            values = np.concatenate([camera.patches for camera in self.cameras])[ok]
+        elif len(ids) == len(self.ids):
+            values = self._conversion.values.astype(np.float32)
+        else:
+            values = self._conversion.values[ok].astype(np.float32)
+        since_ns = min(new_ns) if new_ns else max([feed.received.arrival_ns for feed in feeds])
+        weights = None if self._weights is None else self._weights(ok)
+        return Readings(values, ids, max(self.expected, len(ids)), bool(new_ns), since_ns, weights)
+
+    def _extract(self, feeds: Iterable[Feed], lockstep: bool) -> NDArray[np.bool_]:
+        """Convert the numbers of all unread messages to values; return which are valid (N,)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.unread and feed.scan(lockstep) for feed in feeds]):
-                self._lay_out()
-                self._add_new_notices()
+            if any([feed.received.unread and feed.scan(lockstep) for feed in feeds]):
+                self._lay_out(self)
+                self._missing.add_new_notices()
             if self.measured is not None:
                 for source in self.measured.sources:
-                    for message, _, _ in self._feeds[source].unread:
+                    for message, _, _ in self._feeds[source].received.unread:
                         self.measured.read(source, message)
             for feed in feeds:
-                if feed.unread:
-                    feed.extract(lockstep)
-            ok = self._convert()
-        new, since_ns = False, NEVER_NS
-        fresh = [not feed.error and feed.is_in_time(now_ns, stamp_ns) for feed in feeds]
-        for feed, in_time in zip(feeds, fresh, strict=True):
-            if not in_time:
-                ok[feed.start : feed.stop] = False
-            elif stamp_ns is None and feed.partial:
-                ages_ns = now_ns - feed.arrivals
-                ok[feed.start : feed.stop] &= (ages_ns >= 0) & (ages_ns <= feed.limits)
-            elif stamp_ns is None and not 0 <= now_ns - feed.arrival_ns <= feed.shortest:
-                ok[feed.start : feed.stop] &= feed.limits >= feed.age_ns(now_ns)
-            feed.messages_read = feed.messages
-            if feed.new:
-                new, since_ns, feed.new = True, min(since_ns, feed.arrival_ns), False
-        if not new:
-            since_ns = max([feed.arrival_ns for feed in feeds])
-        pattern = ok.tobytes()
-        if (pattern, fresh) != self._last:
-            self._last = pattern, fresh
-            self._ok = ok
-            self._add_notices(fresh, now_ns, stamp_ns)
-        ids = self._present_ids(pattern, ok)
-        if self._of_images:
-            values = np.concatenate([camera.patches for camera in self.cameras])[ok]
-        elif len(ids) == len(self._ids):
-            values = self._values.astype(np.float32)
-        else:
-            values = self._values[ok].astype(np.float32)
-        weights = None if self._weights is None else self._weights(ok)
-        return Readings(values, ids, max(self.expected, len(ids)), new, since_ns, weights)
+                feed.extract(lockstep)
+            return self._conversion.convert()
+
+    def rewired(self, wiring: Wiring) -> ChannelTable:
+        """Return a table for another wiring, with the messages of each source of the same type.
+
+        A source that moved to another topic keeps its old message, too, which counts until a
+        message comes from the new topic or its age or stamp rules it out. This table is not
+        changed.
+
+        Raises:
+            WiringError: As from the constructor.
+        """
+        return ChannelTable(wiring, self._sources.resolve, self)
 
     @property
-    def cameras(self) -> list[CameraReader]:
-        """Readers of the image patches, in channel order; empty if channels are numbers."""
-        readers = [reader for feed in self._feeds.values() for reader in feed.readers]
-        return [reader for reader in readers if isinstance(reader, CameraReader)]
-
-    def expect_present(self) -> None:
-        """Stop expecting wildcard elements that have not come lately.
-
-        The elements that are present now become the expected ones.
-        """
-        for feed in self._feeds.values():
-            for reader in feed.growing:
-                reader.expect_present()
-
-    def reset(self) -> None:
-        """Forget earlier camera frames, because a new episode starts."""
-        for feed in self._feeds.values():
-            feed.reset()
-
-    def _convert(self) -> NDArray[np.bool_]:
-        """Apply curve, scale, offset and clip to all raw numbers; return which are valid (N,).
-
-        A value is valid if it is a finite float32. Angles are wrapped or turned into sines and
-        cosines before scale and offset are applied.
-        """
-        raw = self._raw
-        if self._curves:
-            raw = raw.copy()
-            for function, places in self._curves:
-                raw[places] = function(raw[places])
-        values = np.multiply(raw, self._scale, out=self._values)
-        values += self._offset
-        ok = np.abs(values) <= self._bound
-        np.maximum(values, self._low, out=values)
-        np.minimum(values, self._high, out=values)
-        return ok
-
-    def _present_ids(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Return the ids of the channels that are `ok` (N,); `pattern` holds the same as bytes."""
-        ids = self._present.get(pattern)
-        if ids is None:
-            if len(self._present) >= _KEPT_PATTERNS:
-                self._present.clear()
-            ids = self._present[pattern] = tuple(compress(self._ids, ok.tolist()))
-        return ids
+    def message_classes(self) -> dict[str, Any]:
+        """The message class of each source."""
+        return self._sources.message_classes
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids of all channels, present or not."""
-        return self._ids
+        return self._conversion.ids
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:
@@ -538,6 +450,20 @@ class ChannelTable:
         """Number of channels that should be present."""
         return sum([feed.expected for feed in self._feeds.values()])
 
+    def expect_present(self) -> None:
+        """Stop expecting wildcard elements that have not come lately.
+
+        The elements that are present now become the expected ones.
+        """
+        for feed in self._feeds.values():
+            for reader in feed.growing:
+                reader.expect_present()
+
+    def reset(self) -> None:
+        """Forget earlier camera frames, because a new episode starts."""
+        for feed in self._feeds.values():
+            feed.reset()
+
     def ids_with_names(self, source: str, names: Collection[str]) -> list[str]:
         """Return the ids of a source's channels that messages with these names hold.
 
@@ -546,153 +472,29 @@ class ChannelTable:
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.ids_with_names(names)]
 
+    def missing(self) -> list[str]:
+        """Return the names of the required sources that were missing at the last read."""
+        return self._missing.required_sources()
+
     def why_missing(self, now_ns: int) -> dict[str, list[str]]:
         """Return the ids of the channels that were missing at the last read, by reason."""
-        found: dict[str, list[str]] = {}
-        for feed in self._feeds.values():
-            late = "" if feed.fresh and feed.messages else feed.why_late(now_ns, None)
-            first: dict[str, str] = {}
-            wanted = feed.reported_channels() & ~self._ok[feed.start : feed.stop]
-            for place in np.flatnonzero(wanted).tolist():
-                reason = late or feed.error or feed.why_missing(place, now_ns)
-                if reason not in first:
-                    first[reason] = reason if late else _join_detail(reason, feed.detail(place))
-                found.setdefault(first[reason], []).append(self._ids[feed.start + place])
-        return found
+        return self._missing.reasons(now_ns)
 
     def why_late(self, source: str, now_ns: int) -> str:
         """Return the reason why a source's newest message does not count, in real time."""
         return self._feeds[source].why_late(now_ns, None)
 
-    def missing(self) -> list[str]:
-        """Return the names of the required sources that were missing at the last read."""
-        return [feed.config.name for feed in self._required if not feed.fresh]
+    def status(self, now_ns: int) -> list[SourceStatus]:
+        """Return the state of each source as of the last read, for diagnostics."""
+        return self._missing.status(now_ns)
 
     def take_notices(self) -> list[Notice]:
         """Return and clear the notices of what was lost and what came back since the last call."""
-        notices = list(self._notices)
-        self._notices.clear()
-        return notices
+        return self._missing.take_notices()
 
     def reset_notices(self) -> None:
         """Clear all notices, so that the next read reports everything that is lost by then."""
-        self._notices.clear()
-        self._last = None
-        self._fine[:] = True
-        for feed in self._feeds.values():
-            feed.fresh = True
-
-    def _add_notices(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
-        """Add notices of the sources and channels whose state differs from the previous read."""
-        for feed, in_time in zip(self._feeds.values(), fresh, strict=True):
-            name = feed.config.name
-            if in_time and not feed.fresh:
-                self._notices.append(Notice("recovered", name))
-            elif feed.fresh and not in_time:
-                reason = feed.error or feed.why_late(now_ns, stamp_ns)
-                self._notices.append(Notice("lost", name, (), reason, not feed.messages))
-            feed.fresh = in_time
-            if in_time:
-                self._add_channel_notices(feed, now_ns if stamp_ns is None else feed.arrival_ns)
-
-    def _add_new_notices(self) -> None:
-        """Add notices of the elements that wildcards added after their first message."""
-        for feed in self._feeds.values():
-            new = [id_ for reader in feed.growing for id_ in reader.appeared]
-            for reader in feed.growing:
-                reader.appeared.clear()
-            if new:
-                reason = f"expected once they have come for {PROVEN_NS / 1e9:g} s"
-                self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
-
-    def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
-        """Add notices of single channels, one notice for all channels with the same reason."""
-        span = slice(feed.start, feed.stop)
-        ok, fine = self._ok[span], self._fine[span]
-        groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
-        details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.reported_channels()).tolist():
-            id_ = self._ids[feed.start + index]
-            if ok[index]:
-                groups["recovered", ""].append(id_)
-            else:
-                reason = feed.why_missing(index, now_ns)
-                details.setdefault(reason, feed.detail(index))
-                groups["lost", reason].append(id_)
-        fine[:] = ok
-        for (kind, reason), ids in groups.items():
-            reason = _join_detail(reason, details.get(reason, ""))
-            self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
-
-    def status(self, now_ns: int) -> list[SourceStatus]:
-        """Return the state of each source as of the last read, for diagnostics."""
-        return [
-            SourceStatus(
-                name=feed.config.name,
-                topic=feed.config.topic,
-                messages=feed.messages,
-                age_s=(now_ns - feed.arrival_ns) / 1e9 if feed.messages else None,
-                stamp_ns=feed.stamp_ns,
-                fresh=feed.fresh and feed.messages > 0,
-                repeats=feed.repeats,
-                present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
-                expected=feed.expected,
-                missing=self._missing_ids(feed),
-                reasons=self._missing_reasons(feed),
-                unexpected=sum(reader.unexpected for reader in feed.growing),
-                dropped=sum(reader.dropped for reader in feed.growing),
-                error=feed.error,
-            )
-            for feed in self._feeds.values()
-        ]
-
-    def _missing_ids(self, feed: Feed) -> tuple[str, ...]:
-        """Return the ids of a source's channels that should be present and are missing."""
-        wanted = feed.reported_channels() & ~self._ok[feed.start : feed.stop]
-        return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))
-
-    def _missing_reasons(self, feed: Feed) -> tuple[str, ...]:
-        """Return why the first channels of a source are missing; empty if the source is missing."""
-        if not feed.fresh or not feed.messages:
-            return ()
-        read_ns = feed.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.explained_channels() & ~self._ok[feed.start : feed.stop]
-        found: dict[str, str] = {}
-        for place in np.flatnonzero(missing)[:_EXPLAINED].tolist():
-            reason = feed.why_missing(place, read_ns)
-            if reason not in found:
-                found[reason] = _join_detail(reason, feed.detail(place))
-        return tuple(found.values())
-
-    def rewired(self, wiring: Wiring) -> ChannelTable:
-        """Return a table for another wiring, with the messages of each source of the same type.
-
-        A source that moved to another topic keeps its old message, too, which counts until a
-        message comes from the new topic or its age or stamp rules it out. This table is not
-        changed.
-
-        Raises:
-            WiringError: As from the constructor.
-        """
-        table = ChannelTable(wiring, self._resolve, self)
-        for name, feed in table._feeds.items():
-            old = self._feeds.get(name)
-            if old is not None and old.config.type == feed.config.type and not feed.messages:
-                feed.copy_state(old)
-        if table._open:
-            table._lay_out()  # for what wildcards had taken up
-        if table.measured is not None and self.measured is not None:
-            table.measured.values = self.measured.values
-        if table._ids == self._ids:
-            table._ids, table._fine = self._ids, self._fine.copy()
-            return table
-        known = dict(zip(self._ids, self._fine.tolist(), strict=True))
-        table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
-        return table
-
-
-def _join_detail(reason: str, detail: str) -> str:
-    return f"{reason}: {detail}" if detail else reason
+        self._missing.reset_notices()
 
 
 def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,10 +1,10 @@
-"""A reader of untrusted YAML files, with errors that name the exact place.
+"""Read untrusted YAML files, with errors that name file, key, value and what is allowed.
 
 Only plain data is accepted: tags, anchors and aliases, duplicate keys, deep nesting and large files
 are refused, and the document is built without recursion. Scalars follow YAML 1.2's core schema
 (`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text. An `Entry` knows
 its place in the file; its checks, and the checks below it that parts of the wiring share, raise a
-`WiringError` that names file, key, value and what is allowed.
+`WiringError`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SHOWN = 80
 
 
 class WiringError(ValueError):
-    """An error in a wiring: names the file, the key, the value, and what is allowed.
+    """Error in a wiring file, whose text names the file, the key, the value, and what is allowed.
 
     Args:
-        file: File of the wiring.
-        key: Place in the file, dotted (`channels.height.scale`); "" for the whole file.
-        value: The value that is not allowed, or a `Description` of it; it is shortened.
-        allowed: What is allowed there, as text.
+        file: Path of the wiring file.
+        key: Dotted place in the file (`channels.height.scale`); "" for the whole file.
+        value: The value that is not allowed, or a `Description` of it; a long one is shortened.
+        allowed: Description of what is allowed there.
     """
 
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
@@ -48,12 +48,12 @@ class WiringError(ValueError):
 
 
 def quote_value(value: object) -> str:
-    """Return a value as text for an error: on one line, and short."""
+    """Return a value as text for an error: on one line, cut to 80 characters."""
     return _shorten(value if isinstance(value, Description) else repr(value))
 
 
 def shorten_error(error: Exception) -> str:
-    """Return the text of an error; of a long text only its two ends."""
+    """Return the text of an error, with the middle of a long text left out."""
     text = str(error)
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
@@ -64,13 +64,13 @@ def _shorten(text: str) -> str:
 
 
 class Description(str):
-    """A description of a value, which errors print without quotes."""
+    """Description of a value in words, which an error prints without quotes."""
 
     __slots__ = ()
 
 
 class MissingItem(Description):
-    """The name or description of something that is missing but needed."""
+    """Name or description of something that is needed but missing, for an error."""
 
     __slots__ = ()
 
@@ -84,12 +84,13 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?\.inf|\.nan"
 
 
 def read_yaml(path: str | Path) -> Entry:
-    """Return the document of a YAML file, as an entry of plain data.
+    """Read a YAML file of plain data and return its document as an `Entry`.
+
+    Args:
+        path: Path of the file.
 
     Raises:
-        WiringError: If the path is no file or cannot be read, the file is larger than MAX_BYTES, or
-            it
-            is not plain YAML.
+        WiringError: The file cannot be read, is larger than `MAX_BYTES`, or is not plain YAML.
     """
     try:
         data = read_regular(path, MAX_BYTES)
@@ -115,7 +116,14 @@ def read_yaml(path: str | Path) -> Entry:
 
 
 def _build_document(events: Iterable[yaml.Event]) -> object:
-    """Return the one document of a stream of YAML events."""
+    """Return the plain data of a YAML document: nested dicts, lists, texts and numbers.
+
+    Args:
+        events: Events of PyYAML's parser for the whole file.
+
+    Raises:
+        _RefusedYamlError: The file holds tags, anchors, too many levels or a second document.
+    """
     document: list[object] = []
     open_nodes: list[_Sequence | _Mapping] = []
     sink: _Sequence | _Mapping = _Sequence(document)
@@ -142,18 +150,29 @@ def _build_document(events: Iterable[yaml.Event]) -> object:
 
 
 class _Sequence:
-    """A list under construction."""
+    """List of a YAML document while it is being filled.
+
+    Args:
+        value: The list to fill.
+        key: Dotted place in the file, for errors.
+    """
 
     def __init__(self, value: list[object], key: str = "") -> None:
         self.value, self.key = value, key
 
     def add(self, event: yaml.Event, value: object) -> None:
-        """Append a value."""
+        """Append a value to the list."""
         self.value.append(value)
 
 
 class _Mapping:
-    """A dict under construction: takes keys and values in turn; a key stays text as written."""
+    """Dict of a YAML document while it is being filled by keys and values in turn.
+
+    A key stays text as written, also if it looks like a number.
+
+    Args:
+        parent: Dotted place of the mapping in the file, for errors.
+    """
 
     def __init__(self, parent: str) -> None:
         self.value: dict[str, object] = {}
@@ -162,11 +181,19 @@ class _Mapping:
 
     @property
     def key(self) -> str:
-        """Place in the file of the value that comes next."""
+        """Dotted place in the YAML file of the mapping's next value."""
         return join_keys(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
-        """Take the next key or the value that belongs to it."""
+        """Add the next key, or the value of the key that was added last.
+
+        Args:
+            event: Event of PyYAML's parser, with the text and the line of a key.
+            value: The value, as plain data.
+
+        Raises:
+            _RefusedYamlError: A key is no text, or occurs twice.
+        """
         if self._key is not None:
             self.value[self._key], self._key = value, None
         elif not isinstance(event, yaml.ScalarEvent):
@@ -179,7 +206,11 @@ class _Mapping:
 
 
 def _read_scalar(event: yaml.ScalarEvent) -> object:
-    """Return a plain scalar's value by YAML 1.2's core schema."""
+    """Return the value of a scalar without quotes, by YAML 1.2's core schema.
+
+    Returns:
+        A number, a bool, None or text.
+    """
     text = event.value
     if text in _WORDS:
         return _WORDS[text]
@@ -191,41 +222,59 @@ def _read_scalar(event: yaml.ScalarEvent) -> object:
 
 
 class _RefusedYamlError(Exception):
-    """An error for YAML that is well-formed, but is more than plain data."""
+    """Error for YAML that is well-formed, but is more than plain data.
 
-    def __init__(self, event: Any, what: str, allowed: str, key: str = "") -> None:
-        super().__init__(f"line {event.start_mark.line + 1}: {what}")
+    Args:
+        event: Event of PyYAML's parser, which has the line number.
+        problem: Description of what is refused.
+        allowed: Description of what is allowed instead.
+        key: Dotted place in the file; "" for the whole file.
+    """
+
+    def __init__(self, event: Any, problem: str, allowed: str, key: str = "") -> None:
+        super().__init__(f"line {event.start_mark.line + 1}: {problem}")
         self.allowed, self.key = allowed, key
 
 
 def join_keys(parent: str, name: str) -> str:
-    """Return the dotted key of an entry below another one."""
+    """Return the dotted place of the entry `name` in the mapping at the place `parent`."""
     return f"{parent}.{name}" if parent and name else parent or name
 
 
 class Entry:
-    """A value of the file with its place in the file, which every error about it names.
+    """Value of a YAML file with its place in the file, which every error about the value names.
 
     Args:
-        file: File of the value.
-        key: Place in the file, dotted; "" for the whole document.
-        value: The value as read.
+        file: Path of the file.
+        key: Dotted place in the file; "" for the whole document.
+        value: The value as plain data.
     """
 
     def __init__(self, file: str, key: str, value: object) -> None:
         self.file, self.key, self.value = file, key, value
 
     def error(self, allowed: str) -> WiringError:
-        """Return the WiringError for this value."""
+        """Return the WiringError that says that this value is not allowed.
+
+        Args:
+            allowed: Description of what is allowed instead.
+        """
         empty = self.value is None and not self.key
         return WiringError(
             self.file, self.key, Description("an empty file") if empty else self.value, allowed
         )
 
-    def items(self, what: str) -> Iterator[tuple[str, Entry]]:
-        """Yield name and entry of each item of a mapping; `what` describes it in the error."""
+    def items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
+        """Yield the name and the entry of each item of a mapping.
+
+        Args:
+            allowed: Description of what is allowed, for the error.
+
+        Raises:
+            WiringError: The value is no mapping, or an empty one.
+        """
         if not isinstance(self.value, dict) or not self.value:
-            raise self.error(what)
+            raise self.error(allowed)
         for name, value in self.value.items():
             yield name, Entry(self.file, join_keys(self.key, name), value)
 
@@ -235,7 +284,7 @@ class Entry:
         optional: tuple[str, ...] = (),
         unneeded: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Entry]:
-        """Return the entries of a mapping by key.
+        """Check the keys of a mapping, and return its entries by key.
 
         Args:
             required: Keys that must be there.
@@ -243,7 +292,7 @@ class Entry:
             unneeded: Keys that users may expect, each with the reason why it does not exist.
 
         Raises:
-            WiringError: If a required key is missing, or a key is unknown.
+            WiringError: A required key is missing, or a key is unknown.
         """
         known = required + optional
         found = dict(self.items(f"a mapping of {', '.join(known)}"))
@@ -265,28 +314,55 @@ class Entry:
                 )
         return found
 
-    def number(self, what: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """Return a finite number from `low` to `high`; `what` describes it in the error."""
+    def number(self, allowed: str, low: float = -math.inf, high: float = math.inf) -> float:
+        """Return the value as a finite number from `low` to `high`.
+
+        Args:
+            allowed: Description of what is allowed, for the error.
+            low: Lowest allowed number.
+            high: Highest allowed number.
+
+        Raises:
+            WiringError: The value is no such number.
+        """
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(what)
+            raise self.error(allowed)
         if not (math.isfinite(value) and low <= value <= high):
-            raise self.error(what)
+            raise self.error(allowed)
         return float(value)
 
-    def range(self, what: str, bound: float) -> tuple[float, float]:
-        """Return a list of two increasing finite numbers, neither beyond +-bound."""
+    def range(self, allowed: str, bound: float) -> tuple[float, float]:
+        """Return the value as two increasing finite numbers.
+
+        Args:
+            allowed: Description of what is allowed, for the error.
+            bound: Largest allowed absolute value of both numbers.
+
+        Raises:
+            WiringError: The value is no list of two such numbers.
+        """
         if not isinstance(self.value, list) or len(self.value) != 2:
-            raise self.error(what)
-        low, high = (Entry(self.file, self.key, v).number(what, -bound, bound) for v in self.value)
+            raise self.error(allowed)
+        low, high = (
+            Entry(self.file, self.key, v).number(allowed, -bound, bound) for v in self.value
+        )
         if not low < high:
-            raise self.error(what)
+            raise self.error(allowed)
         return low, high
 
-    def text(self, what: str, pattern: re.Pattern[str]) -> str:
-        """Return the text if the pattern matches all of it; `what` describes it in the error."""
+    def text(self, allowed: str, pattern: re.Pattern[str]) -> str:
+        """Return the value as text.
+
+        Args:
+            allowed: Description of what is allowed, for the error.
+            pattern: Pattern that the whole text must match.
+
+        Raises:
+            WiringError: The value is no such text.
+        """
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
-            raise self.error(what)
+            raise self.error(allowed)
         return self.value
 
 
@@ -298,36 +374,71 @@ _TEXT = re.compile(r".{1,200}", re.DOTALL)
 
 
 def read_topic(entry: Entry) -> str:
-    """Return a topic name."""
+    """Return an entry's value as the name of a ROS topic.
+
+    Raises:
+        WiringError: It is none.
+    """
     return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
 def read_max_age(entry: Entry) -> float:
-    """Return a maximum age in seconds."""
+    """Return an entry's value as a maximum age in seconds; 0 means off.
+
+    Raises:
+        WiringError: It is no number in the allowed range.
+    """
     return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
 
 
 def read_number(
-    entry: Entry | None, default: float, what: str, *, low: float = -LARGEST, zero: bool = True
+    entry: Entry | None, default: float, allowed: str, *, low: float = -LARGEST, zero: bool = True
 ) -> float:
-    """Return an optional number; `what` describes it in the error."""
+    """Return an optional entry's value as a finite number.
+
+    Args:
+        entry: The entry, or None if the file does not have it.
+        default: Result if there is no entry.
+        allowed: Description of what is allowed, for the error.
+        low: Lowest allowed number.
+        zero: Whether 0 is allowed.
+
+    Raises:
+        WiringError: The value is not allowed.
+    """
     if entry is None:
         return default
-    value = entry.number(what, low, LARGEST)
+    value = entry.number(allowed, low, LARGEST)
     if not zero and value == 0.0:
-        raise entry.error(what)
+        raise entry.error(allowed)
     return value
 
 
 def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
-    """Return the name of one of the wiring's sources."""
+    """Return an entry's value as the name of one of the wiring's sources (topic subscriptions).
+
+    Args:
+        entry: Entry of the file.
+        sources: Names of all sources.
+
+    Raises:
+        WiringError: There is no such source.
+    """
     if entry.value not in sources:
         raise entry.error(f"one of the sources {', '.join(sources)}")
     return str(entry.value)
 
 
 def read_field_path(entry: Entry, *, many: bool) -> str:
-    """Return a field path that names one number, or with `many` several."""
+    """Return an entry's value as a field path, which names numbers in a message.
+
+    Args:
+        entry: Entry of the file.
+        many: Whether the path must name several numbers, by a `*`, instead of one.
+
+    Raises:
+        WiringError: The value is no such path.
+    """
     text = entry.text(SYNTAX, _TEXT)
     try:
         several = parse_field(text).many

@@ -1,4 +1,4 @@
-"""The wiring's `command`: converts actions into the numbers of command messages, and back.
+"""Convert actions into the numbers of command messages and back, as the wiring's `command` says.
 
 This file only reads the configuration and converts. The safety gate applies limits, rates of change
 and the watchdog; `CommandMessage` fills the messages.
@@ -37,19 +37,20 @@ Constant = bool | float | str
 
 @dataclass(frozen=True)
 class ActuatorConfig:
-    """One actuator: value = action * scale + offset, in its physical unit.
+    """Settings of one actuator; its command is action * scale + offset, in its physical unit.
 
     Attributes:
         name: Name of the actuator, as in the message.
-        scale: Value per unit of action, not 0.
-        offset: Value of action 0.
-        limits: Lowest and highest value.
-        max_rate: Maximum change per second of what the policy commands; 0 = off. The safe command
-            is
-            not limited by it.
-        safe: Value that does no harm, within the limits, or "hold" for the position measured last.
-        start: Value that bring-up moves it to before the policy acts, within the limits.
-        field: Path of the field that holds its value; None: given by the message's `field`.
+        scale: Change of the command per unit of action, not 0.
+        offset: Command at action 0.
+        limits: Lowest and highest command.
+        max_rate: Maximum change of the policy's command per second; 0 means off. The safe command
+            is not limited by it.
+        safe: Command that does no harm, within the limits, or "hold" for the position measured
+            last.
+        start: Command of the pose to which the robot moves before the policy acts, within the
+            limits.
+        field: Path of the message field that holds the command; None takes the message's `field`.
     """
 
     name: str
@@ -64,11 +65,11 @@ class ActuatorConfig:
 
 @dataclass(frozen=True)
 class MeasuredConfig:
-    """The source and field of the actuators' measured positions, in the units of the commands.
+    """Source and field of the actuators' measured positions, in the units of the commands.
 
     Attributes:
-        source: Name of the source.
-        field: Field path; its `*` stands for an actuator's name.
+        source: Name of the source (topic subscription).
+        field: Field path in its messages, in which a `*` stands for an actuator's name.
     """
 
     source: str
@@ -77,11 +78,11 @@ class MeasuredConfig:
 
 @dataclass(frozen=True)
 class BringUpConfig:
-    """The speed, tolerance and timeout of the move to the start pose before the policy acts.
+    """Speed, tolerance and timeout of the move to the start pose before the policy acts.
 
     Attributes:
-        max_rate: Maximum change of each command, in units per second.
-        tolerance: Maximum distance of each measured position from its start value.
+        max_rate: Maximum change of each command, in its unit per second.
+        tolerance: Maximum distance of each measured position from its start command.
         timeout_s: Time after which the node deactivates if the start pose is not reached.
     """
 
@@ -92,20 +93,18 @@ class BringUpConfig:
 
 @dataclass(frozen=True)
 class MessageConfig:
-    """One message of a command: its topic, and the actuators whose values it carries.
+    """Settings of one command message: its topic, and the actuators whose values it carries.
 
     Attributes:
         topic: Topic to publish to.
         type: Message type, such as `std_msgs/msg/Float64MultiArray`.
-        field: Field path for actuators without one of their own: an array that holds their values,
-            by
-            name if the message has names, else in their order; or a path with a `*` for the
-            actuator's
-            name.
-        actuators: The actuators, in the action's order.
-        measured: Where the positions of its actuators are measured.
-        bring_up: How its actuators are moved to their start values.
-        constants: Values of other fields, by field path.
+        field: Field path for the actuators without a field of their own: an array that holds their
+            values, by name if the message has names, else in their order; or a path with a `*` that
+            stands for the actuator's name.
+        actuators: The actuators, in the order of the action.
+        measured: Source of the measured positions of its actuators; None if they are not needed.
+        bring_up: How its actuators move to their start pose; None if they do not.
+        constants: Values of the message's other fields, by field path.
     """
 
     topic: str
@@ -118,7 +117,7 @@ class MessageConfig:
 
 
 class Actuator(Protocol):
-    """An actuator, as far as a message needs to know it."""
+    """Interface of an actuator's settings that determine how a message is filled."""
 
     @property
     def name(self) -> str:
@@ -126,11 +125,11 @@ class Actuator(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Path of the field that holds its value; None: given by the message's `field`."""
+        """Path of the message field that holds the command; None takes the message's `field`."""
 
 
 class MessageFields(Protocol):
-    """The part of a `MessageConfig` that determines how the message is filled."""
+    """Interface of a message's settings that determine how the message is filled."""
 
     @property
     def topic(self) -> str:
@@ -138,19 +137,19 @@ class MessageFields(Protocol):
 
     @property
     def type(self) -> str:
-        """Message type."""
+        """Message type, such as `std_msgs/msg/Float64MultiArray`."""
 
     @property
     def field(self) -> str | None:
-        """Field path for actuators without one of their own."""
+        """Field path for the actuators without a field of their own."""
 
     @property
     def actuators(self) -> tuple[Actuator, ...]:
-        """The actuators whose values the message carries."""
+        """Actuators whose values the message carries."""
 
     @property
     def constants(self) -> Mapping[str, Constant]:
-        """Values of other fields, by field path."""
+        """Values of the message's other fields, by field path."""
 
 
 M = TypeVar("M", bound=MessageFields)
@@ -158,38 +157,48 @@ M = TypeVar("M", bound=MessageFields)
 
 @dataclass(frozen=True)
 class CommandMessageList(Generic[M]):
-    """The messages of a command, in the order in which they are sent at every tick.
+    """Messages that together carry a command, in the order in which they are sent at every tick.
 
-    Their actuators, one message after the other, are in the action's order.
+    Their actuators, one message after the other, are in the order of the action.
+
+    Attributes:
+        messages: Settings of the messages.
     """
 
     messages: tuple[M, ...]
 
     def key(self, number: int) -> str:
-        """Return the place of a message in the file."""
+        """Return the dotted place of a message in the wiring file, for errors.
+
+        Args:
+            number: Index of the message in `messages`.
+        """
         return "command" if len(self.messages) == 1 else f"command[{number}]"
 
     @cached_property
     def topics(self) -> dict[str, str]:
-        """Place in the file of each topic, by topic."""
+        """Dotted place of each topic in the wiring file, by topic."""
         return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the actuators, in the action's order."""
+        """Names of all actuators, in the order of the action."""
         return tuple(actuator.name for one in self.messages for actuator in one.actuators)
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """Slice of the values (A,) that each message carries."""
+        """For each message, the slice of all values (A,) that it carries."""
         ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
     def check_unique(self, file: str) -> None:
         """Check that each topic and each actuator occurs once.
 
+        Args:
+            file: Path of the wiring file, for the error.
+
         Raises:
-            WiringError: If one occurs twice.
+            WiringError: One occurs twice.
         """
         topics: set[str] = set()
         names: set[str] = set()
@@ -206,26 +215,34 @@ class CommandMessageList(Generic[M]):
 
 @dataclass(frozen=True)
 class CommandConfig(CommandMessageList[MessageConfig]):
-    """The actuators in physical units, and the messages that carry their values to the robot."""
+    """All actuators in physical units, and the messages that carry their commands to the robot."""
 
     @cached_property
     def actuators(self) -> tuple[ActuatorConfig, ...]:
-        """All actuators, in the action's order."""
+        """Settings of all actuators, in the order of the action."""
         return tuple(actuator for message in self.messages for actuator in message.actuators)
 
     @cached_property
     def _scale(self) -> NDArray[np.float64]:
+        """Scale of each actuator (A,)."""
         return np.array([actuator.scale for actuator in self.actuators])
 
     @cached_property
     def _offset(self) -> NDArray[np.float64]:
+        """Offset of each actuator (A,)."""
         return np.array([actuator.offset for actuator in self.actuators])
 
     def command(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Return the values (A,) in physical units for an action (A,), unlimited and unchecked.
+        """Convert an action to the command in physical units, without limits and checks.
+
+        Args:
+            action: Action (A,), usually from -1 to 1.
+
+        Returns:
+            The command (A,).
 
         Raises:
-            ValueError: If the action has another number of values than there are actuators.
+            ValueError: The number of values differs from the number of actuators.
         """
         values = np.asarray(action, np.float64)
         if values.shape != self._scale.shape:
@@ -233,16 +250,23 @@ class CommandConfig(CommandMessageList[MessageConfig]):
         return values * self._scale + self._offset
 
     def action(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Return the action (A,) for these values (A,); beyond +-1 if no action gives them."""
+        """Convert a command in physical units to the action that gives it (inverse of `command`).
+
+        Args:
+            values: Command (A,).
+
+        Returns:
+            The action (A,); beyond -1 to 1 if no action of the policy gives this command.
+        """
         return (np.asarray(values, np.float64) - self._offset) / self._scale
 
     @property
     def measured(self) -> tuple[MeasuredConfig, ...]:
-        """Where positions are measured, for each message that needs them."""
+        """Sources of the measured positions, for each message that needs them."""
         return tuple(one.measured for one in self.messages if one.measured is not None)
 
     def safe_command(self) -> NDArray[np.float64]:
-        """Return the safe values (A,) of the wiring, NaN for "hold", as a new array."""
+        """Return the wiring's safe command (A,) as a new array, with NaN for "hold"."""
         return np.array(
             [np.nan if actuator.safe == "hold" else actuator.safe for actuator in self.actuators]
         )
@@ -260,24 +284,31 @@ _NO_POSITIONS = re.compile(
 
 
 def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> CommandConfig:
-    """Return the command of a wiring file.
+    """Return the settings of the entry `command` in a wiring file.
 
     Args:
         entry: The entry `command`.
-        sources: Names of the wiring's sources.
-        rate_hz: Number of messages on each topic per second.
+        sources: Names of the wiring's sources (topic subscriptions).
+        rate_hz: Number of command messages on each topic per second.
 
     Raises:
-        WiringError: If a key or value is not allowed.
+        WiringError: A key or value is not allowed.
     """
-    messages = (_read_message(one, sources, 1.0 / rate_hz) for one in message_entries(entry))
+    messages = (_read_message(one, sources, 1.0 / rate_hz) for one in list_message_entries(entry))
     command = CommandConfig(tuple(messages))
     command.check_unique(entry.file)
     return command
 
 
-def message_entries(entry: Entry) -> list[Entry]:
-    """Return the entries of a command's messages: the entry itself, or the items of its list."""
+def list_message_entries(entry: Entry) -> list[Entry]:
+    """Return one entry for each message of a command.
+
+    Args:
+        entry: The entry `command`: one message, or a list of several.
+
+    Raises:
+        WiringError: The list has fewer than two items.
+    """
     if not isinstance(entry.value, list):
         return [entry]
     if len(entry.value) < 2:
@@ -286,7 +317,16 @@ def message_entries(entry: Entry) -> list[Entry]:
 
 
 def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
-    """Return the configuration of one message."""
+    """Return the settings of one command message.
+
+    Args:
+        entry: Entry of the message in the wiring file.
+        sources: Names of the wiring's sources (topic subscriptions).
+        step_s: Period of the commands in seconds, which is the duration of a trajectory.
+
+    Raises:
+        WiringError: A key or value is not allowed.
+    """
     fields = entry.fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
@@ -312,7 +352,11 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
 
 
 def read_shared_field(entry: Entry) -> str:
-    """Return a field path for several actuators, with at most one `*`, in brackets."""
+    """Return the field path that a message has for all its actuators.
+
+    Raises:
+        WiringError: The value is no field path, or has a `*` elsewhere than once in brackets.
+    """
     text = entry.value
     try:
         steps = parse_field(text).steps if isinstance(text, str) else ()
@@ -326,7 +370,11 @@ def read_shared_field(entry: Entry) -> str:
 
 
 def _read_constants(entry: Entry) -> dict[str, Constant]:
-    """Return the values of other fields by field path."""
+    """Return the values of other fields of a message, by field path.
+
+    Raises:
+        WiringError: A value is no number, text or bool.
+    """
     constants: dict[str, Constant] = {}
     for path, one in entry.items("at least one field path and its value"):
         if not isinstance(one.value, bool | int | float | str):
@@ -336,7 +384,16 @@ def _read_constants(entry: Entry) -> dict[str, Constant]:
 
 
 def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
-    """Return the configuration of one actuator."""
+    """Return the settings of one actuator.
+
+    Args:
+        name: Name of the actuator.
+        entry: Entry of the actuator in the wiring file.
+        shared: Field path of the message for all its actuators; None if there is none.
+
+    Raises:
+        WiringError: A key or value is not allowed.
+    """
     if not (_WORD.fullmatch(name) and name.isprintable()):
         allowed = "a name of visible characters without blanks"
         raise WiringError(entry.file, entry.key, name, allowed)
@@ -352,12 +409,21 @@ def _read_actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfi
         max_rate=read_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
         safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
         start=fields["start"].number(within, *limits) if "start" in fields else None,
-        field=read_own_field(entry, fields.get("field"), shared),
+        field=read_actuator_field(entry, fields.get("field"), shared),
     )
 
 
-def read_own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
-    """Return the field path of one actuator's value, or None if it is given for all actuators."""
+def read_actuator_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
+    """Return the field path of one actuator's value, or None if the message's path is used.
+
+    Args:
+        actuator: Entry of the actuator, for the error.
+        entry: Entry `field` of the actuator; None if there is none.
+        shared: Field path of the message for all its actuators; None if there is none.
+
+    Raises:
+        WiringError: There is neither path, or the actuator's path does not name one number.
+    """
     if entry is None:
         if shared is None:
             raise WiringError(
@@ -374,7 +440,15 @@ def read_own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> 
 
 
 def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
-    """Return where positions are measured."""
+    """Return the settings of the entry `measured`, the source of measured positions.
+
+    Args:
+        entry: The entry `measured`.
+        sources: Names of the wiring's sources (topic subscriptions).
+
+    Raises:
+        WiringError: A key or value is not allowed.
+    """
     fields = entry.fields(("source", "field"))
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
@@ -385,7 +459,11 @@ def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
 
 
 def _read_bring_up(entry: Entry) -> BringUpConfig:
-    """Return how the robot is moved to its start pose."""
+    """Return the settings of the entry `bring_up`, the move to the start pose.
+
+    Raises:
+        WiringError: A key or value is not allowed.
+    """
     fields = entry.fields(("max_rate", "tolerance", "timeout_s"))
     return BringUpConfig(
         max_rate=fields["max_rate"].number("units per second, more than 0", _LEAST),
@@ -395,7 +473,16 @@ def _read_bring_up(entry: Entry) -> BringUpConfig:
 
 
 def _check_measured(entry: Entry, config: MessageConfig) -> None:
-    """Check that positions are measured where they are needed, and that all start or none."""
+    """Check that positions are measured if they are needed, and that all actuators start or none.
+
+    Args:
+        entry: Entry of the message in the wiring file, for the error.
+        config: Settings of the message.
+
+    Raises:
+        WiringError: `measured`, `bring_up` or a `start` is missing, or the message carries no
+            positions.
+    """
     holding = [actuator for actuator in config.actuators if actuator.safe == "hold"]
     without = next((one.name for one in config.actuators if one.start is None), None)
     if config.bring_up is not None and without is not None:

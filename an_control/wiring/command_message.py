@@ -1,4 +1,4 @@
-"""One message of a command: writes the actuators' values into its fields, and reads them back.
+"""Write the actuators' values into the fields of one command message, and read them back.
 
 The message object is made once and filled at every tick. Every value is cast to exactly its field's
 type: rclpy does not check types, and a wrong one corrupts the number when the message is sent.
@@ -32,7 +32,7 @@ from an_control.wiring.messages import (
     parse_field,
     stamp_field,
 )
-from an_control.wiring.readers import Hop
+from an_control.wiring.readers import FieldAccess
 
 Values = NDArray[np.float64]
 STARTS_NOW = ("trajectory_msgs/msg/JointTrajectory",)
@@ -52,13 +52,21 @@ MAX_DURATION_S = 2**31 - 1
 
 
 @dataclass
-class _Array:
-    """An array whose elements are all commanded; element i is value `order[i]`.
+class _ElementArray:
+    """Array of a message whose elements are all commanded by actuators.
 
-    `names` is the list of names beside it, empty if elements are known by their index.
+    Attributes:
+        accesses: Fields on the way from the message to the array.
+        parent: Part of the message that has the array as a field.
+        kind: Type of the field.
+        elements: Index of the actuator by the index of the element.
+        names: Names beside the array; empty if elements are known by their index.
+        order: Index of the actuator for each element; None if both orders are the same.
+        known: Names beside the array in the message of another sender that was read last.
+        places: Index of each element in that message.
     """
 
-    hops: tuple[Hop, ...]
+    accesses: tuple[FieldAccess, ...]
     parent: Any
     kind: FieldType
     elements: dict[int, int]
@@ -69,21 +77,20 @@ class _Array:
 
 
 class CommandMessage:
-    """A message object that values (A,) are written into and read from.
+    """Message object that the actuators' values (A,) are written into and read from.
 
     A message of another sender is read as a whole: if one actuator is missing or one number is not
-    finite, the message does not count.
+    finite, the whole message is refused.
 
     Args:
-        config: The topic, and a field for each actuator.
-        cls: The message class.
-        resolve: Returns the classes of the message's parts.
-        file: File of the configuration, for errors.
-        key: Place of the configuration in the file, for errors.
+        config: Topic and type of the message, and a field for each actuator.
+        cls: Class of the message.
+        resolve: Function that returns the class of a type's name, for parts of the message.
+        file: Path of the wiring file, for errors.
+        key: Dotted place of `config` in the file, for errors.
 
     Raises:
-        WiringError: If a field does not exist, cannot hold a number, or is commanded twice, or if
-            only
+        WiringError: A field does not exist, cannot hold a number, or is commanded twice, or only
             some elements of an array are commanded.
     """
 
@@ -94,9 +101,9 @@ class CommandMessage:
         self.message = cls()
         self._resolve, self._file, self._key = resolve, file, key
         self._count = len(config.actuators)
-        self._scalars: list[tuple[Any, str, Callable[[Any], Any], tuple[Hop, ...]]] = []
+        self._scalars: list[tuple[Any, str, Callable[[Any], Any], tuple[FieldAccess, ...]]] = []
         self._places: list[int] = []
-        self._arrays: dict[tuple[int, str], _Array] = {}
+        self._arrays: dict[tuple[int, str], _ElementArray] = {}
         for number, actuator in enumerate(config.actuators):
             self._add_actuator(number, actuator, config)
         for one in self._arrays.values():
@@ -106,10 +113,15 @@ class CommandMessage:
         self._stamp = None if config.type in STARTS_NOW else stamp_field(self.message)
 
     def fill(self, values: Values, stamp_ns: int | None) -> None:
-        """Write finite values (A,) and the stamp, if the type has one; None keeps the last."""
+        """Write values and a stamp into the message.
+
+        Args:
+            values: Finite values (A,) of the actuators, in physical units.
+            stamp_ns: Stamp in ns, for types that have one; None keeps the last stamp.
+        """
         for one in self._arrays.values():
             ordered = values if one.order is None else values[one.order]
-            setattr(one.parent, one.hops[-1].name, _to_field_array(ordered, one.kind))
+            setattr(one.parent, one.accesses[-1].name, _to_field_array(ordered, one.kind))
         if self._scalars:
             numbers = values.tolist()
             for place, (parent, name, cast, _) in zip(self._places, self._scalars, strict=True):
@@ -118,34 +130,34 @@ class CommandMessage:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
     def read(self, message: Any) -> Values:
-        """Return the values (A,) that a message of the same type holds.
+        """Return the actuators' values (A,) in a message of the same type, also of another sender.
 
         Names may come in another order, and among names of other actuators.
 
         Raises:
-            ValueError: If the message lacks an actuator or a finite value; the text names it.
+            ValueError: An actuator is missing or a value is not finite; the text names it.
         """
         values = np.empty(self._count)
-        for place, (_, name, _, hops) in zip(self._places, self._scalars, strict=True):
-            values[place] = getattr(_find_parent(message, hops)[0], name)
+        for place, (_, name, _, accesses) in zip(self._places, self._scalars, strict=True):
+            values[place] = getattr(_find_parent(message, accesses)[0], name)
         for one in self._arrays.values():
-            parent, names = _find_parent(message, one.hops)
-            data = np.asarray(getattr(parent, one.hops[-1].name), np.float64)
+            parent, names = _find_parent(message, one.accesses)
+            data = np.asarray(getattr(parent, one.accesses[-1].name), np.float64)
             order = slice(None) if one.order is None else one.order
-            values[order] = data[self._element_indices(one, names, len(data))]
+            values[order] = data[self._find_element_indices(one, names, len(data))]
         if not np.isfinite(values).all():
             raise ValueError("a value that is not finite")
         return values
 
     @property
     def stamped(self) -> bool:
-        """Whether `fill` writes a stamp, which tells which step the message answers."""
+        """Whether `fill` writes a stamp, which shows the step that the message answers."""
         return self._stamp is not None
 
     @property
     def exact(self) -> bool:
-        """Whether its fields hold every float64 exactly."""
-        return all(kind.base == "double" for _, kind in self._value_types())
+        """Whether the message's fields hold every float64 exactly."""
+        return all(kind.base == "double" for _, kind in self._list_value_types())
 
     def sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
         """Return the lowest and highest value (A,) within the limits that each field can hold.
@@ -153,13 +165,15 @@ class CommandMessage:
         Fields round: without this check a limit of 0.1 would be sent as the next float32 above it,
         and 1.6 as the whole number 2.
 
+        Args:
+            command: The wiring's command, which has the limits.
+
         Raises:
-            WiringError: If limits are beyond what a field can hold, or contain no value of its
-                type.
+            WiringError: Limits are beyond what a field can hold, or contain no value of its type.
         """
         (message,) = [one for one in command.messages if one.topic == self.topic]
         low, high = np.array([actuator.limits for actuator in message.actuators]).T
-        for number, kind in self._value_types():
+        for number, kind in self._list_value_types():
             least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
             within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
@@ -172,29 +186,40 @@ class CommandMessage:
                 raise WiringError(self._file, key, list(actuator.limits), allowed)
         return low, high
 
-    def _value_types(self) -> list[tuple[int, FieldType]]:
-        """Return the index and the field type of each actuator's value."""
+    def _list_value_types(self) -> list[tuple[int, FieldType]]:
+        """Return the index of each actuator and the type of the field that holds its value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
         for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
             kinds.append((place, field_types(type(parent))[name]))
         return kinds
 
     def _add_actuator(self, number: int, actuator: Actuator, config: MessageFields) -> None:
-        """Find an actuator's field, and create the lists and names on the way to it."""
+        """Find the field of an actuator's value, and create the lists and names on the way to it.
+
+        Args:
+            number: Index of the actuator.
+            actuator: Settings of the actuator.
+            config: Settings of the message.
+
+        Raises:
+            WiringError: The field does not exist, holds no number, or belongs to another actuator.
+        """
         own = actuator.field is not None
         key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
         text = actuator.field or config.field or ""
-        path = parse_field(text) if own else self._actuator_path(text, number, actuator.name)
+        path = parse_field(text) if own else self._make_actuator_path(text, number, actuator.name)
         try:
             channel = ChannelConfig(actuator.name, "", text)
-            (leaf,) = follow_field(channel, type(self.message), self._resolve, self._file, path)
+            (number_field,) = follow_field(
+                channel, type(self.message), self._resolve, self._file, path
+            )
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._create_path(leaf.hops)
+            parent, names = self._create_path(number_field.accesses)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
-        last = leaf.hops[-1]
+        last = number_field.accesses[-1]
         kind = field_types(type(parent))[last.name]
         if kind.base not in CASTS or (kind.array and kind.base not in (*ARRAY_CODES, "boolean")):
             raise WiringError(self._file, key, text, f"a field of numbers, not of {kind.base}")
@@ -202,19 +227,27 @@ class CommandMessage:
         if last.key is None:
             if any(one is parent and name == last.name for one, name, _, _ in self._scalars):
                 raise twice
-            self._scalars.append((parent, last.name, _make_cast(kind.base), leaf.hops))
+            self._scalars.append((parent, last.name, _make_cast(kind.base), number_field.accesses))
             self._places.append(number)
             return
-        one = self._arrays.setdefault((id(parent), last.name), _Array(leaf.hops, parent, kind, {}))
-        place = last.key if isinstance(last.key, int) else _index_of_name(names, last.key)
+        one = self._arrays.setdefault(
+            (id(parent), last.name), _ElementArray(number_field.accesses, parent, kind, {})
+        )
+        place = last.key if isinstance(last.key, int) else _find_name_index(names, last.key)
         if place in one.elements:
             raise twice
         one.elements[place] = number
         if isinstance(last.key, str):
             one.names = names
 
-    def _actuator_path(self, text: str, number: int, name: str) -> FieldPath:
-        """Return the field path of one actuator, from the path that the message has for all."""
+    def _make_actuator_path(self, text: str, number: int, name: str) -> FieldPath:
+        """Return the field path of one actuator's value, made from the path for all actuators.
+
+        Args:
+            text: Field path for all actuators, an array or a path with a `*`.
+            number: Index of the actuator.
+            name: Name of the actuator.
+        """
         field = parse_field(text)
         steps = tuple(replace(s, key=name) if s.key == ALL else s for s in field.steps)
         cls, named = type(self.message), False
@@ -231,53 +264,76 @@ class CommandMessage:
             steps = (*steps[:-1], replace(last, key=name if named else number))
         return FieldPath(steps)
 
-    def _create_path(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
-        """Return the part of the message with the last field, and the list of its elements' names.
+    def _create_path(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+        """Return the message part that has an actuator's field, and the names beside that field.
 
-        Names and messages on the way are appended to their lists.
+        Names and messages that are missing on the way are appended to their lists.
+
+        Args:
+            accesses: Fields on the way from the message to the value.
+
+        Returns:
+            The part of the message, and its list of element names or None.
 
         Raises:
-            IndexError: If an element is not the next of its list; names the elements that are
-                allowed.
+            IndexError: An element is not the next of its list; the text names the allowed elements.
         """
         names: Any = None
         node = self.message
-        for hop in hops:
-            names = getattr(node, hop.names) if hop.names else names
-            if isinstance(hop.key, str) and hop.key not in names:
-                names.append(hop.key)
-            if hop is hops[-1]:
+        for access in accesses:
+            names = getattr(node, access.names) if access.names else names
+            if isinstance(access.key, str) and access.key not in names:
+                names.append(access.key)
+            if access is accesses[-1]:
                 break
-            inner = getattr(node, hop.name)
-            if hop.key is not None:
-                place = hop.key if isinstance(hop.key, int) else _index_of_name(names, hop.key)
-                kind = field_types(type(node))[hop.name]
+            inner = getattr(node, access.name)
+            if access.key is not None:
+                place = (
+                    access.key
+                    if isinstance(access.key, int)
+                    else _find_name_index(names, access.key)
+                )
+                kind = field_types(type(node))[access.name]
                 if place > len(inner):
-                    raise IndexError(f"{hop.name}[0] to {hop.name}[{len(inner)}]")
+                    raise IndexError(f"{access.name}[0] to {access.name}[{len(inner)}]")
                 if place == len(inner):
                     inner.append(self._resolve(kind.message or "")())
                 inner = inner[place]
             node = inner
         return node, names
 
-    def _check_complete(self, one: _Array) -> None:
-        """Check that every element of an array is commanded; spare ones of a fixed size stay 0."""
-        count = len(one.names) or 1 + max(one.elements)
-        missing = next((place for place in range(count) if place not in one.elements), None)
+    def _check_complete(self, element_array: _ElementArray) -> None:
+        """Check that every element of an array is commanded; spare ones of a fixed size stay 0.
+
+        Raises:
+            WiringError: An element has no actuator.
+        """
+        count = len(element_array.names) or 1 + max(element_array.elements)
+        missing = next(
+            (place for place in range(count) if place not in element_array.elements), None
+        )
         if missing is not None:
-            element = one.names[missing] if one.names else missing
-            what = MissingItem(f"the actuator for {one.hops[-1].name}[{element}]")
+            element = element_array.names[missing] if element_array.names else missing
+            what = MissingItem(f"the actuator for {element_array.accesses[-1].name}[{element}]")
             allowed = (
                 "an actuator for each element of the array; other actuators need another topic"
             )
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
-        order = np.array([one.elements[place] for place in range(count)], np.intp)
+        order = np.array([element_array.elements[place] for place in range(count)], np.intp)
         if not np.array_equal(order, np.arange(self._count)):
-            one.order = order
-        one.names = tuple(one.names)
+            element_array.order = order
+        element_array.names = tuple(element_array.names)
 
     def _write_constant(self, path: str, value: Constant) -> None:
-        """Write a field that no actuator commands; a duration is given in seconds."""
+        """Write a constant value into a field that no actuator commands.
+
+        Args:
+            path: Path of the field.
+            value: The value; a duration is given in seconds.
+
+        Raises:
+            WiringError: The field does not exist or cannot hold the value.
+        """
         key = f"{self._key}.constants.{path}"
 
         def fail(allowed: str) -> NoReturn:
@@ -317,36 +373,48 @@ class CommandMessage:
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
 
-    def _element_indices(self, one: _Array, names: Any, count: int) -> Any:
-        """Return the indices of the elements in an array of `count` elements beside these names."""
-        if not one.names:
-            if count != len(one.elements) and not one.kind.fixed:
-                raise ValueError(f"{count} values for {len(one.elements)} actuators")
-            return slice(len(one.elements))
-        if one.places is None or names != one.known:
+    def _find_element_indices(self, element_array: _ElementArray, names: Any, count: int) -> Any:
+        """Return the indices of the commanded elements in an array of another sender's message.
+
+        Args:
+            element_array: The array of this message.
+            names: Names beside the array in the other message; None if there are none.
+            count: Number of elements in the other message.
+
+        Raises:
+            ValueError: An actuator's element is missing, or the numbers of elements and names
+                differ.
+        """
+        if not element_array.names:
+            if count != len(element_array.elements) and not element_array.kind.fixed:
+                raise ValueError(f"{count} values for {len(element_array.elements)} actuators")
+            return slice(len(element_array.elements))
+        if element_array.places is None or names != element_array.known:
             listed = list(names)
-            missing = [name for name in one.names if name not in listed]
+            missing = [name for name in element_array.names if name not in listed]
             if missing:
                 raise ValueError(f"actuator {missing[0]} is not among the names {listed}")
-            one.known = listed
-            one.places = np.array([listed.index(name) for name in one.names], np.intp)
+            element_array.known = listed
+            element_array.places = np.array(
+                [listed.index(name) for name in element_array.names], np.intp
+            )
         if count != len(names):
             raise ValueError(f"{count} values for the names {list(names)}")
-        return one.places
+        return element_array.places
 
 
 def command_messages(
     command: CommandConfig, file: str, resolve: Resolver = message_class
 ) -> tuple[CommandMessage, ...]:
-    """Return the messages of a command, in the order in which they are sent.
+    """Return the message objects of a command, in the order in which they are sent.
 
     Args:
         command: The wiring's command.
-        file: The wiring's file, for errors.
-        resolve: Returns the message class of a type's name.
+        file: Path of the wiring file, for errors.
+        resolve: Function that returns the message class of a type's name.
 
     Raises:
-        WiringError: If a type is not installed, or a field does not fit.
+        WiringError: A type is not installed, or a field does not exist or cannot hold its value.
     """
     messages = []
     for number, config in enumerate(command.messages):
@@ -366,13 +434,26 @@ def command_messages(
 def sendable_limits(
     command: CommandConfig, messages: Sequence[CommandMessage]
 ) -> tuple[Values, Values]:
-    """Return the lowest and highest value (A,) within the limits that the messages can carry."""
+    """Return the lowest and highest value (A,) that is within the limits and that can be sent.
+
+    Args:
+        command: The wiring's command, which has the limits.
+        messages: The message objects of the command, whose fields round.
+
+    Raises:
+        WiringError: No allowed value can be sent.
+    """
     low, high = zip(*(message.sendable_limits(command) for message in messages), strict=True)
     return np.concatenate(low), np.concatenate(high)
 
 
 def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
-    """Return limits rounded inwards to values of this field type."""
+    """Return a lower and an upper limit, rounded inwards to values that a field can hold.
+
+    Args:
+        limits: Both limits.
+        base: Type of the field, such as "float".
+    """
     low, high = limits
     if base == "double":
         return low, high
@@ -387,7 +468,12 @@ def _round_inwards(limits: tuple[float, float], base: str) -> tuple[float, float
 
 
 def _describe_misfit(number: float, base: str) -> str:
-    """Return what a field of this type can hold if it cannot hold `number` exactly, else ""."""
+    """Return a description of the allowed values if a field cannot hold a number exactly, else "".
+
+    Args:
+        number: The number.
+        base: Type of the field, such as "uint8".
+    """
     whole = _WHOLE.get(ARRAY_CODES[base])
     low, high = (whole.min, whole.max) if whole else _RANGES.get(base, (-LARGEST, LARGEST))
     if not low <= number <= high:  # also where it is NaN
@@ -396,7 +482,12 @@ def _describe_misfit(number: float, base: str) -> str:
 
 
 def _to_field_array(values: Values, kind: FieldType) -> Any:
-    """Return values as the array type that the field takes."""
+    """Return values (n,) as the array type that rclpy accepts for a field.
+
+    Args:
+        values: The values.
+        kind: Type of the field.
+    """
     if kind.base == "double" and not kind.fixed:
         return array.array("d", np.ascontiguousarray(values).tobytes())
     if kind.base == "boolean":
@@ -409,12 +500,21 @@ def _to_field_array(values: Values, kind: FieldType) -> Any:
 
 
 def _count_spare(count: int, kind: FieldType) -> int:
-    """Return the number of elements of a fixed-size array that are not commanded and stay 0."""
+    """Return how many elements of a fixed-size array are not commanded and stay 0.
+
+    Args:
+        count: Number of commanded elements.
+        kind: Type of the field.
+    """
     return (kind.size or count) - count if kind.fixed else 0
 
 
 def _make_cast(base: str) -> Callable[[float], Any]:
-    """Return the function from a float to the type of a single field."""
+    """Return a function that converts a float to the type of a single field.
+
+    Args:
+        base: Type of the field, such as "float".
+    """
     if base == "boolean":
         return lambda value: value >= 0.5
     if base == "float":
@@ -422,11 +522,15 @@ def _make_cast(base: str) -> Callable[[float], Any]:
     return float if base == "double" else round
 
 
-def _index_of_name(names: Any, name: str) -> int:
-    """Return the index of a name among the names beside an element.
+def _find_name_index(names: Any, name: str) -> int:
+    """Return the index of a name in the list of names beside an array.
+
+    Args:
+        names: The list of names in the message.
+        name: Name of the actuator.
 
     Raises:
-        ValueError: If the name is not among them.
+        ValueError: The name is not in the list.
     """
     listed = list(names)
     if name not in listed:
@@ -434,17 +538,30 @@ def _index_of_name(names: Any, name: str) -> int:
     return listed.index(name)
 
 
-def _find_parent(message: Any, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
-    """Return the part of a message with the last field, and the list of its elements' names."""
+def _find_parent(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+    """Return the part of a message that has the last field of a path, and its list of names.
+
+    Args:
+        message: The message.
+        accesses: Fields on the way from the message to the value.
+
+    Returns:
+        The part, and the list of names or None.
+
+    Raises:
+        ValueError: An element on the way does not exist.
+    """
     node, names = message, None
-    for hop in hops[:-1]:
-        names = getattr(node, hop.names) if hop.names else names
-        inner = getattr(node, hop.name)
-        if hop.key is not None:
-            place = hop.key if isinstance(hop.key, int) else _index_of_name(names, hop.key)
+    for access in accesses[:-1]:
+        names = getattr(node, access.names) if access.names else names
+        inner = getattr(node, access.name)
+        if access.key is not None:
+            place = (
+                access.key if isinstance(access.key, int) else _find_name_index(names, access.key)
+            )
             if place >= len(inner):
-                raise ValueError(f"no {hop.name}[{hop.key}]")
+                raise ValueError(f"no {access.name}[{access.key}]")
             inner = inner[place]
         node = inner
-    last = hops[-1].names
+    last = accesses[-1].names
     return node, getattr(node, last) if last else names

@@ -1,4 +1,4 @@
-"""A compiler from the channels of a source and its message class to readers.
+"""Make readers for the channels of a source from their field paths and the source's message class.
 
 Every field path is followed through the message's types, and refused if it leads to no number.
 """
@@ -10,36 +10,38 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, NoReturn
 
-from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.config import ChannelConfig, MessageNames
+from an_control.wiring.camera import CameraReader, is_image, is_opencv_missing
+from an_control.wiring.checked_yaml import Description, WiringError
+from an_control.wiring.config import ChannelConfig, MessageNames, SourceConfig, Wiring
+from an_control.wiring.feed import Feed, limit_ns
 from an_control.wiring.messages import (
     ALL,
     DURATION,
     TIME,
     FieldPath,
     FieldType,
-    Mark,
     Resolver,
     Step,
+    UnavailableMark,
     field_types,
-    find_mark,
+    find_unavailable_mark,
     parse_field,
 )
 from an_control.wiring.readers import (
     AngleReader,
     Channel,
     ElementReader,
-    Hop,
+    FieldAccess,
     MarkedReader,
     NestedReader,
     Reader,
     ScalarReader,
     Wildcard,
     make_array_getter,
-    make_pooled_getter,
+    make_pooling_getter,
 )
 
 NAME_LISTS = ("name", "names", "joint_names")
@@ -50,90 +52,116 @@ _Array = tuple[str, bool, str | None]
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """A number in a message that a field path leads to; several if a hop's key is `*`."""
+class NumberField:
+    """Number in a message that a field path leads to; several numbers if an access has the key `*`.
+
+    Attributes:
+        config: Channel entry of the wiring that the number belongs to.
+        accesses: Fields on the way from the message to the number.
+        base: Type of the number, such as "double".
+        function: Function of a quaternion that gives the number, such as "yaw"; None if the field
+            itself is the number.
+        mark: How a message says that the number is not available; None if it cannot.
+    """
 
     config: ChannelConfig
-    hops: tuple[Hop, ...]
+    accesses: tuple[FieldAccess, ...]
     base: str
     function: str | None = None
-    mark: Mark | None = None
-    """The mark by which a message says that the number is not available."""
+    mark: UnavailableMark | None = None
+    """Rule by which a message says that the number is not available."""
 
     @cached_property
     def path(self) -> str:
-        """Attribute path of the field."""
-        return ".".join(hop.name for hop in self.hops)
+        """Dotted attribute path of the field."""
+        return ".".join(access.name for access in self.accesses)
 
     @cached_property
-    def open(self) -> bool:
-        """Whether messages decide how many numbers there are."""
-        return any(hop.key == ALL for hop in self.hops)
+    def is_open_ended(self) -> bool:
+        """Whether each message decides how many numbers there are."""
+        return any(access.key == ALL for access in self.accesses)
 
     @cached_property
-    def nested(self) -> bool:
-        """Whether it needs `NestedReader`, for lists of messages and single octets."""
-        lists = any(hop.key is not None for hop in self.hops[:-1])
-        on_list = self.function is not None and self.hops[-1].key is not None
-        return lists or on_list or (self.base == "octet" and self.hops[-1].key is None)
+    def needs_nested_reader(self) -> bool:
+        """Whether only `NestedReader` can read it: in lists of messages, and single octets."""
+        lists = any(access.key is not None for access in self.accesses[:-1])
+        on_list = self.function is not None and self.accesses[-1].key is not None
+        return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)
 
     @property
-    def pools(self) -> bool:
-        """Whether its elements are known by their index alone, so that they can be pooled."""
-        return self.hops[-1].key == ALL and not self.nested and self.names is None
+    def can_be_pooled(self) -> bool:
+        """Whether its elements are known only by index, so that neighbours can be combined."""
+        return self.accesses[-1].key == ALL and not self.needs_nested_reader and self.names is None
 
     @cached_property
     def names(self) -> str | None:
-        """Path of the nearest list that names the last hop's elements, None if there is none."""
-        for count in range(len(self.hops), 0, -1):
-            if names := self.hops[count - 1].names:
-                return ".".join([*(hop.name for hop in self.hops[: count - 1]), names])
+        """Attribute path of the message's list that names the array's elements, or None."""
+        for count in range(len(self.accesses), 0, -1):
+            if names := self.accesses[count - 1].names:
+                return ".".join([*(access.name for access in self.accesses[: count - 1]), names])
         return None
 
-    def label(self) -> str:
-        """Return the leaf's part of its channel's id, as far as it is known without a message."""
-        return ".".join(part for hop in self.hops for part in hop.labels(hop.key) if part != ALL)
+    def make_id_part(self) -> str:
+        """Return the text for the `*` in the channel's id, as far as known without a message."""
+        return ".".join(
+            part
+            for access in self.accesses
+            for part in access.make_id_parts(access.key)
+            if part != ALL
+        )
 
 
 def follow_field(
     config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: FieldPath | None = None
-) -> list[Leaf]:
-    """Return the numbers that a channel's field path leads to.
+) -> list[NumberField]:
+    """Return the numbers in a message that a channel's field path (`pose.position.z`) leads to.
 
     Args:
-        config: The channel.
+        config: Channel entry of the wiring.
         cls: Class of the source's messages.
-        resolve: Returns the message class of a type's name.
-        file: The wiring's file, for errors.
+        resolve: Function that returns the message class of a type's name.
+        file: Path of the wiring file, for errors.
         field: The field path, if it has been parsed already.
 
     Raises:
-        WiringError: If the path leads to no number.
+        WiringError: The path leads to no number.
     """
     field = field or parse_field(config.field)
-    leaves = [
-        replace(leaf, mark=_find_mark_on(leaf.hops, cls, resolve))
-        for leaf in _FieldFollower(config, field, resolve, file).follow(field.steps, cls, ())
+    number_fields = [
+        replace(number_field, mark=_find_mark_on_path(number_field.accesses, cls, resolve))
+        for number_field in _FieldFollower(config, field, resolve, file).follow(
+            field.steps, cls, ()
+        )
     ]
-    if config.pool is not None and not all(leaf.pools for leaf in leaves):
+    if config.pool is not None and not all(
+        number_field.can_be_pooled for number_field in number_fields
+    ):
         allowed = "a list of numbers known by their places, such as ranges[*]"
         raise WiringError(file, f"channels.{config.id}.pool", config.field, allowed)
-    if not leaves:
+    if not number_fields:
         raise WiringError(
             file,
             f"channels.{config.id}.field",
             config.field,
             "a field that holds numbers other than stamps",
         )
-    return leaves
+    return number_fields
 
 
-def _find_mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
-    """Return the mark of a field on the way to a number, or None if no field has one."""
-    for place, hop in enumerate(hops):
-        if mark := find_mark(cls, hop.name):
-            return mark.at_path(".".join(before.name for before in hops[:place]))
-        type_ = field_types(cls)[hop.name]
+def _find_mark_on_path(
+    accesses: Sequence[FieldAccess], cls: Any, resolve: Resolver
+) -> UnavailableMark | None:
+    """Return how a message says that a number is not available, or None if it cannot.
+
+    Args:
+        accesses: Fields on the way from the message to the number; each may have a mark.
+        cls: Class of the message.
+        resolve: Function that returns the message class of a type's name.
+    """
+    for place, access in enumerate(accesses):
+        if mark := find_unavailable_mark(cls, access.name):
+            return mark.apply_to_part(".".join(before.name for before in accesses[:place]))
+        type_ = field_types(cls)[access.name]
         if type_.array or type_.message is None:
             return None
         cls = resolve(type_.message)
@@ -141,47 +169,48 @@ def _find_mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | No
 
 
 def compile_source(
-    leaves: Sequence[Leaf], taken: set[str]
+    number_fields: Sequence[NumberField], taken: set[str]
 ) -> tuple[list[Reader], list[MessageNames]]:
-    """Return the readers for a source's leaves, and the lists of names that they use.
+    """Return the readers of a source's numbers, and the lists of names that they use.
 
     Args:
-        leaves: The numbers to read.
-        taken: Ids of other channels, including all channels without a `*`. A wildcard makes no
-            channel
-            with one of these ids, and adds its own to them.
+        number_fields: The numbers to read.
+        taken: Ids of other channels, including all channels without a `*`. A channel with a `*`
+            makes no channel with one of these ids, and adds its own ids to them.
     """
-    scalars: dict[Mark | None, list[tuple[Channel, str]]] = defaultdict(list)
-    angles: dict[tuple[Mark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
+    scalars: dict[UnavailableMark | None, list[tuple[Channel, str]]] = defaultdict(list)
+    angles: dict[tuple[UnavailableMark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
     arrays: dict[_Array, list[tuple[Channel, int | str]]] = defaultdict(list)
     rest: list[Reader] = []
     names: dict[str, MessageNames] = {}
-    for leaf in leaves:
-        last = leaf.hops[-1]
-        by_name = isinstance(last.key, str) and leaf.names is not None
-        listed = leaf.names if by_name and not leaf.nested else None
+    for number_field in number_fields:
+        last = number_field.accesses[-1]
+        by_name = isinstance(last.key, str) and number_field.names is not None
+        listed = number_field.names if by_name and not number_field.needs_nested_reader else None
         if listed is not None and listed not in names:
             names[listed] = MessageNames(listed)
-        if leaf.open:
-            rest.append(_make_wildcard_reader(leaf, names.get(listed or ""), taken))
+        if number_field.is_open_ended:
+            rest.append(_make_wildcard_reader(number_field, names.get(listed or ""), taken))
             continue
-        channel = _reserve_channel(leaf, taken)
+        channel = _reserve_channel(number_field, taken)
         if channel is None:
             continue
-        if leaf.nested:
-            rest.append(NestedReader(leaf.hops, leaf.function, [channel]))
-        elif leaf.function:
-            angles[leaf.mark, leaf.path].append((channel, leaf.function))
+        if number_field.needs_nested_reader:
+            rest.append(NestedReader(number_field.accesses, number_field.function, [channel]))
+        elif number_field.function:
+            angles[number_field.mark, number_field.path].append((channel, number_field.function))
         elif last.key is None:
-            scalars[leaf.mark].append((channel, leaf.path))
+            scalars[number_field.mark].append((channel, number_field.path))
         else:
-            arrays[leaf.path, leaf.base == "octet", listed].append((channel, last.key))
+            arrays[number_field.path, number_field.base == "octet", listed].append(
+                (channel, last.key)
+            )
     readers: list[Reader] = []
     for mark, numbers in scalars.items():
-        readers.append(_with_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
+        readers.append(_wrap_with_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
     for (mark, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_with_mark(AngleReader(channels, path, functions), mark))
+        readers.append(_wrap_with_mark(AngleReader(channels, path, functions), mark))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
@@ -189,39 +218,138 @@ def compile_source(
     return readers + rest, list(names.values())
 
 
-def _with_mark(reader: Reader, mark: Mark | None) -> Reader:
-    """Return the reader, with the mark if there is one."""
+def _wrap_with_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
+    """Return a reader that obeys the message's mark of missing numbers, or `reader` if None."""
     return reader if mark is None else MarkedReader(reader, mark)
 
 
-def _reserve_channel(leaf: Leaf, taken: set[str]) -> Channel | None:
-    """Return the channel of a leaf and reserve its id, or None if another channel has it."""
-    if ALL not in leaf.config.id:
-        return leaf.config.id, leaf.config
-    id_ = leaf.config.id.replace(ALL, leaf.label())
+def _reserve_channel(number_field: NumberField, taken: set[str]) -> Channel | None:
+    """Return id and settings of a number's channel and reserve the id, or None if the id is taken.
+
+    Args:
+        number_field: The number.
+        taken: Ids of all channels, to which a new id is added.
+    """
+    if ALL not in number_field.config.id:
+        return number_field.config.id, number_field.config
+    id_ = number_field.config.id.replace(ALL, number_field.make_id_part())
     if id_ in taken:
         return None
     taken.add(id_)
-    return id_, leaf.config
+    return id_, number_field.config
 
 
-def _make_wildcard_reader(leaf: Leaf, names: MessageNames | None, taken: set[str]) -> Reader:
-    """Return the reader of a leaf with a wildcard."""
-    if leaf.nested:
-        wildcard = Wildcard(leaf.config, "", taken, by_name=leaf.names is not None)
-        return NestedReader(leaf.hops, leaf.function, wildcard=wildcard)
-    prefix = leaf.label()
+def _make_wildcard_reader(
+    number_field: NumberField, names: MessageNames | None, taken: set[str]
+) -> Reader:
+    """Return the reader of a channel id with a `*`, whose number of channels messages decide.
+
+    Args:
+        number_field: The numbers.
+        names: Names of the elements in each message; None if elements are known by index.
+        taken: Ids of all channels, to which the reader adds new ids.
+    """
+    if number_field.needs_nested_reader:
+        wildcard = Wildcard(number_field.config, "", taken, by_name=number_field.names is not None)
+        return NestedReader(number_field.accesses, number_field.function, wildcard=wildcard)
+    prefix = number_field.make_id_part()
     wildcard = Wildcard(
-        leaf.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
+        number_field.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
     )
-    get = make_array_getter(leaf.path, leaf.base == "octet")
-    if leaf.config.pool is not None:
-        get = make_pooled_getter(get, leaf.config)
-    return ElementReader(leaf.path, get, names=names, wildcard=wildcard)
+    get = make_array_getter(number_field.path, number_field.base == "octet")
+    if number_field.config.pool is not None:
+        get = make_pooling_getter(get, number_field.config)
+    return ElementReader(number_field.path, get, names=names, wildcard=wildcard)
+
+
+class Sources:
+    """The sources of a wiring at runtime, compiled from the field paths of their channels.
+
+    Args:
+        wiring: The robot's wiring.
+        resolve: Returns the message class of a type's name.
+        like: The sources of an earlier wiring. Where a source has the same type its state is
+            copied, and where nothing but its topic differs its readers are used again.
+
+    Raises:
+        WiringError: If a message type is not installed, or a field path leads to no number.
+    """
+
+    def __init__(self, wiring: Wiring, resolve: Resolver, like: Sources | None) -> None:
+        self.resolve, self._file = resolve, wiring.file
+        self.message_classes: dict[str, Any] = {}
+        """The message class of each source."""
+        self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
+        for channel in wiring.channels:
+            self._channels[channel.source].append(channel)
+        self._number_fields: dict[int, tuple[ChannelConfig, Any, list[NumberField]]] = {}
+        """Entry, message class and number fields of each channel, by the identity of the entry."""
+        self._taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
+        self._open = len(self._taken) < len(wiring.channels)
+        """Whether messages decide which channels there are."""
+        self.feeds = {one.name: self._make_feed(one, wiring, like) for one in wiring.sources}
+
+    def _make_feed(self, source: SourceConfig, wiring: Wiring, like: Sources | None) -> Feed:
+        """Return the feed of a source, with the state that it has in `like`.
+
+        With wildcards, feeds depend on each other, and every feed is made again.
+        """
+        try:
+            cls = self.resolve(source.type)
+        except LookupError as error:
+            key = f"sources.{source.name}.type"
+            allowed = f"an installed type ({error})"
+            raise WiringError(self._file, key, source.type, allowed) from None
+        self.message_classes[source.name] = cls
+        channels = self._channels[source.name]
+        old = None if like is None else like.feeds.get(source.name)
+        if like is not None and old is not None and not (self._open or like._open):
+            before = like._channels[source.name]
+            same = len(before) == len(channels) and all(map(is_, before, channels))
+            if same and source == replace(old.config, topic=source.topic):
+                self._number_fields |= {id(one): like._number_fields[id(one)] for one in channels}
+                return old.with_config(source)
+        if wiring.images:
+            feed = Feed(source, [self._make_camera_reader(c, cls, source) for c in channels], ())
+        else:
+            found = [one for channel in channels for one in self._follow(channel, cls, like)]
+            feed = Feed(source, *compile_source(found, self._taken))
+        if old is not None and old.config.type == source.type:
+            feed.copy_state(old)
+        return feed
+
+    def _follow(self, channel: ChannelConfig, cls: Any, like: Sources | None) -> list[NumberField]:
+        """Return the number fields of a channel, from `like` if it has the same entry and class."""
+        known = None if like is None else like._number_fields.get(id(channel))
+        if known is None or known[1] is not cls:
+            known = channel, cls, follow_field(channel, cls, self.resolve, self._file)
+        self._number_fields[id(channel)] = known
+        return known[2]
+
+    def _make_camera_reader(
+        self, channel: ChannelConfig, cls: Any, source: SourceConfig
+    ) -> CameraReader:
+        """Return the reader of a camera channel; raise WiringError if it cannot be read."""
+        key = f"channels.{channel.id}.image"
+        fields = cls.get_fields_and_field_types()
+        if not is_image(fields):
+            allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
+            raise WiringError(self._file, key, source.type, allowed)
+        if is_opencv_missing():
+            allowed = "an installed OpenCV (pip install 'an_control[camera]')"
+            raise WiringError(self._file, key, Description("an image"), allowed)
+        return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
 
 
 class _FieldFollower:
-    """A walk along one field path through the types of a message."""
+    """Walk along one field path through the types of a message.
+
+    Args:
+        config: Channel entry of the wiring.
+        field: The field path.
+        resolve: Function that returns the message class of a type's name.
+        file: Path of the wiring file, for errors.
+    """
 
     def __init__(
         self, config: ChannelConfig, field: FieldPath, resolve: Resolver, file: str
@@ -230,15 +358,22 @@ class _FieldFollower:
         self._resolve, self._file = resolve, file
 
     def follow(
-        self, steps: tuple[Step, ...], cls: Any, hops: tuple[Hop, ...], named: bool = False
-    ) -> Iterator[Leaf]:
-        """Yield the leaves of a path in messages of class `cls`.
+        self,
+        steps: tuple[Step, ...],
+        cls: Any,
+        accesses: tuple[FieldAccess, ...],
+        named: bool = False,
+    ) -> Iterator[NumberField]:
+        """Yield the numbers at the end of a field path, from a message on the way on.
 
         Args:
-            steps: The rest of the path.
-            cls: Message class in which it begins.
-            hops: The way from the source's message to there.
+            steps: Remaining steps of the path.
+            cls: Class of the message in which the remaining path begins.
+            accesses: Fields on the way from the source's message to that message.
             named: Whether a message on the way has a list of names.
+
+        Raises:
+            WiringError: The path leads to no number.
         """
         types = field_types(cls)
         names = find_name_list(types)
@@ -246,7 +381,7 @@ class _FieldFollower:
         if step.name == ALL:
             if self._function:
                 self._fail("an angle of one quaternion")
-            yield from self._follow_all(cls, hops)
+            yield from self._follow_all(cls, accesses)
             return
         if step.name not in types:
             near = difflib.get_close_matches(step.name, types, 1)
@@ -254,52 +389,77 @@ class _FieldFollower:
             self._fail(f"the fields here are {', '.join(types)}{hint}")
         type_ = types[step.name]
         self._check_key(step, type_, named or names is not None)
-        for key in self._keys(step.key, type_):
+        for key in self._expand_key(step.key, type_):
             shown = (False, step.key == ALL)
-            new = (*hops, Hop(step.name, key, names, shown))
+            new = (*accesses, FieldAccess(step.name, key, names, shown))
             yield from self._follow_rest(rest, type_, new, named or names is not None)
 
     def _follow_rest(
-        self, rest: tuple[Step, ...], type_: FieldType, hops: tuple[Hop, ...], named: bool
-    ) -> Iterator[Leaf]:
-        """Yield the leaves of the rest of a path behind a field of this type."""
+        self,
+        rest: tuple[Step, ...],
+        type_: FieldType,
+        accesses: tuple[FieldAccess, ...],
+        named: bool,
+    ) -> Iterator[NumberField]:
+        """Yield the numbers at the end of a field path, from a field on the way on.
+
+        Args:
+            rest: Remaining steps of the path, behind the field.
+            type_: Type of the field.
+            accesses: Fields on the way from the source's message, including this field.
+            named: Whether a message on the way has a list of names.
+        """
         if type_.message:
             cls = self._resolve_class(type_.message)
             if rest:
-                yield from self.follow(rest, cls, hops, named)
+                yield from self.follow(rest, cls, accesses, named)
             elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
-                yield Leaf(self._config, hops, "double", self._function)
+                yield NumberField(self._config, accesses, "double", self._function)
             else:
                 inside = ", ".join(field_types(cls))
-                self._fail(f"a number; {hops[-1].name!r} is a message of {inside}")
+                self._fail(f"a number; {accesses[-1].name!r} is a message of {inside}")
         elif self._function:
             self._fail("an angle of a quaternion, a message with x, y, z, w")
         elif rest:
-            self._fail(f"nothing after {hops[-1].name!r}, which is no message")
+            self._fail(f"nothing after {accesses[-1].name!r}, which is no message")
         elif not type_.numeric:
-            self._fail(f"a number; {hops[-1].name!r} is a {type_.base}")
+            self._fail(f"a number; {accesses[-1].name!r} is a {type_.base}")
         else:
-            yield Leaf(self._config, hops, type_.base)
+            yield NumberField(self._config, accesses, type_.base)
 
-    def _follow_all(self, cls: Any, hops: tuple[Hop, ...]) -> Iterator[Leaf]:
-        """Yield every number of a message except stamps."""
-        if len(hops) > _MAX_DEPTH:
+    def _follow_all(self, cls: Any, accesses: tuple[FieldAccess, ...]) -> Iterator[NumberField]:
+        """Yield every number of a message, except stamps.
+
+        Args:
+            cls: Class of the message.
+            accesses: Fields on the way from the source's message to this message.
+        """
+        if len(accesses) > _MAX_DEPTH:
             self._fail(f"a message of at most {_MAX_DEPTH} levels")
         types = field_types(cls)
         names = find_name_list(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
-            for key in self._keys(ALL if type_.array else None, type_):
+            for key in self._expand_key(ALL if type_.array else None, type_):
                 shown = (True, type_.array)
-                new = (*hops, Hop(name, key, names, shown))
+                new = (*accesses, FieldAccess(name, key, names, shown))
                 if type_.message:
                     yield from self._follow_all(self._resolve_class(type_.message), new)
                 elif type_.numeric:
-                    yield Leaf(self._config, new, type_.base)
+                    yield NumberField(self._config, new, type_.base)
 
     def _check_key(self, step: Step, type_: FieldType, named: bool) -> None:
-        """Check that a step's index or name fits the field's type."""
+        """Check that the index or name in a step of the path fits the field's type.
+
+        Args:
+            step: The step.
+            type_: Type of the field.
+            named: Whether the message, or one on the way to it, has a list of names.
+
+        Raises:
+            WiringError: It does not fit.
+        """
         if not type_.array and step.key is not None:
             self._fail(f"no index, as {step.name!r} is a single {type_.base}")
         if type_.array and step.key is None:
@@ -310,27 +470,44 @@ class _FieldFollower:
         if isinstance(step.key, str) and step.key != ALL and not named:
             self._fail(f"an index, as in {step.name}[0]: the message has no list of names")
 
-    def _keys(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
-        """Return the key; for all elements of a fixed-size array its indices, unless pooled."""
+    def _expand_key(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
+        """Return all elements' indices for a `*` on an array of fixed size, else the key alone.
+
+        Args:
+            key: Index, name or `*` of a step in the path; None for a field that is no array.
+            type_: Type of the field.
+        """
         if key == ALL and type_.fixed and type_.size is not None and self._config.pool is None:
             return range(type_.size)
         return (key,)
 
     def _resolve_class(self, name: str) -> Any:
-        """Return the message class of a type's name."""
+        """Return the message class of a type's name.
+
+        Raises:
+            WiringError: The type is not installed.
+        """
         try:
             return self._resolve(name)
         except LookupError as error:
             self._fail(f"a field of an installed message type ({error})")
 
     def _fail(self, allowed: str) -> NoReturn:
-        """Raise the WiringError for this channel's field."""
+        """Raise the WiringError for this channel's field path.
+
+        Args:
+            allowed: Description of what is allowed instead.
+        """
         key = f"channels.{self._config.id}.field"
         raise WiringError(self._file, key, self._config.field, allowed)
 
 
 def find_name_list(types: dict[str, FieldType]) -> str | None:
-    """Return the name of the field that lists the names of a message's elements, or None."""
+    """Return the name of the field that lists the names of a message's elements, or None.
+
+    Args:
+        types: Types of the message's fields, by name.
+    """
     for name in NAME_LISTS:
         type_ = types.get(name)
         if type_ and type_.array and type_.base.startswith("string"):
@@ -339,9 +516,10 @@ def find_name_list(types: dict[str, FieldType]) -> str | None:
 
 
 def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
-    """Return a function that returns the names in a message of this class; () if it has no names.
+    """Return a function that returns the list of names in a message of this class.
 
-    None is returned for a class with lists of messages, each of which may come from another sender.
+    The function returns () if the class has no names. None is returned for a class with lists of
+    messages, each of which may come from another sender.
     """
     types = field_types(cls)
     if names := find_name_list(types):
@@ -352,5 +530,5 @@ def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
 
 
 def lists_names(cls: Any) -> bool:
-    """Return whether messages of this class name their elements."""
+    """Return whether messages of this class have a list of names for their elements."""
     return find_name_list(field_types(cls)) is not None

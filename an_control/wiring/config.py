@@ -47,16 +47,17 @@ _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One topic subscription.
+    """Settings of one source, which is a subscription to a topic.
 
     Attributes:
         name: Name of the source in the wiring.
         topic: Topic to subscribe to.
         type: Message type, such as `sensor_msgs/msg/JointState`.
-        max_age_s: Age above which a message does not count; 0 = off.
-        required: Whether the safe command is sent while no message of this source counts.
-        weight: Weight of all its channels together in min_present_share; None: 1 for each channel.
-        rate_hz: Rate at which the source sends, if it differs from the control rate; None: equal.
+        max_age_s: Age above which a message is not used; 0 means off.
+        required: Whether the safe command is sent while no message of this source can be used.
+        weight: Weight of all its channels together in `min_present_share`; None gives each channel
+            1.
+        rate_hz: Rate at which the source sends; None if it is the control rate.
     """
 
     name: str
@@ -70,12 +71,12 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """A rule that combines neighbouring elements of an array into one reading.
+    """Rule that combines neighbouring elements of an array into one reading.
 
     Attributes:
-        size: Number of neighbouring elements of one reading.
+        size: Number of neighbouring elements per reading.
         by: "min" or "mean" of these elements.
-        elements: First element and end (exclusive) of the part that is used; None: all elements.
+        elements: First and last (exclusive) index of the elements that are used; None uses all.
     """
 
     size: int
@@ -85,7 +86,7 @@ class PoolConfig:
 
 @dataclass(frozen=True)
 class ChannelConfig:
-    """One channel: value = clip(reading * scale + offset), from a field of a source's messages.
+    """Settings of one channel: value = clip(reading * scale + offset), from a field of a message.
 
     If the field names several numbers, the id holds one `*` (a wildcard), which stands for the
     element's name or index. With `image` the channels are the patches of the source's images, the
@@ -93,21 +94,22 @@ class ChannelConfig:
 
     Attributes:
         id: Id of the channel.
-        source: Name of the source.
+        source: Name of the source (topic subscription).
         field: Field path (see `an_control.wiring.messages`).
         scale: Factor on the reading, not 0.
-        offset: Added after `scale`.
-        clip: Lowest and highest value; None: not clipped.
-        max_age_s: Maximum age of a message, instead of the source's; 0 = off.
-        image: How images are cut into patches.
-        nan: Value used for a reading of NaN; None: the reading is missing.
-        inf: Value used for a reading of infinity; None: the reading is missing.
-        minus_inf: Value used for a reading of minus infinity; None: the reading is missing.
-        valid: Lowest and highest valid reading; None: all are valid.
-        outside: Value used for a reading outside `valid`; None: the reading is missing.
-        pool: How elements are combined, after the values above are used and before `scale`.
-        weight: Weight in min_present_share, of a wildcard for all elements together; None: 1 for
-            each.
+        offset: Number added after `scale`.
+        clip: Lowest and highest value; None does not clip.
+        max_age_s: Maximum age of a message, instead of the source's; 0 means off.
+        image: How images are cut into patches; None if the channel is a number.
+        nan: Value used for a reading of NaN; None makes the reading missing.
+        inf: Value used for a reading of infinity; None makes the reading missing.
+        minus_inf: Value used for a reading of minus infinity; None makes the reading missing.
+        valid: Lowest and highest valid reading; None allows all.
+        outside: Value used for a reading outside `valid`; None makes the reading missing.
+        pool: How neighbouring elements are combined, after the replacements above and before
+            `scale`.
+        weight: Weight in `min_present_share`, of a wildcard for all elements together; None gives
+            each element 1.
         wrap: Whether the reading is an angle (rad) that is brought into -pi..pi before `scale`.
     """
 
@@ -130,29 +132,28 @@ class ChannelConfig:
 
     @property
     def wave(self) -> str | None:
-        """`sin` or `cos` if the channel is the sine or cosine of an angle, else None."""
+        """Function "sin" or "cos" if the channel is the sine or cosine of an angle, else None."""
         return parse_field(self.field).wave if self.field else None
 
     @property
     def repaired(self) -> bool:
-        """Whether any reading of it may be replaced or ruled out."""
+        """Whether the settings may replace a reading or make it missing."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A robot's wiring.
+    """Content of a robot's wiring file: its sources, channels and commands.
 
     Attributes:
-        file: File that it was read from, for errors.
+        file: Path of the file, for errors.
         robot: Name of the robot.
         rate_hz: Control rate.
         min_present_share: Share (0..1) of present channels, by weight, below which the safe command
-            is
-            sent.
+            is sent.
         sources: Topic subscriptions.
-        channels: What the policy can read.
+        channels: Numbers and image patches that the policy can read.
         command: How actions become messages to the actuators.
     """
 
@@ -165,10 +166,10 @@ class Wiring:
     command: CommandConfig
 
     def source(self, name: str) -> SourceConfig:
-        """Return the source with this name.
+        """Return the source (topic subscription) with this name.
 
         Raises:
-            KeyError: If there is none.
+            KeyError: There is none.
         """
         for source in self.sources:
             if source.name == name:
@@ -177,7 +178,7 @@ class Wiring:
 
     @property
     def rewirable(self) -> dict[str, str]:
-        """Current value of everything that an announced rewiring can change, by its key.
+        """Present value of everything that can be rewired while the node runs, by key.
 
         Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
         """
@@ -190,14 +191,17 @@ class Wiring:
 
     @property
     def images(self) -> tuple[ImageConfig, ...]:
-        """Settings that cut each camera's images into patches; empty if channels are numbers."""
+        """Settings that cut each camera's images into patches; empty without a camera."""
         return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:
-        """Return this wiring with other values for some keys of `rewirable`, all changed together.
+        """Return a copy of this wiring with other topics, sources or fields.
+
+        Args:
+            changes: New values by key, as in `rewirable`.
 
         Raises:
-            WiringError: If a key is unknown, or a value would not be allowed in the file.
+            WiringError: A key is unknown, or a value would not be allowed in the file.
         """
         sources = {one.name: one for one in self.sources}
         channels = {one.id: one for one in self.channels}
@@ -227,9 +231,16 @@ class Wiring:
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def replaced(self, before: Wiring) -> dict[str, str]:
-        """Return those of `rewirable` whose source or channel `rewired` has made of another one.
+        """Return the topics, sources and fields of sources and channels that `rewired` changed.
 
-        `before.rewired` of these gives this wiring, where both came from one file.
+        If both wirings come from one file, `before.rewired` with the returned values gives this
+        wiring.
+
+        Args:
+            before: The wiring before `rewired` was called.
+
+        Returns:
+            Present values by key, as in `rewirable`.
         """
         kept = {*map(id, before.sources), *map(id, before.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
@@ -237,7 +248,11 @@ class Wiring:
         return replace(self, sources=sources, channels=channels).rewirable
 
     def describe_changes(self, before: Wiring) -> list[str]:
-        """Return what of `rewirable` was added, changed or removed since `before`, as texts."""
+        """Return which topics, sources and fields changed since `before`, as texts for a log line.
+
+        Args:
+            before: An earlier wiring of the same robot.
+        """
         kept = {*map(id, self.channels)} & {*map(id, before.channels)}
         new, old = (
             replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
@@ -250,8 +265,11 @@ class Wiring:
 def load_wiring(path: str | Path) -> Wiring:
     """Read and check a wiring file.
 
+    Args:
+        path: Path of the YAML file.
+
     Raises:
-        WiringError: If the file cannot be used; names file, key, value and what is allowed.
+        WiringError: The file cannot be used; the text names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(
         (
@@ -290,15 +308,15 @@ def load_wiring(path: str | Path) -> Wiring:
 
 
 def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
-    """Check that no source reads a topic to which the policy itself publishes.
+    """Check that no source (topic subscription) reads a topic to which the policy node publishes.
 
     Args:
-        file: The wiring's file, for errors.
+        file: Path of the wiring file, for the error.
         sources: The wiring's sources.
-        outputs: What each topic is that the policy publishes, as text, by topic.
+        outputs: Topics that the node publishes, each with a description for the error.
 
     Raises:
-        WiringError: If a source reads one of these topics.
+        WiringError: A source reads one of these topics.
     """
     for source in sources:
         if source.topic in outputs:
@@ -307,7 +325,15 @@ def check_no_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[
 
 
 def _read_source(name: str, entry: Entry) -> SourceConfig:
-    """Return the source of one entry of `sources`."""
+    """Return the settings of one source (topic subscription).
+
+    Args:
+        name: Name of the source.
+        entry: Entry of the source in the wiring file.
+
+    Raises:
+        WiringError: A name, key or value is not allowed.
+    """
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
     fields = entry.fields(
@@ -328,7 +354,16 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
 
 
 def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
-    """Return the channel of one entry of `channels`."""
+    """Return the settings of one channel.
+
+    Args:
+        id_: Id of the channel.
+        entry: Entry of the channel in the wiring file.
+        sources: Names of the wiring's sources (topic subscriptions).
+
+    Raises:
+        WiringError: An id, key or value is not allowed.
+    """
     if not (_ID.fullmatch(id_) and id_.isprintable()):
         allowed = "an id of visible characters without blanks, with at most one *"
         raise WiringError(entry.file, entry.key, id_, allowed)
@@ -372,14 +407,22 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
 
 
 def _read_replacement(entry: Entry | None) -> float | None:
-    """Return the value used for an unusable reading, or None if the reading is missing."""
+    """Return the number that replaces an unusable reading, or None if the reading becomes missing.
+
+    Raises:
+        WiringError: The value is neither a number nor "missing".
+    """
     if entry is None or entry.value == "missing":
         return None
     return read_number(entry, 0.0, "a finite number, or missing")
 
 
 def _read_flag(entry: Entry | None) -> bool:
-    """Return an optional true or false; False if there is no entry."""
+    """Return an optional entry's value as a bool; False if there is no entry.
+
+    Raises:
+        WiringError: The value is no bool.
+    """
     if entry is None:
         return False
     if not isinstance(entry.value, bool):
@@ -388,12 +431,20 @@ def _read_flag(entry: Entry | None) -> bool:
 
 
 def _read_weight(entry: Entry | None) -> float | None:
-    """Return an optional weight."""
+    """Return an optional entry's value as a weight of 0 or more; None if there is no entry.
+
+    Raises:
+        WiringError: The value is no such number.
+    """
     return None if entry is None else read_number(entry, 1.0, "a weight of 0 or more", low=0.0)
 
 
 def _read_pool(entry: Entry) -> PoolConfig:
-    """Return the settings of an entry `pool`."""
+    """Return the settings of an entry `pool`, which combines neighbouring elements.
+
+    Raises:
+        WiringError: A key or value is not allowed.
+    """
     fields = entry.fields(("size", "by"), ("elements",))
     size = fields["size"].number("a whole number of elements, 1 or more", 1, 1e6)
     if size != int(size):
@@ -413,7 +464,16 @@ def _read_pool(entry: Entry) -> PoolConfig:
 def _check_weights(
     entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
 ) -> None:
-    """Check that no channel has a weight of its own if its source has one."""
+    """Check that no channel has a weight if its source has one, which its channels share.
+
+    Args:
+        entry: Entry `channels`, for the error.
+        sources: The wiring's sources (topic subscriptions).
+        channels: The wiring's channels.
+
+    Raises:
+        WiringError: A channel has a weight as well.
+    """
     weighed = {source.name for source in sources if source.weight is not None}
     for channel in channels:
         if channel.weight is not None and channel.source in weighed:
@@ -426,7 +486,15 @@ def _check_weights(
 
 
 def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
-    """Check that all channels are numbers, or all are patches of the same shape."""
+    """Check that all channels are numbers, or that all are image patches of the same shape.
+
+    Args:
+        entry: Entry `channels`, for the error.
+        channels: The wiring's channels.
+
+    Raises:
+        WiringError: They are mixed.
+    """
     images = [channel.image for channel in channels if channel.image is not None]
     if images and len(images) < len(channels):
         raise WiringError(
@@ -442,15 +510,20 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
 
 
 MISSING, TWICE = -1, -2
-"""Index of a name that the message does not have, or has twice."""
+"""Index in place of a name that the message does not have, or has twice."""
 KEPT_NAME_LISTS = 16
-"""Maximum number of lists of names whose places are remembered."""
+"""Maximum number of lists of names that are remembered."""
 _SHOWN = 5
 """Maximum number of names in one log line."""
 
 
 class NameList:
-    """One list of names of a message, with the index of each name."""
+    """List of names in a message, with the index of each name.
+
+    Args:
+        number: Number of this list among the lists of a message's names.
+        names: The names.
+    """
 
     def __init__(self, number: int, names: Sequence[str]) -> None:
         self.number = number
@@ -459,8 +532,13 @@ class NameList:
         if len(self._places) < len(names):
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
-    def places(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the index of each name (n,), MISSING or TWICE for a name without one."""
+    def find_indices(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """Return the index of each name in this list (n,).
+
+        Args:
+            names: Names to look up. One that the list lacks gets MISSING, one that it has twice
+                gets TWICE.
+        """
         try:
             found = itemgetter(*names)(self._places) if names else ()
         except KeyError:
@@ -469,12 +547,12 @@ class NameList:
 
 
 class MessageNames:
-    """The names beside an array, shared by all arrays of the message.
+    """Names beside an array, shared by all arrays of the message.
 
-    Lists of names that occur repeatedly, as when several publishers share a topic, are remembered.
+    Lists of names that occur repeatedly are remembered, as when several publishers share a topic.
 
     Args:
-        path: Attribute path of the list of names in the message.
+        path: Dotted attribute path of the list of names in the message.
     """
 
     def __init__(self, path: str) -> None:
@@ -484,7 +562,7 @@ class MessageNames:
         self.listing = NameList(0, ())
 
     def update(self, message: Any) -> int:
-        """Take the message's names as the current ones, and return the number of their list."""
+        """Make a message's names the present ones, and return the number of their list."""
         names = self._get(message)
         if names != self.listing.names:
             key = tuple(names)
@@ -503,27 +581,39 @@ def describe_nearest_name(name: str, names: Sequence[str]) -> str:
     """Return which name of a message is nearest to a missing one, as text for a log line.
 
     If no name is similar, the text lists the names that the message has.
+
+    Args:
+        name: The missing name.
+        names: Names of the elements in the message.
     """
     if other := describe_other_spelling(name, names):
         return f"it names {other}"
     if close := difflib.get_close_matches(name, names, 1):
-        return f"it names {_quoted(close[0])}, which is similar"
+        return f"it names {_quote_name(close[0])}, which is similar"
     if not names:
         return "it names nothing"
     more = len(names) - _SHOWN
-    shown = ", ".join(map(_quoted, names[:_SHOWN]))
+    shown = ", ".join(map(_quote_name, names[:_SHOWN]))
     return f"it names {shown}{f' and {more} more' if more > 0 else ''}"
 
 
 def describe_other_spelling(name: str, names: Sequence[str]) -> str:
-    """Return the name that is another spelling of a missing one, with the remedy as text, or ""."""
+    """Return which name of a message is another spelling of a missing one, as text with the remedy.
+
+    Args:
+        name: The missing name.
+        names: Names of the elements in the message.
+
+    Returns:
+        The text for a log line; "" if there is no such name.
+    """
     for alike, difference in _DIFFERENCES:
         for other in names:
             if alike(name, other):
-                return f"{_quoted(other)}, which differs in {difference}: {_WRITE_IT}"
+                return f"{_quote_name(other)}, which differs in {difference}: {_WRITE_IT}"
     for other in names:
         if _differs_by_prefix(other, name) or _differs_by_prefix(name, other):
-            return f"{_quoted(other)}, which differs in its prefix: {_WRITE_IT}"
+            return f"{_quote_name(other)}, which differs in its prefix: {_WRITE_IT}"
     return ""
 
 
@@ -543,17 +633,17 @@ _DIFFERENCES = (
 
 
 def _normalise(name: str) -> str:
-    """Return a name with its characters in one encoding (NFKC)."""
+    """Return a name with each character in its standard Unicode form (NFKC)."""
     return unicodedata.normalize("NFKC", name)
 
 
 def _differs_by_prefix(long: str, short: str) -> bool:
-    """Return whether `long` is `short` behind a prefix."""
+    """Return whether `long` is `short` with a prefix such as "robot/" in front, ignoring case."""
     before = long.casefold().removesuffix(short.casefold())
     return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
 
 
-def _quoted(name: str) -> str:
-    """Return a name as it is, or in quotes if it has invisible characters."""
+def _quote_name(name: str) -> str:
+    """Return a name, in quotes if it has blanks or invisible characters."""
     visible = name.isprintable() and name and not any(map(str.isspace, name))
     return name if visible else repr(name)

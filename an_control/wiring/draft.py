@@ -1,4 +1,4 @@
-"""A writer of wiring YAML for people to edit: short entries, and comments beside them."""
+"""Write wiring YAML for people to edit, with short entries and comments beside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 class DraftLine(NamedTuple):
-    """One entry `name: {fields}` of a mapping, with a comment."""
+    """One entry `name: {fields}` of a YAML mapping, with a comment.
+
+    Attributes:
+        name: Key of the entry.
+        fields: The entry's value, as YAML text.
+        comment: Comment behind the entry; "" for none.
+    """
 
     name: str
     fields: str
@@ -24,18 +30,18 @@ class DraftLine(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """The content of a wiring YAML, with comments.
+    """Content of a drafted wiring file, with comments for its user.
 
     Attributes:
         robot: Name of the robot.
-        about: Comments at the top of the file.
+        about: Comment lines at the top of the file.
         rate_hz: Control rate.
         rate: Comment on where the rate comes from.
-        sources: Sources, each with a comment.
+        sources: Sources (topic subscriptions), each with a comment.
         channels: Channels, each with a comment.
-        command: Key, value and comment of topic, type and field.
+        command: Key, value and comment of the entries `topic`, `type` and `field` of the command.
         actuators: Actuators, each with a comment.
-        aside: Comments after the channels.
+        aside: Comment lines after the channels.
     """
 
     robot: str
@@ -49,7 +55,7 @@ class Draft(NamedTuple):
     aside: Sequence[str] = ()
 
     def text(self) -> str:
-        """Return the YAML text."""
+        """Return the draft as YAML text."""
         lines = [*(f"# {one}" for one in self.about), "an_control_wiring: 1"]
         lines.append(f"robot: {quote_scalar(self.robot)}")
         lines.append(f"rate_hz: {self.rate_hz:.6g}".ljust(26) + f" # {self.rate}")
@@ -57,24 +63,29 @@ class Draft(NamedTuple):
         lines += [
             "",
             "sources:",
-            *format_entries(map(_source_line, *zip(*self.sources, strict=True))),
+            *format_entries(map(_format_source, *zip(*self.sources, strict=True))),
         ]
         lines += [
             "",
             "channels:",
-            *format_entries(map(_channel_line, *zip(*self.channels, strict=True))),
+            *format_entries(map(_format_channel, *zip(*self.channels, strict=True))),
         ]
         lines += [f"  # {one}" for one in self.aside]
         lines += ["", "command:"]
         lines += [f"  {key}: {quote_scalar(value)}".ljust(40) + f" # {about}".rstrip(" #")
                   for key, value, about in self.command]  # fmt: skip
         lines += ["  actuators:                             # in the order of the policy's actions"]
-        lines += format_entries(map(_actuator_line, *zip(*self.actuators, strict=True)), indent=4)
+        lines += format_entries(map(_format_actuator, *zip(*self.actuators, strict=True)), indent=4)
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
-    """Return the entries of a mapping, one a line, with their comments in one column."""
+    """Return the entries of a YAML mapping as lines, with their comments in one column.
+
+    Args:
+        lines: The entries.
+        indent: Number of blanks before each entry.
+    """
     texts = [
         (f"{' ' * indent}{quote_scalar(one.name)}: {one.fields}", one.comment) for one in lines
     ]
@@ -83,13 +94,17 @@ def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
 
 
 def find_undecided(text: str) -> list[tuple[int, str]]:
-    """Return line number and text of each comment that asks for a decision (`# SET ...`)."""
+    """Return line number and text of each comment that asks for a decision (`# SET ...`).
+
+    Args:
+        text: Content of a wiring file.
+    """
     found = [(number, _UNDECIDED.search(line)) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, match.group(1).rstrip()) for number, match in found if match]
 
 
 def quote_scalar(text: str) -> str:
-    """Return a text as a YAML scalar, in quotes if YAML would read something else."""
+    """Return a text as a YAML scalar, in quotes if YAML would read it as something else."""
     plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
     return text if plain else json.dumps(text)
 
@@ -99,30 +114,38 @@ def format_number(value: float) -> str:
     return repr(float(value))
 
 
-def _source_line(one: SourceConfig, comment: str) -> DraftLine:
-    """Return the line of a source."""
-    topic, type_ = quote_scalar(one.topic), quote_scalar(one.type)
+def _format_source(source: SourceConfig, comment: str) -> DraftLine:
+    """Return a source (topic subscription) as an entry of the draft."""
+    topic, type_ = quote_scalar(source.topic), quote_scalar(source.type)
     return DraftLine(
-        one.name, f"{{topic: {topic}, type: {type_}, max_age_s: {one.max_age_s:g}}}", comment
+        source.name, f"{{topic: {topic}, type: {type_}, max_age_s: {source.max_age_s:g}}}", comment
     )
 
 
-def _channel_line(one: ChannelConfig, comment: str) -> DraftLine:
-    """Return the line of a channel."""
-    more = "" if one.scale == 1.0 else f", scale: {format_number(one.scale)}"
-    more += "" if not one.offset else f", offset: {format_number(one.offset)}"
-    more += "" if one.inf is None else f", inf: {format_number(one.inf)}"
-    more += "" if one.valid is None else f", valid: [{', '.join(map(format_number, one.valid))}]"
+def _format_channel(channel: ChannelConfig, comment: str) -> DraftLine:
+    """Return a channel as an entry of the draft."""
+    more = "" if channel.scale == 1.0 else f", scale: {format_number(channel.scale)}"
+    more += "" if not channel.offset else f", offset: {format_number(channel.offset)}"
+    more += "" if channel.inf is None else f", inf: {format_number(channel.inf)}"
+    more += (
+        ""
+        if channel.valid is None
+        else f", valid: [{', '.join(map(format_number, channel.valid))}]"
+    )
     return DraftLine(
-        one.id, f"{{source: {one.source}, field: {quote_scalar(one.field)}{more}}}", comment
+        channel.id,
+        f"{{source: {channel.source}, field: {quote_scalar(channel.field)}{more}}}",
+        comment,
     )
 
 
-def _actuator_line(one: ActuatorConfig, comment: str) -> DraftLine:
-    """Return the line of an actuator."""
-    offset = f"offset: {format_number(one.offset)}, " if one.offset else ""
-    limits = f"[{', '.join(map(format_number, one.limits))}]"
-    safe = one.safe if isinstance(one.safe, str) else format_number(one.safe)
-    field = "" if one.field is None else f"field: {quote_scalar(one.field)}, "
-    scale = f"{field}scale: {format_number(one.scale)}, {offset}"
-    return DraftLine(one.name, f"{{{scale}limits: {limits}, max_rate: 0, safe: {safe}}}", comment)
+def _format_actuator(actuator: ActuatorConfig, comment: str) -> DraftLine:
+    """Return an actuator as an entry of the draft."""
+    offset = f"offset: {format_number(actuator.offset)}, " if actuator.offset else ""
+    limits = f"[{', '.join(map(format_number, actuator.limits))}]"
+    safe = actuator.safe if isinstance(actuator.safe, str) else format_number(actuator.safe)
+    field = "" if actuator.field is None else f"field: {quote_scalar(actuator.field)}, "
+    scale = f"{field}scale: {format_number(actuator.scale)}, {offset}"
+    return DraftLine(
+        actuator.name, f"{{{scale}limits: {limits}, max_rate: 0, safe: {safe}}}", comment
+    )

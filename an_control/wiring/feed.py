@@ -10,9 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,43 +39,6 @@ def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
     return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
 
 
-@dataclass(frozen=True)
-class SourceStatus:
-    """The state of a source as of the last read, for diagnostics.
-
-    Attributes:
-        name: Name of the source.
-        topic: Its topic.
-        messages: Number of messages received.
-        age_s: Age of the newest message, None before the first.
-        stamp_ns: Stamp of the newest message, None if it has none.
-        fresh: Whether the newest message counts.
-        repeats: Number of messages since the newest one with a new stamp.
-        present: Number of channels with a valid reading.
-        expected: Number of channels that should have one.
-        missing: Ids of the expected channels that are missing.
-        reasons: Why they are missing, each reason once.
-        unexpected: Number of wildcard elements that have not come long enough to be expected.
-        dropped: Number of wildcard elements that came only briefly.
-        error: Why the newest message could not be read, "" if it could.
-    """
-
-    name: str
-    topic: str
-    messages: int
-    age_s: float | None
-    stamp_ns: int | None
-    fresh: bool
-    repeats: int
-    present: int
-    expected: int
-    missing: tuple[str, ...]
-    reasons: tuple[str, ...]
-    unexpected: int
-    dropped: int
-    error: str
-
-
 StoredMessage = tuple[Any, int | None, int]
 """A message, its stamp and its arrival (ns); a repeated stamp keeps the first one's arrival."""
 
@@ -87,8 +49,173 @@ def _time_ns(stored: StoredMessage, lockstep: bool) -> int:
     return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
 
+class ReceivedMessages:
+    """The messages of a source as they come, until they are read.
+
+    Args:
+        max_unread: Maximum number of unread messages; older ones are dropped.
+    """
+
+    def __init__(self, max_unread: int) -> None:
+        self.unread: deque[StoredMessage] = deque(maxlen=max_unread)
+        """The messages to read, oldest first."""
+        self.stamp_ns: int | None = None
+        """Stamp of the newest message, None if it has none."""
+        self.arrival_ns = 0
+        """Arrival of the newest message, or of the first one with its stamp."""
+        self.count = 0
+        self.count_read = 0
+        """The count at the last read."""
+        self.repeats = 0
+        """Messages since the newest one whose stamp was new."""
+        self.new = False
+        """Whether a message that repeats no stamp has come since the last read."""
+
+    def store(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
+        """Keep a message until it is read."""
+        if stamp_ns is None or stamp_ns != self.stamp_ns:
+            self.arrival_ns = arrival_ns
+            self.new = True
+            self.repeats = 0
+        else:
+            self.repeats += 1
+        self.stamp_ns = stamp_ns or None
+        self.count += 1
+        self.unread.append((message, self.stamp_ns, self.arrival_ns))
+
+    def age_ns(self, now_ns: int) -> int:
+        """Return the age of the newest message; NEVER_NS if the clock was set back since."""
+        age = now_ns - self.arrival_ns
+        return age if age >= 0 else NEVER_NS
+
+    def take_unread(self) -> tuple[StoredMessage, ...]:
+        """Return the unread messages, oldest first, and remove them."""
+        unread = tuple(self.unread)
+        self.unread.clear()
+        return unread
+
+    def read_again(self, earlier: Iterable[StoredMessage]) -> None:
+        """Set these earlier messages unread, before those that have not been read."""
+        self.unread = deque([*earlier, *self.unread], self.unread.maxlen)
+
+    def copy(self, max_unread: int | None = None) -> ReceivedMessages:
+        """Return a copy that receives messages of its own."""
+        other = copy.copy(self)
+        other.unread = deque(self.unread, max_unread or self.unread.maxlen)
+        return other
+
+
+class KeptMessages:
+    """The newest read message of each shape: the table's numbers were read from these, in order.
+
+    Args:
+        readers: The source's readers.
+        names: The lists of names that the readers use.
+    """
+
+    def __init__(self, readers: Iterable[Reader], names: Sequence[MessageNames]) -> None:
+        self.names = tuple(names)
+        merging = [reader for reader in readers if reader.merges]
+        self._arrays = tuple(reader for reader in merging if isinstance(reader, ElementReader))
+        self._nested = len(self._arrays) < len(merging)
+        self._count = itertools.count()
+        self._newest: dict[MessageShape, StoredMessage] = {}
+        self.max_unread = _MAX_UNREAD if merging else 1
+        """Number of messages that may hold something of the next reading."""
+
+    @property
+    def messages(self) -> tuple[StoredMessage, ...]:
+        """The messages in the order in which they were read."""
+        return tuple(self._newest.values())
+
+    def update_names(self, message: Any) -> list[int]:
+        """Read the names in a message, and return the number of each list of them."""
+        return [names.update(message) for names in self.names]
+
+    def shape_of(self, message: Any) -> MessageShape:
+        """Return the shape of a message; always a new one if elements are nested in lists."""
+        if self._nested:
+            return (next(self._count),)
+        numbers = self.update_names(message)
+        return (*numbers, *[reader.length(message) for reader in self._arrays])
+
+    def keep(self, stored: StoredMessage, shape: MessageShape) -> None:
+        """Keep a message that was read, so that it can be read again in another layout."""
+        if shape == _ALL_CHANNELS:
+            self._newest = {shape: stored}
+            return
+        self._newest.pop(shape, None)
+        self._newest[shape] = stored
+        if len(self._newest) > _MAX_SHAPES:
+            del self._newest[next(iter(self._newest))]
+
+    def clear(self) -> None:
+        """Drop all messages, as their numbers count no more."""
+        self._newest.clear()
+
+    def newest_of_each_shape(self, unread: Iterable[StoredMessage]) -> list[StoredMessage]:
+        """Return the messages that no newer one of the same shape replaces."""
+        newest: dict[MessageShape | int, StoredMessage] = {}
+        for place, stored in enumerate(unread):
+            shape: MessageShape | int = place
+            with suppress(Exception):
+                shape = self.shape_of(stored[0])
+            newest.pop(shape, None)
+            newest[shape] = stored
+        return list(newest.values())
+
+    def copy(self) -> KeptMessages:
+        """Return a copy that keeps messages of its own."""
+        other = copy.copy(self)
+        other._newest = dict(self._newest)
+        return other
+
+
+class ChannelAges:
+    """The ages of a source's channels (n,), each of which may come from another message."""
+
+    def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
+        limits = [_limits_of(config, reader) for reader in readers]
+        self.limits = np.concatenate([np.zeros(0, np.int64), *limits])
+        """Maximum age (n,) of each channel's message in ns."""
+        own = self.limits if len(self.limits) else np.array([limit_ns(config)])
+        self.shortest, self.longest = int(own.min()), int(own.max())
+        self.partial = False
+        """Whether the channels come from messages of different ages."""
+        self.arrivals = np.full(len(self.limits), -NEVER_NS)
+        """Arrival (n,) of each channel's message, where they are of different ages."""
+        self._stamps = np.full(len(self.limits), _NO_STAMP)
+
+    def set(
+        self, mine: NDArray[np.bool_], stored: StoredMessage, before: StoredMessage | None
+    ) -> None:
+        """Set the age of the channels in `mine` to this message's, or the first's of its stamp.
+
+        Args:
+            mine: Which channels (n,) come from the message.
+            stored: The message.
+            before: The message that was read before it.
+        """
+        if not self.partial and before is not None:
+            self.arrivals[:] = before[2]
+            self._stamps[:] = before[1] or _NO_STAMP
+        stamp_ns, arrival_ns = stored[1] or _NO_STAMP, stored[2]
+        new = mine & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
+        self.arrivals[new] = arrival_ns
+        self._stamps[mine] = stamp_ns
+        self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
+
+
+def _limits_of(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
+    """Return the maximum age of a message for each channel of a reader, (n,) ns."""
+    limits = {one.max_age_s: limit_ns(config, one.max_age_s) for one in reader.configs}
+    if len(limits) == 1:
+        return np.full(len(reader.ids), limits.popitem()[1], np.int64)
+    return np.array([limits[one.max_age_s] for one in reader.configs], np.int64)
+
+
 class Feed:
-    """One source at runtime: its newest messages, and the place of its channels in the table."""
+    """One source at runtime: reads its messages into its place in the table."""
 
     def __init__(
         self, config: SourceConfig, readers: Sequence[Reader], names: Sequence[MessageNames]
@@ -102,68 +229,28 @@ class Feed:
             if (own_ns := limit_ns(config, reader.max_age_s)) < NEVER_NS:
                 reader.set_gone_after(own_ns)
         self._settled = sum(r.expected for r in readers if r not in self.growing)
-        self._names = tuple(names)
-        merging = [reader for reader in readers if reader.merges]
-        self._arrays = tuple(reader for reader in merging if isinstance(reader, ElementReader))
-        self._nested = len(self._arrays) < len(merging)
-        self.unread: deque[StoredMessage] = deque(maxlen=_MAX_UNREAD if merging else 1)
-        """The messages to read, oldest first."""
-        self._kept: dict[MessageShape, StoredMessage] = {}
-        """The newest message of each shape; the table's numbers were read from these, in order."""
-        self._count = itertools.count()
-        self.stamp_ns: int | None = None
-        self.arrival_ns = 0
-        self.messages = 0
-        self.repeats = 0
-        """Messages since the newest one whose stamp was new."""
-        self.messages_read = 0
-        self.new = False
-        """Whether a message that repeats no stamp has come since the last read."""
-        self.partial = False
-        """Whether its channels come from messages of different ages."""
+        self._kept = KeptMessages(readers, names)
+        self._last: StoredMessage | None = None
+        """The message that was read last in this layout."""
+        self.received = ReceivedMessages(self._kept.max_unread)
         self.fresh = True
+        """Whether the source's messages counted at the last read."""
         self.error = ""
-
-    def store(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
-        """Keep a message until it is read."""
-        if stamp_ns is None or stamp_ns != self.stamp_ns:
-            self.arrival_ns = arrival_ns
-            self.new = True
-            self.repeats = 0
-        else:
-            self.repeats += 1
-        self.stamp_ns = stamp_ns or None
-        self.messages += 1
-        self.unread.append((message, self.stamp_ns, self.arrival_ns))
+        """Why the newest message could not be read, "" if it could."""
 
     def lay_out(self, start: int, raw: Row) -> int:
         """Take a place in the table from `start` on, set all messages unread, return its end."""
-        self.start = self.stop = start
+        stop = start
         self._reads: list[tuple[Reader, Row, slice]] = []
-        limits: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         for reader in self.readers:
-            first, self.stop = self.stop, self.stop + len(reader.ids)
-            self._reads.append(
-                (reader, raw[first : self.stop], slice(first - start, self.stop - start))
-            )
-            limits.append(self._limits_of(reader))
-        self.limits = np.concatenate(limits)
-        own = self.limits if len(self.limits) else np.array([limit_ns(self.config)])
-        self.shortest, self.longest = int(own.min()), int(own.max())
-        self.arrivals = np.full(len(self.limits), -NEVER_NS)
-        self._stamps = np.full(len(self.limits), _NO_STAMP)
-        self._last: StoredMessage | None = None
-        self.partial = False
-        self.unread = deque([*self._kept.values(), *self.unread], self.unread.maxlen)
-        return self.stop
-
-    def _limits_of(self, reader: Reader) -> NDArray[np.int64]:
-        """Return the maximum age of a message for each channel of a reader, (n,) ns."""
-        ages_s = {config.max_age_s for config in reader.configs}
-        limits = {age_s: limit_ns(self.config, age_s) for age_s in ages_s}
-        if len(limits) == 1:
-            return np.full(len(reader.ids), limits.popitem()[1], np.int64)
-        return np.array([limits[config.max_age_s] for config in reader.configs], np.int64)
+            first, stop = stop, stop + len(reader.ids)
+            self._reads.append((reader, raw[first:stop], slice(first - start, stop - start)))
+        self.place = slice(start, stop)
+        """The source's channels in the table."""
+        self.ages = ChannelAges(self.config, self.readers)
+        self._last = None
+        self.received.read_again(self._kept.messages)
+        return stop
 
     def with_config(self, config: SourceConfig) -> Feed:
         """Return a feed of the same channels for another table, with this feed's state.
@@ -172,16 +259,14 @@ class Feed:
         """
         feed = copy.copy(self)
         feed.config = config
-        feed._kept, feed.unread = dict(self._kept), self.unread.copy()
+        feed._kept, feed.received = self._kept.copy(), self.received.copy()
         return feed
 
     def copy_state(self, old: Feed) -> None:
         """Copy the newest messages and the state of another feed of the same message type."""
-        self.stamp_ns, self.arrival_ns = old.stamp_ns, old.arrival_ns
-        self.messages, self.messages_read = old.messages, old.messages_read
-        self.repeats = old.repeats
-        self.new, self.fresh = old.new, old.fresh
-        self.unread.extend([*old._kept.values(), *old.unread])
+        self.fresh = old.fresh
+        self.received = old.received.copy(self._kept.max_unread)
+        self.received.read_again(old._kept.messages)
         for mine, theirs in zip(self.readers, old.readers, strict=False):
             if mine not in self.growing:
                 mine.copy_state(theirs)
@@ -200,12 +285,12 @@ class Feed:
         return self._settled + sum([reader.expected for reader in self.growing])
 
     def reported_channels(self) -> NDArray[np.bool_]:
-        """Return for which channels (stop - start,) a loss is reported."""
+        """Return for which channels (n,) a loss is reported."""
         masks = [reader.reported_channels() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def explained_channels(self) -> NDArray[np.bool_]:
-        """Return for which channels (stop - start,) diagnostics say why they are missing.
+        """Return for which channels (n,) diagnostics say why they are missing.
 
         These are the listed channels and all elements that are known by their index.
         """
@@ -217,39 +302,59 @@ class Feed:
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def age_ns(self, now_ns: int) -> int:
-        """Return the age of the newest message; NEVER_NS if the clock was set back since."""
-        age = now_ns - self.arrival_ns
-        return age if age >= 0 else NEVER_NS
-
     def is_in_time(self, now_ns: int, stamp_ns: int | None) -> bool:
         """Return whether the newest message counts at this tick for at least one channel."""
+        received = self.received
         if stamp_ns is None:
-            return self.messages > 0 and self.age_ns(now_ns) <= self.longest
-        if self.stamp_ns is None:
-            return self.messages > self.messages_read
-        return self.stamp_ns == stamp_ns
+            return received.count > 0 and received.age_ns(now_ns) <= self.ages.longest
+        if received.stamp_ns is None:
+            return received.count > received.count_read
+        return received.stamp_ns == stamp_ns
+
+    def mark_missing(self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None) -> bool:
+        """Clear `ok` for the source's channels whose message does not count, and end the read.
+
+        Args:
+            ok: Which channels of the table (N,) have a valid number.
+            now_ns: Time of the read.
+            stamp_ns: Its stamp in lockstep, None in real time.
+
+        Returns:
+            Whether the newest message counts for at least one channel.
+        """
+        received, ages = self.received, self.ages
+        in_time = not self.error and self.is_in_time(now_ns, stamp_ns)
+        received.count_read, received.new = received.count, False
+        if not in_time:
+            ok[self.place] = False
+        elif stamp_ns is None and ages.partial:
+            ages_ns = now_ns - ages.arrivals
+            ok[self.place] &= (ages_ns >= 0) & (ages_ns <= ages.limits)
+        elif stamp_ns is None and not 0 <= now_ns - received.arrival_ns <= ages.shortest:
+            ok[self.place] &= ages.limits >= received.age_ns(now_ns)
+        return in_time
 
     def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
         """Return the reason why `is_in_time` is false, as text for a log line."""
-        if not self.messages:
+        received, longest_s = self.received, self.ages.longest / 1e9
+        if not received.count:
             return f"no message yet on {self.config.topic}"
         if stamp_ns is not None:
             return f"no message of the step at {stamp_ns / 1e9:.6f} s"
-        if now_ns < self.arrival_ns:
+        if now_ns < received.arrival_ns:
             return "the clock was set back"
-        if self.messages == 1:
+        if received.count == 1:
             return (
-                f"its only message came {(now_ns - self.arrival_ns) / 1e9:.1f} s ago, but a message"
-                f" counts only for {self.longest / 1e9:g} s; max_age_s: 0 lets it count forever"
+                f"its only message came {(now_ns - received.arrival_ns) / 1e9:.1f} s ago, but a"
+                f" message counts only for {longest_s:g} s; max_age_s: 0 lets it count forever"
             )
-        if self.repeats and self.stamp_ns is not None:
+        if received.repeats and received.stamp_ns is not None:
             return (
-                f"{self.repeats} messages repeat the stamp {self.stamp_ns / 1e9:.6f} s, so none"
-                f" has been new for more than {self.longest / 1e9:g} s: the sender must give each"
+                f"{received.repeats} messages repeat the stamp {received.stamp_ns / 1e9:.6f} s, so"
+                f" none has been new for more than {longest_s:g} s: the sender must give each"
                 " message a new stamp, or leave the stamp 0"
             )
-        return f"no message for more than {self.longest / 1e9:g} s"
+        return f"no message for more than {longest_s:g} s"
 
     def scan(self, lockstep: bool) -> bool:
         """Update names and wildcards from the unread messages; return whether the ids have changed.
@@ -257,14 +362,15 @@ class Feed:
         Of several unread messages of one shape, only the newest is kept.
         """
         self.error = ""
-        if len(self.unread) > 1:
-            self._drop_replaced()
+        received = self.received
+        if len(received.unread) > 1:
+            newest = self._kept.newest_of_each_shape(received.take_unread())
+            received.read_again(newest)
         changed = False
-        for stored in self.unread if self._names or self.growing else ():
+        for stored in received.unread if self._kept.names or self.growing else ():
             self.error = ""
             try:
-                for names in self._names:
-                    names.update(stored[0])
+                self._kept.update_names(stored[0])
                 for reader in self.growing:
                     changed |= reader.grow(stored[0], _time_ns(stored, lockstep))
             except Exception as error:
@@ -273,23 +379,12 @@ class Feed:
 
     def extract(self, lockstep: bool) -> None:
         """Write the numbers of the unread messages into the table; call `scan` before."""
-        if len(self.unread) == 1 and not (self.partial or self.growing or self.error):
-            message = self.unread[0][0]
-            try:
-                if all([reader.read(message, row) is None for reader, row, _ in self._reads]):
-                    self._last = self.unread.popleft()
-                    self._kept = {_ALL_CHANNELS: self._last}
-                    return
-            except Exception:  # the message is read again below, where the error is kept
-                pass
-        unread = tuple(self.unread)
-        self.unread.clear()
+        unread = self.received.take_unread()
         for stored in unread:
             try:
                 if len(unread) > 1:
                     self.error = ""
-                    for names in self._names:
-                        names.update(stored[0])
+                    self._kept.update_names(stored[0])
                 if not self.error:
                     shape = self._read(stored, lockstep, after_another=stored is not unread[0])
             except Exception as error:
@@ -297,9 +392,9 @@ class Feed:
             if self.error:
                 for _, row, _ in self._reads:
                     row[:] = np.nan
-                self.partial, shape = False, _ALL_CHANNELS
+                self.ages.partial, shape = False, _ALL_CHANNELS
             self._last = stored
-            self._remember(stored, shape)
+            self._kept.keep(stored, shape)
 
     def _read(self, stored: StoredMessage, lockstep: bool, after_another: bool) -> MessageShape:
         """Write one message's numbers into the table, and return the message's shape.
@@ -313,7 +408,7 @@ class Feed:
             lockstep: Whether the table is read in lockstep.
             after_another: Whether an earlier message was read at this tick.
         """
-        merges = True
+        merges, ages = True, self.ages
         if lockstep:
             same = self._last is not None and self._last[1] == stored[1]
             merges = same and (after_another or stored[1] is not None)
@@ -322,72 +417,36 @@ class Feed:
         stays: NDArray[np.bool_] | None = None
         for reader, row, place in self._reads:
             there = reader.read(stored[0], row)
-            reader.record_presence(there, _time_ns(stored, lockstep))
+            if self.growing:
+                reader.record_presence(there, _time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
-                stays = np.zeros(len(self.limits), bool) if stays is None else stays
-                stays[place] = ~there if lockstep else ~there & (self.limits[place] < NEVER_NS)
+                stays = np.zeros(len(ages.limits), bool) if stays is None else stays
+                stays[place] = ~there if lockstep else ~there & (ages.limits[place] < NEVER_NS)
                 there = there | stays[place]
             row[~there] = np.nan
-        if stays is None and not self.partial:
+        if stays is None and not ages.partial:
             return _ALL_CHANNELS
         if stays is None:
-            stays = np.zeros(len(self.limits), bool)
-        self._set_ages(stored, ~stays)
-        return self._shape_of(stored[0]) if stays.any() else _ALL_CHANNELS
-
-    def _set_ages(self, stored: StoredMessage, mine: NDArray[np.bool_]) -> None:
-        """Set the age of the channels in `mine` to this message's, or the first's of its stamp."""
-        if not self.partial and self._last is not None:
-            self.arrivals[:] = self._last[2]
-            self._stamps[:] = self._last[1] or _NO_STAMP
-        stamp_ns, arrival_ns = stored[1] or _NO_STAMP, stored[2]
-        new = mine & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
-        self.arrivals[new] = arrival_ns
-        self._stamps[mine] = stamp_ns
-        self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
-
-    def _shape_of(self, message: Any) -> MessageShape:
-        """Return the shape of a message; always a new one if elements are nested in lists."""
-        if self._nested:
-            return (next(self._count),)
-        numbers = [names.update(message) for names in self._names]
-        return (*numbers, *[reader.length(message) for reader in self._arrays])
-
-    def _remember(self, stored: StoredMessage, shape: MessageShape) -> None:
-        """Remember a message, so that it can be read again when the table's layout changes."""
-        if shape == _ALL_CHANNELS:
-            self._kept.clear()
-        self._kept.pop(shape, None)
-        self._kept[shape] = stored
-        if len(self._kept) > _MAX_SHAPES:
-            del self._kept[next(iter(self._kept))]
-
-    def _drop_replaced(self) -> None:
-        """Drop the unread messages that a newer one of the same shape replaces."""
-        newest: dict[MessageShape | int, StoredMessage] = {}
-        for place, stored in enumerate(self.unread):
-            shape: MessageShape | int = place
-            with suppress(Exception):
-                shape = self._shape_of(stored[0])
-            newest.pop(shape, None)
-            newest[shape] = stored
-        self.unread = deque(newest.values(), self.unread.maxlen)
+            stays = np.zeros(len(ages.limits), bool)
+        ages.set(~stays, stored, self._last)
+        return self._kept.shape_of(stored[0]) if stays.any() else _ALL_CHANNELS
 
     def why_missing(self, index: int, now_ns: int) -> str:
         """Return why a channel, by its place in the source, is missing in a fresh source."""
-        arrival_ns = int(self.arrivals[index]) if self.partial else self.arrival_ns
-        if now_ns - arrival_ns > self.limits[index] and arrival_ns > -NEVER_NS:
-            what = "no message with it" if self.partial else "no message"
-            return f"{what} for more than {self.limits[index] / 1e9:g} s"
+        ages = self.ages
+        arrival_ns = int(ages.arrivals[index]) if ages.partial else self.received.arrival_ns
+        if now_ns - arrival_ns > ages.limits[index] and arrival_ns > -NEVER_NS:
+            what = "no message with it" if ages.partial else "no message"
+            return f"{what} for more than {ages.limits[index] / 1e9:g} s"
         reader, place = self._reader_of(index)
         return reader.why_absent(place) or reader.why_invalid(place)
 
     def detail(self, index: int) -> str:
         """Return more about a missing channel, given by its place in the source, or ""."""
         reader, place = self._reader_of(index)
-        if self.partial and self.arrivals[index] > -NEVER_NS:  # an earlier message had it
+        if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
             return reader.replacement(place)
         return reader.detail(place) if reader.why_absent(place) else ""
 

@@ -1,4 +1,4 @@
-"""The `image` entry of a channel, which cuts a camera's image into patches, one channel a patch."""
+"""Define the entry `image` of a channel, which cuts a camera's image into one channel per patch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class ImageConfig:
         size: Height and width of the image that is cut into patches; pixels beyond the last whole
             patch are not used.
         patch: Height and width of a patch.
-        stack: Number of frames that a patch shows, oldest first.
-        frame: Height and width that every image must have; None: `size`.
-        crop: Part of the image that is used; None: all.
-        black: Parts of `size` that are made black, because the policy must not see them.
+        stack: Number of successive frames that each patch shows, oldest first.
+        frame: Height and width that every received image must have; None means `size`.
+        crop: Part of the received image that is used, before it is resized to `size`; None uses
+            all.
+        black: Parts of the resized image that are made black, because the policy must not see them.
     """
 
     size: tuple[int, int]
@@ -39,7 +40,7 @@ class ImageConfig:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Number of rows and columns of patches."""
+        """Number of rows and of columns of patches."""
         return self.size[0] // self.patch, self.size[1] // self.patch
 
     def labels(self) -> list[str]:
@@ -49,10 +50,10 @@ class ImageConfig:
 
 
 def read_image(entry: Entry) -> ImageConfig:
-    """Return the settings of an entry `image` of a channel.
+    """Return the settings of a channel's entry `image`.
 
     Raises:
-        WiringError: If a key or value is not allowed.
+        WiringError: A key or value is not allowed.
     """
     fields = entry.fields(("size", "patch", "stack"), ("frame", "crop", "black"))
     size = _read_pair(fields["size"])
@@ -77,7 +78,12 @@ def read_image(entry: Entry) -> ImageConfig:
 
 
 def cut_patches(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
-    """Return the whole patches (N, k, patch, patch) of frames (k, H, W), row by row."""
+    """Cut frames (k, H, W) into whole patches (N, k, patch, patch), row by row.
+
+    Args:
+        frames: Gray images of equal size.
+        patch: Height and width of a patch in pixels.
+    """
     count, height, width = frames.shape
     rows, columns = height // patch, width // patch
     whole = frames[:, : rows * patch, : columns * patch]
@@ -86,30 +92,61 @@ def cut_patches(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
 
 
 def join_patches(patches: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
-    """Return the frame (H, W) that patches (N, patch, patch) were cut from, row by row."""
+    """Join patches to the frame that they were cut from; the inverse of `cut_patches`.
+
+    Args:
+        patches: Patches (N, patch, patch) of one frame, row by row.
+        grid: Number of rows and of columns of patches.
+
+    Returns:
+        The frame (H, W).
+    """
     (rows, columns), patch = grid, patches.shape[-1]
     parts = patches.reshape(rows, columns, patch, patch).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(parts.reshape(rows * patch, columns * patch))
 
 
-def _read_whole_number(entry: Entry, what: str, low: int, high: int) -> int:
-    """Return a whole number from `low` to `high`."""
-    value = entry.number(what, low, high)
+def _read_whole_number(entry: Entry, allowed: str, low: int, high: int) -> int:
+    """Return an entry's value as a whole number from `low` to `high`.
+
+    Args:
+        entry: Entry of the file.
+        allowed: Description of what is allowed, for the error.
+        low: Lowest allowed number.
+        high: Highest allowed number.
+
+    Raises:
+        WiringError: The value is no such number.
+    """
+    value = entry.number(allowed, low, high)
     if value != int(value):
-        raise entry.error(what)
+        raise entry.error(allowed)
     return int(value)
 
 
-def _read_whole_numbers(entry: Entry, count: int, what: str) -> tuple[int, ...]:
-    """Return a list of `count` whole numbers."""
+def _read_whole_numbers(entry: Entry, count: int, allowed: str) -> tuple[int, ...]:
+    """Return an entry's value as a list of whole numbers from 0 to `LONGEST_SIDE`.
+
+    Args:
+        entry: Entry of the file.
+        count: Required number of items.
+        allowed: Description of what is allowed, for the error.
+
+    Raises:
+        WiringError: The value is no such list.
+    """
     if not isinstance(entry.value, list) or len(entry.value) != count:
-        raise entry.error(what)
+        raise entry.error(allowed)
     parts = (Entry(entry.file, entry.key, value) for value in entry.value)
-    return tuple(_read_whole_number(part, what, 0, LONGEST_SIDE) for part in parts)
+    return tuple(_read_whole_number(part, allowed, 0, LONGEST_SIDE) for part in parts)
 
 
 def _read_pair(entry: Entry) -> tuple[int, int]:
-    """Return a height and a width."""
+    """Return an entry's value as a height and a width in pixels.
+
+    Raises:
+        WiringError: The value is no list of two such numbers.
+    """
     what = f"[height, width] in pixels, each 1 to {LONGEST_SIDE}"
     height, width = _read_whole_numbers(entry, 2, what)
     if not (height and width):
@@ -117,10 +154,19 @@ def _read_pair(entry: Entry) -> tuple[int, int]:
     return height, width
 
 
-def _read_box(entry: Entry, within: tuple[int, int], of: str) -> Box:
-    """Return a box that lies within an image of this height and width."""
-    what = f"[top, left, height, width] within {of}, {within[0]} x {within[1]}"
+def _read_box(entry: Entry, size: tuple[int, int], container: str) -> Box:
+    """Return an entry's value as a rectangle (top, left, height, width) within an image.
+
+    Args:
+        entry: Entry of the file.
+        size: Height and width of the image.
+        container: Name of the image, for the error.
+
+    Raises:
+        WiringError: The value is no rectangle, or reaches beyond the image.
+    """
+    what = f"[top, left, height, width] within {container}, {size[0]} x {size[1]}"
     top, left, height, width = _read_whole_numbers(entry, 4, what)
-    if not (height and width) or top + height > within[0] or left + width > within[1]:
+    if not (height and width) or top + height > size[0] or left + width > size[1]:
         raise entry.error(what)
     return top, left, height, width

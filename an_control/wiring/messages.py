@@ -16,8 +16,9 @@ A field path names numbers in a message:
 
 A message may mark fields as not available. A driver without an orientation sends an identity
 quaternion and sets the first element of `orientation_covariance` to -1, as the message's definition
-asks; without a check, the robot would seem to stand upright for ever. Fields with such a `Mark`
-count as missing. Drivers that send NaN or infinity instead need no mark.
+asks; without a check, the robot would seem to stand upright for ever. Fields that a message marks
+in such a way (`UnavailableMark`) are missing. Drivers that send NaN or infinity instead need no
+mark.
 """
 
 from __future__ import annotations
@@ -58,12 +59,15 @@ _FIELD_TYPE = re.compile(
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message type such as `sensor_msgs/msg/JointState`.
+    """Import and return the class of a message type such as `sensor_msgs/msg/JointState`.
 
-    Only message packages are imported: a package without a `msg` folder is left alone.
+    Only message packages are imported; a package without a `msg` folder is refused unread.
+
+    Args:
+        name: Name of the type.
 
     Raises:
-        LookupError: If the type's name is malformed, or names what is not installed.
+        LookupError: The name is malformed, or the type is not installed.
     """
     match = MESSAGE_TYPE.fullmatch(name)
     if not match:
@@ -84,12 +88,12 @@ def message_class(name: str) -> Any:
 
 @dataclass(frozen=True)
 class FieldType:
-    """The type of one field of a message.
+    """Type of one field of a message.
 
     Attributes:
-        base: `double`, `string`, `geometry_msgs/Vector3`, ...
+        base: Type of a value: `double`, `string`, `geometry_msgs/Vector3`, ...
         array: Whether the field holds several values of this type.
-        size: Maximum number of values, None if there is none; exact number if `fixed`.
+        size: Maximum number of values, or the exact number if `fixed`; None if unbounded.
         fixed: Whether the array has a fixed size.
     """
 
@@ -100,25 +104,25 @@ class FieldType:
 
     @property
     def numeric(self) -> bool:
-        """Whether the field holds numbers (a boolean counts as 0 or 1, text does not count)."""
+        """Whether the field holds numbers; a boolean is read as 0 or 1."""
         return self.base in NUMERIC
 
     @property
     def message(self) -> str | None:
-        """Full name of the message type that the field holds, None for other fields."""
+        """Full name of the message type that the field holds; None for other fields."""
         package, slash, name = self.base.rpartition("/")
         return f"{package.removesuffix('/msg')}/msg/{name}" if slash else None
 
 
 def field_types(cls: Any) -> dict[str, FieldType]:
-    """Return the fields of a message class by name, in order."""
+    """Return the type of each field of a message class, by name, in their order."""
     return {
         name: _parse_field_type(text) for name, text in cls.get_fields_and_field_types().items()
     }
 
 
 def _parse_field_type(text: str) -> FieldType:
-    """Parse the text of a field's type as rosidl writes it."""
+    """Return the type that a text of rosidl describes, such as "sequence<double, 3>"."""
     match = _FIELD_TYPE.fullmatch(text)
     if not match:
         return FieldType(text)
@@ -130,33 +134,36 @@ def _parse_field_type(text: str) -> FieldType:
 
 
 def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
-    """Return a function that returns a message's stamp in ns, from `header.stamp` or `stamp`.
+    """Return a function that returns a message's time stamp (`header.stamp` or `stamp`) in ns.
 
     The function returns None if the type has no stamp, or if the stamp is zero, as in a message
     that the sender did not stamp.
+
+    Args:
+        cls: Class of the messages.
     """
-    if (path := _stamp_path(cls)) is None:
+    if (path := _find_stamp_path(cls)) is None:
         return lambda message: None
     get = attrgetter(path)
-    return lambda message: _nanoseconds(get(message))
+    return lambda message: _to_nanoseconds(get(message))
 
 
 def stamp_field(message: Any) -> Any:
-    """Return the part of a message that holds its stamp, or None if its type has none."""
-    path = _stamp_path(type(message))
+    """Return the part of a message that holds its time stamp, or None if its type has none."""
+    path = _find_stamp_path(type(message))
     return None if path is None else attrgetter(path)(message)
 
 
-def _stamp_path(cls: Any) -> str | None:
-    """Return the path of the stamp in messages of a class, or None if they have none."""
+def _find_stamp_path(cls: Any) -> str | None:
+    """Return the attribute path of the time stamp in messages of a class, or None without one."""
     fields = cls.get_fields_and_field_types()
     if fields.get("header") == "std_msgs/Header":
         return "header.stamp"
     return "stamp" if fields.get("stamp") == TIME else None
 
 
-def _nanoseconds(stamp: Any) -> int | None:
-    """Return a stamp in ns, or None if it is zero."""
+def _to_nanoseconds(stamp: Any) -> int | None:
+    """Return a message's time stamp in ns, or None if it is zero."""
     return stamp.sec * 1_000_000_000 + stamp.nanosec or None
 
 
@@ -173,11 +180,11 @@ SYNTAX = (
 
 @dataclass(frozen=True)
 class Step:
-    """One field of a field path.
+    """One field of a field path, as it is written in the wiring.
 
     Attributes:
-        name: Name of the field; ALL, as the last step, for every number.
-        key: Index or name of an element, ALL for every element, None if the field is no array.
+        name: Name of the field; `ALL`, as the last step, stands for every number.
+        key: Index or name of an element, `ALL` for every element; None if none is written.
     """
 
     name: str
@@ -190,12 +197,13 @@ ALL = "*"
 
 @dataclass(frozen=True)
 class FieldPath:
-    """A parsed field path.
+    """Parsed field path, which names one or several numbers in a message.
 
     Attributes:
-        steps: The fields on the way to the number.
-        function: One of QUATERNIONS, a function of a quaternion, or None.
-        wave: sin or cos of an angle, or None.
+        steps: Fields on the way to the number.
+        function: Function of a quaternion that gives the number, one of `QUATERNIONS`; None if the
+            field itself is the number.
+        wave: "sin" or "cos" if the number is an angle whose sine or cosine is taken, else None.
     """
 
     steps: tuple[Step, ...]
@@ -204,7 +212,7 @@ class FieldPath:
 
     @property
     def computed(self) -> bool:
-        """Whether a function is applied to what the message holds."""
+        """Whether a function is applied to the field's content."""
         return bool(self.function or self.wave)
 
     @property
@@ -214,10 +222,10 @@ class FieldPath:
 
 
 def parse_field(text: str) -> FieldPath:
-    """Parse a field path.
+    """Parse a field path, such as `position[hip_1]` or `yaw(orientation)`.
 
     Raises:
-        ValueError: If the text is no field path.
+        ValueError: The text is no field path.
     """
     call = _CALL.fullmatch(text)
     if call and call[1] in WAVES:
@@ -237,7 +245,11 @@ def parse_field(text: str) -> FieldPath:
 
 
 def _parse_steps(text: str) -> tuple[Step, ...]:
-    """Parse the part of a field path without functions and a last `*`."""
+    """Parse the part of a field path without functions and without a last `*`.
+
+    Raises:
+        ValueError: The text is no such path.
+    """
     steps, position = [], 0
     while match := _STEP.match(text, position):
         name, in_quotes, key = match.groups()
@@ -254,23 +266,29 @@ def _parse_steps(text: str) -> tuple[Step, ...]:
 
 
 def element_path(field: str, name: str) -> str:
-    """Return the path of the element with this name, in quotes where it needs them.
+    """Return the field path of the array element with this name.
+
+    The name is put in quotes if it has brackets or looks like a number.
+
+    Args:
+        field: Path of the array.
+        name: Name of the element.
 
     Example:
-        >>> element_path("position", "hip_1"), element_path("position", "hip[1]")
-        ('position[hip_1]', 'position["hip[1]"]')
+            >>> element_path("position", "hip_1"), element_path("position", "hip[1]")
+            ('position[hip_1]', 'position["hip[1]"]')
     """
     plain = not (name.isdecimal() or set(name) & set("[]"))
     return f"{field}[{name}]" if plain else f'{field}["{name}"]'
 
 
 def roll(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation about x (rad, -pi..pi) of a quaternion, fixed axes, as PyBullet does.
+    """Return the rotation of a quaternion about x (rad, -pi..pi), by fixed axes as in PyBullet.
 
-    The result is 0 at gimbal lock, where the whole turn counts as yaw, and NaN if the four numbers
-    are no attitude (all zero, or not finite). The quaternion need not be normalised.
+    The result is 0 at gimbal lock, where the whole rotation counts as yaw, and NaN if the four
+    numbers are no attitude (all zero, or not finite). The quaternion need not be normalised.
     """
-    sine = _sine_of_pitch(x, y, z, w)
+    sine = _compute_sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
         return math.nan
     if abs(sine) >= _GIMBAL:
@@ -279,16 +297,22 @@ def roll(x: float, y: float, z: float, w: float) -> float:
 
 
 def pitch(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation about y (rad, -pi/2..pi/2) of a quaternion; NaN as in `roll`."""
-    sine = _sine_of_pitch(x, y, z, w)
+    """Return the rotation of a quaternion about y (rad, -pi/2..pi/2), by fixed axes.
+
+    The result is NaN if the four numbers are no attitude (all zero, or not finite).
+    """
+    sine = _compute_sine_of_pitch(x, y, z, w)
     if abs(sine) >= _GIMBAL:
         return math.copysign(math.pi / 2, sine)
     return math.asin(sine)
 
 
 def yaw(x: float, y: float, z: float, w: float) -> float:
-    """Return the rotation about z (rad, -pi..pi) of a quaternion; NaN as in `roll`."""
-    sine = _sine_of_pitch(x, y, z, w)
+    """Return the rotation of a quaternion about z (rad, -pi..pi), by fixed axes.
+
+    The result is NaN if the four numbers are no attitude (all zero, or not finite).
+    """
+    sine = _compute_sine_of_pitch(x, y, z, w)
     if math.isnan(sine):
         return math.nan
     if abs(sine) >= _GIMBAL:
@@ -297,31 +321,40 @@ def yaw(x: float, y: float, z: float, w: float) -> float:
     return math.atan2(2.0 * (x * y + w * z), w * w + x * x - y * y - z * z)
 
 
-def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
-    """Return the sine of a quaternion's pitch, or NaN if the quaternion is no attitude."""
-    return 2.0 * (w * y - x * z) / _square(x, y, z, w)
+def _compute_sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
+    """Return the sine of a quaternion's pitch, or NaN if it is no attitude (0 or not finite)."""
+    return 2.0 * (w * y - x * z) / _compute_squared_length(x, y, z, w)
 
 
 def gravity_x(x: float, y: float, z: float, w: float) -> float:
     """Return the x component of the unit vector that points down, in the body's frame.
 
-    The quaternion is the body's attitude in the world; NaN as in `roll`.
+    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the
+    numbers are no attitude.
     """
-    return -2.0 * (x * z - w * y) / _square(x, y, z, w)
+    return -2.0 * (x * z - w * y) / _compute_squared_length(x, y, z, w)
 
 
 def gravity_y(x: float, y: float, z: float, w: float) -> float:
-    """Return the y component of the vector, see `gravity_x`."""
-    return -2.0 * (y * z + w * x) / _square(x, y, z, w)
+    """Return the y component of the unit vector that points down, in the body's frame.
+
+    The quaternion (x, y, z, w) is the body's attitude in the world; the result is NaN if the
+    numbers are no attitude.
+    """
+    return -2.0 * (y * z + w * x) / _compute_squared_length(x, y, z, w)
 
 
 def gravity_z(x: float, y: float, z: float, w: float) -> float:
-    """Return the z component of the vector, see `gravity_x`: -1 where the body stands upright."""
-    return -(w * w - x * x - y * y + z * z) / _square(x, y, z, w)
+    """Return the z component of the unit vector that points down, in the body's frame.
+
+    It is -1 if the body stands upright. The quaternion (x, y, z, w) is the body's attitude in the
+    world; the result is NaN if the numbers are no attitude.
+    """
+    return -(w * w - x * x - y * y + z * z) / _compute_squared_length(x, y, z, w)
 
 
-def _square(x: float, y: float, z: float, w: float) -> float:
-    """Return the squared length of a quaternion, or NaN if it is no attitude."""
+def _compute_squared_length(x: float, y: float, z: float, w: float) -> float:
+    """Return the squared length of a quaternion, or NaN if it is no attitude (0 or not finite)."""
     square = x * x + y * y + z * z + w * w
     return square if 1e-12 < square < math.inf else math.nan
 
@@ -345,31 +378,41 @@ QUATERNIONS = {
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A way in which a message says that some of its fields hold no reading.
+class UnavailableMark:
+    """Rule by which a message of some type says that some of its fields hold no reading.
 
     Attributes:
         fields: Names of these fields.
-        absent: Returns whether a message has the mark.
-        reason: The mark as text for a log line.
+        absent: Function that returns whether a message says so.
+        reason: Explanation for a log line.
     """
 
     fields: tuple[str, ...]
     absent: Callable[[Any], bool]
     reason: str
 
-    def at_path(self, path: str) -> Mark:
-        """Return the mark of a message that lies at this path in another message."""
+    def apply_to_part(self, path: str) -> UnavailableMark:
+        """Return the same rule for a message that is a part of another message.
+
+        Args:
+            path: Dotted attribute path of the part in the other message.
+        """
         if not path:
             return self
         get, absent = attrgetter(path), self.absent
-        return Mark(self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}")
+        return UnavailableMark(
+            self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}"
+        )
 
 
-def _covariance_mark(field: str) -> Mark:
-    """Return the mark of a field of Imu, which is the first number of the field's covariance."""
+def _make_covariance_mark(field: str) -> UnavailableMark:
+    """Return the rule for a field of Imu: the first number of its covariance is -1.
+
+    Args:
+        field: Name of the field, such as "orientation".
+    """
     name = f"{field}_covariance"
-    return Mark(
+    return UnavailableMark(
         (field,),
         lambda message: getattr(message, name)[0] == -1.0,
         f"{name}[0] is -1, by which the sender says that it has no {field}: read it"
@@ -377,12 +420,12 @@ def _covariance_mark(field: str) -> Mark:
     )
 
 
-_MARKS: dict[str, tuple[Mark, ...]] = {
+_MARKS: dict[str, tuple[UnavailableMark, ...]] = {
     "sensor_msgs/msg/Imu": tuple(
-        map(_covariance_mark, ("orientation", "angular_velocity", "linear_acceleration"))
+        map(_make_covariance_mark, ("orientation", "angular_velocity", "linear_acceleration"))
     ),
     "sensor_msgs/msg/NavSatFix": (
-        Mark(
+        UnavailableMark(
             ("latitude", "longitude", "altitude"),
             lambda message: message.status.status == -1,
             "status.status is -1, by which the sender says that it has no fix: readings count again"
@@ -392,7 +435,12 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
 }
 
 
-def find_mark(cls: Any, field: str) -> Mark | None:
-    """Return the mark that the definition of a message class has for a field, or None."""
+def find_unavailable_mark(cls: Any, field: str) -> UnavailableMark | None:
+    """Return the rule by which messages of a class say that a field is not available, or None.
+
+    Args:
+        cls: Class of the messages.
+        field: Name of the field.
+    """
     marks = _MARKS.get(f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}", ())
     return next((mark for mark in marks if field in mark.fields), None)

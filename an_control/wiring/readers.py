@@ -1,13 +1,15 @@
-"""Fast readers of message fields: each writes its channels' numbers into a row of float64.
+"""Read message fields fast: each reader writes its channels' numbers into a row of float64.
 
 A number that is not finite or not in the message (an array that is too short) is written as NaN,
 never as zero. `Repairs` may then replace NaN, inf, -inf or a value outside the valid range, and
-pooling makes one reading of each sector of beams. A channel that is still NaN is missing.
+pooling combines neighbouring elements of an array into one reading. A channel that is still NaN is
+missing.
 
-The reader of a wildcard grows: it adds channels for the elements that messages show. An element is
-expected once it has come for PROVEN_NS, and an element that is not expected is dropped when it is
-too old; so one odd message, or a publisher that keeps inventing names, has no lasting effect. Time
-is taken from the source's messages, so a source that sends nothing loses no channels.
+The reader of a wildcard (a channel id with a `*`) grows: it adds channels for the elements that
+messages show. An element is expected once it has come for PROVEN_NS, and an element that is not
+expected is dropped when it is too old; so one odd message, or a publisher that keeps inventing
+names, has no lasting effect. Time is taken from the source's messages, so a source that sends
+nothing loses no channels.
 """
 
 from __future__ import annotations
@@ -33,42 +35,50 @@ from an_control.wiring.config import (
     describe_nearest_name,
     describe_other_spelling,
 )
-from an_control.wiring.messages import ALL, QUATERNIONS, Mark
+from an_control.wiring.messages import ALL, QUATERNIONS, UnavailableMark
 
 Values = NDArray[np.float64]
 
 
 class Repairs:
-    """A function that replaces unusable numbers of some channels as the wiring says.
+    """Function that replaces unusable numbers of channels, as the wiring says.
 
-    With one config, it holds for all channels.
+    Args:
+        configs: Settings of each channel; a single one holds for all channels.
     """
 
     def __init__(self, configs: Sequence[ChannelConfig]) -> None:
         self._single = len(configs) == 1
 
-        def column(name: str) -> Values:
-            """Return one setting of all channels as an array, NaN where it is None."""
+        def read_setting(name: str) -> Values:
+            """Return one setting of all channels as an array (N,), NaN for None."""
             values = [getattr(config, name) for config in configs]
             return np.array([np.nan if one is None else one for one in values], np.float64)
 
         ranges = [config.valid or (-np.inf, np.inf) for config in configs]
         self._low, self._high = np.array(ranges, np.float64).T.copy()
-        self._nan, self._outside = column("nan"), column("outside")
-        self._inf, self._minus_inf = column("inf"), column("minus_inf")
+        self._nan, self._outside = read_setting("nan"), read_setting("outside")
+        self._inf, self._minus_inf = read_setting("inf"), read_setting("minus_inf")
 
     def __call__(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
-        """Return the numbers (n,) of channels `where` with replacements; NaN is missing."""
+        """Return numbers of some channels with unusable ones replaced; NaN means missing.
+
+        Args:
+            numbers: The numbers (n,).
+            where: Which of the channels they belong to.
+        """
         raw = np.asarray(numbers, np.float64)
 
-        def of(column: Values) -> Values:
-            """Return the part of a column that belongs to the channels `where`."""
+        def select(column: Values) -> Values:
+            """Return the settings of the selected channels, from those of all channels."""
             return column if self._single else column[where]
 
-        values = np.where((raw < of(self._low)) | (raw > of(self._high)), of(self._outside), raw)
-        values = np.where(np.isnan(raw), of(self._nan), values)
-        values = np.where(np.isposinf(raw), of(self._inf), values)
-        return np.where(np.isneginf(raw), of(self._minus_inf), values)
+        values = np.where(
+            (raw < select(self._low)) | (raw > select(self._high)), select(self._outside), raw
+        )
+        values = np.where(np.isnan(raw), select(self._nan), values)
+        values = np.where(np.isposinf(raw), select(self._inf), values)
+        return np.where(np.isneginf(raw), select(self._minus_inf), values)
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
@@ -78,26 +88,42 @@ def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
     return None
 
 
-def make_pooled_getter(
+def make_pooling_getter(
     get: Callable[[Any], NDArray[Any]], config: ChannelConfig
 ) -> Callable[[Any], Values]:
-    """Return a function that reads a message's array and returns repaired readings by sectors."""
+    """Return a function that reads a message's array and combines neighbouring elements.
+
+    Unusable elements are replaced before they are combined.
+
+    Args:
+        get: Function that returns a message's array.
+        config: Settings of the channel, with `pool`.
+    """
     assert config.pool is not None
     size, by, repair = config.pool.size, config.pool.by, make_repairs([config])
     taken = slice(*(config.pool.elements or (None,)))
 
     def read(message: Any) -> Values:
+        """Return the combined readings of a message's array."""
         values = np.asarray(get(message)[taken], np.float64)
-        return pool(values if repair is None else repair(values, slice(None)), size, by)
+        return pool_values(values if repair is None else repair(values, slice(None)), size, by)
 
     return read
 
 
-def pool(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
-    """Return the minimum or mean of every `size` neighbouring values, as (ceil(n / size),).
+def pool_values(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
+    """Combine every `size` neighbouring values into their minimum or mean.
 
-    The last sector may have fewer values. Values that are not finite are left out; a sector without
-    finite values is NaN.
+    Values that are not finite are left out; a group without finite values is NaN. The last group
+    may have fewer values.
+
+    Args:
+        values: The values (n,).
+        size: Number of values in a group.
+        by: "min" or "mean".
+
+    Returns:
+        One value for each group, (ceil(n / size),).
     """
     if not len(values):
         return np.zeros(0)
@@ -111,20 +137,25 @@ def pool(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
 
 
 PROVEN_NS = 1_000_000_000
-"""Duration for which an element must have come before it is expected."""
+"""Time in ns for which an element must have come before it is expected in further messages."""
 
 
 class Presence:
-    """A record of when each element of a wildcard was in a message.
-
-    `count` is the number of elements that are expected or are in the newest message.
+    """Record of when each element of a wildcard (a channel id with a `*`) was in a message.
 
     Args:
-        proves: Whether elements become expected at all; if not, they come and go with each message.
+        proves: Whether an element becomes expected after some time; if not, elements come and go
+            with each message.
+
+    Attributes:
+        expected: Whether each element (n,) is expected in further messages.
+        count: Number of elements that are expected or are in the newest message.
+        complete: Whether the newest message has all elements.
+        gone_ns: Time in ns for which an element must be missing before it may be dropped.
     """
 
     gone_ns = PROVEN_NS
-    """Time for which an element must be missing before it may be dropped."""
+    """Time in ns for which an element must be missing before it may be dropped."""
 
     def __init__(self, proves: bool) -> None:
         self._proves = proves
@@ -137,7 +168,12 @@ class Presence:
         """Whether the newest message has all elements."""
 
     def record(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
-        """Record that a message of time `now_ns` has these elements; None means all."""
+        """Record which elements a message has.
+
+        Args:
+            there: Whether the message has each element (n,); None means all.
+            now_ns: Time of the message in ns.
+        """
         if there is None and self._settled and self.complete:
             self._now_ns = now_ns
             return
@@ -147,7 +183,7 @@ class Presence:
         self.complete = there is None
         if there is None:
             there = np.ones(len(self.expected), bool)
-        again = there & (self._last_ns != before_ns) & self._gone()
+        again = there & (self._last_ns != before_ns) & self._find_gone()
         self._since_ns[again] = now_ns
         self._last_ns[there] = now_ns
         if self._proves:
@@ -155,13 +191,18 @@ class Presence:
         self.count = int(np.count_nonzero(self.expected | there))
 
     def stale(self) -> NDArray[np.bool_]:
-        """Return which elements (n,) are not expected and have been missing for too long."""
+        """Return whether each element (n,) is not expected and has been missing for too long."""
         if self.complete:
             return np.zeros(len(self.expected), bool)
-        return ~self.expected & self._gone()
+        return ~self.expected & self._find_gone()
 
     def resize(self, places: NDArray[np.intp], now_ns: int) -> None:
-        """Keep the elements at `places`, in this order; -1 means a new one that is present now."""
+        """Reorder, drop or add elements of the record.
+
+        Args:
+            places: For each element (n,) its previous index, or -1 if it is new and present now.
+            now_ns: Present time in ns.
+        """
         if self.complete:
             self._last_ns[:] = self._now_ns
         old, new = places >= 0, len(places)
@@ -178,30 +219,30 @@ class Presence:
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def expect_present(self) -> None:
-        """Stop expecting elements that have been missing for PROVEN_NS."""
+        """Stop expecting elements that have been missing for `gone_ns` and PROVEN_NS."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
 
     def copy(self) -> Presence:
-        """Return a copy with arrays of its own."""
+        """Return a copy that shares no arrays with this record."""
         return copy.deepcopy(self)
 
-    def _gone(self) -> NDArray[np.bool_]:
-        """Return which elements (n,) have been missing for longer than `gone_ns`."""
+    def _find_gone(self) -> NDArray[np.bool_]:
+        """Return whether each element (n,) has been missing for longer than `gone_ns`."""
         gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
         return gone
 
     @property
     def _settled(self) -> bool:
-        """Whether no element can become expected any more."""
+        """Whether no further element can become expected."""
         return not self._proves or bool(self.expected.all())
 
 
 Row = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Channel = tuple[str, ChannelConfig]
-"""A channel's id, and the entry of the wiring that it comes from."""
+"""Id of a channel, and its settings from the wiring."""
 MAX_ELEMENTS = 20_000
 """Maximum number of channels of one wildcard; a message with more counts as unreadable."""
 _ALL = slice(None)
@@ -210,10 +251,13 @@ _ONE_EACH = "the sender must send one for each name"
 
 
 class Reader(ABC):
-    """A reader of some channels of one source.
+    """Base class of readers, which read the numbers of some channels from one source's messages.
 
-    `ids` and `configs` name the channels in the order of the row. An exception from `grow` or
-    `read` means that the message does not match its type, or is larger than allowed.
+    An exception from `grow` or `read` means that the message does not match its type, or is larger
+    than allowed.
+
+    Args:
+        channels: Id and settings of each channel, in the order of the row that `read` fills.
     """
 
     invalid = f"the value is not finite: {_STANDS_FOR}"
@@ -232,21 +276,28 @@ class Reader(ABC):
         return len(self.ids)
 
     def reported_channels(self) -> Mask:
-        """Return for which channels (len(ids),) a loss is reported."""
+        """Return whether the loss of each channel (N,) is reported."""
         return np.ones(len(self.ids), bool)
 
     @abstractmethod
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the channels' numbers into row (len(ids),), NaN where they are unknown.
+        """Write the channels' numbers into a row, NaN for unknown ones.
+
+        Args:
+            message: Message of the source.
+            row: Receives the numbers (N,).
 
         Returns:
-            Which channels (len(ids),) the message has, or None for all. The places of the others
-            are left
-            as they are.
+            Whether the message has each channel (N,), or None for all. The numbers of channels that
+            it does not have are left unchanged.
         """
 
     def why_invalid(self, index: int) -> str:
-        """Return why a channel is missing although the message holds its number."""
+        """Return why a channel is missing although the message holds its number, as text.
+
+        Args:
+            index: Index of the channel.
+        """
         config = self.configs[index]
         if config.pool is not None:
             return f"none of its {config.pool.size} elements is valid"
@@ -256,53 +307,94 @@ class Reader(ABC):
         return self.invalid
 
     def _write(self, row: Row, where: slice | Mask, numbers: Any) -> None:
-        """Write a message's numbers for the channels `where` into the row, repaired."""
+        """Write a message's numbers into the row, with unusable ones replaced.
+
+        Args:
+            row: Receives the numbers.
+            where: Which channels the numbers belong to.
+            numbers: The numbers (n,).
+        """
         row[where] = numbers if self._repairs is None else self._repairs(numbers, where)
 
     def record_presence(self, there: Mask | None, time_ns: int) -> None:
-        """Record that a message of this time had these channels; None means all."""
+        """Record which channels a message has.
+
+        Args:
+            there: Whether the message has each channel (N,); None means all.
+            time_ns: Time of the message in ns.
+        """
         return
 
     def why_absent(self, index: int) -> str | None:
-        """Return why a channel is not in the message read last, or None if it is."""
+        """Return why a channel is not in the message read last, as text, or None if it is.
+
+        Args:
+            index: Index of the channel.
+        """
         return None
 
     def detail(self, index: int) -> str:
-        """Return more about an absent channel, such as the nearest name in the message, or ""."""
+        """Return more about a channel that is not in the message, such as a similar name, or "".
+
+        Args:
+            index: Index of the channel.
+        """
         return ""
 
     def replacement(self, index: int) -> str:
-        """Return what the newest message has in place of a channel of an earlier one, or ""."""
+        """Return what the newest message has in place of a channel that an earlier message had.
+
+        Args:
+            index: Index of the channel.
+
+        Returns:
+            Text for a log line, or "" if nothing is known.
+        """
         return ""
 
     def ids_with_names(self, names: Collection[str]) -> list[str]:
-        """Return the ids of channels in messages with these names; all if `names` is empty."""
+        """Return the ids of the channels that a message can hold if it has only some elements.
+
+        Args:
+            names: Names of the elements in the message; empty returns all ids.
+        """
         return list(self.ids)
 
     def reset(self) -> None:
-        """Forget what earlier messages showed, because a new episode starts."""
+        """Discard the state of earlier messages, because a new episode starts."""
         return
 
-    def copy_state(self, old: Reader) -> None:
+    def copy_state(self, other: Reader) -> None:
         """Copy the state of another reader of the same channels."""
         return
 
 
 class ScalarReader(Reader):
-    """A reader of numbers at the end of attribute paths."""
+    """Reader of numbers that are fields of a message, not elements of an array.
+
+    Args:
+        channels: Id and settings of each channel.
+        paths: Dotted attribute path of each channel's number.
+    """
 
     def __init__(self, channels: Sequence[Channel], paths: Sequence[str]) -> None:
         super().__init__(channels)
         self._get = attrgetter(*paths)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers at the attribute paths into the row."""
+        """Write the numbers of the message's fields into the row (N,)."""
         self._write(row, _ALL, self._get(message))
         return None
 
 
 class AngleReader(Reader):
-    """A reader of roll, pitch or yaw (rad) of one quaternion."""
+    """Reader of angles (rad) and other functions of one quaternion.
+
+    Args:
+        channels: Id and settings of each channel.
+        path: Dotted attribute path of the quaternion.
+        functions: Function of each channel, such as "yaw".
+    """
 
     invalid = "the quaternion is zero or not finite"
 
@@ -312,21 +404,26 @@ class AngleReader(Reader):
         self._functions = [QUATERNIONS[name] for name in functions]
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the angles of the message's quaternion into the row."""
+        """Write the functions of the message's quaternion into the row (N,)."""
         x, y, z, w = self._get(message)
         self._write(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
 
 
 class MarkedReader(Reader):
-    """A reader of numbers that the message may mark as not available."""
+    """Reader of numbers that a message can mark as not available.
 
-    def __init__(self, reader: Reader, mark: Mark) -> None:
+    Args:
+        reader: Reads the numbers of messages without the mark.
+        mark: Says whether a message has the mark.
+    """
+
+    def __init__(self, reader: Reader, mark: UnavailableMark) -> None:
         super().__init__(list(zip(reader.ids, reader.configs, strict=True)))
         self._reader, self._mark, self._absent = reader, mark, False
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers into the row, or NaN if the message marks them as not available."""
+        """Write the numbers into the row (N,); NaN if the message marks them as not available."""
         self._absent = self._mark.absent(message)
         if not self._absent:
             return self._reader.read(message, row)
@@ -334,15 +431,15 @@ class MarkedReader(Reader):
         return None
 
     def why_invalid(self, index: int) -> str:
-        """Return the mark's reason if the last message had the mark, else the usual reason."""
+        """Return why the channel at this index is missing: the mark, or the usual reason."""
         return self._mark.reason if self._absent else self._reader.why_invalid(index)
 
 
 class Wildcard:
-    """A maker of channel ids for elements that messages show, from a pattern with a `*`.
+    """Pattern with a `*` from which channel ids are made for the elements that messages show.
 
     Args:
-        config: The entry of the wiring with the `*`.
+        config: Channel entry of the wiring with the `*`.
         prefix: Text before the element's label in the id.
         taken: Ids that are in use, shared by all wildcards of a table; an id is given only once.
         by_name: Whether elements are distinguished by name, and so may be spread over messages.
@@ -355,7 +452,11 @@ class Wildcard:
         self._taken = taken
 
     def reserve_id(self, label: str) -> str | None:
-        """Return the id for a new element and reserve it, or None if another channel has it."""
+        """Return the id for a new element and reserve it, or None if another channel has it.
+
+        Args:
+            label: Name or index of the element.
+        """
         id_ = self.config.id.replace(ALL, f"{self.prefix}{label}")
         if id_ in self._taken:
             return None
@@ -368,7 +469,13 @@ class Wildcard:
 
 
 class GrowingReader(Reader):
-    """A reader of channels with keys; with a wildcard, it adds the elements that messages show."""
+    """Base class of readers that can add channels for the elements that messages show.
+
+    Args:
+        channels: Id and settings of each channel that is known from the start.
+        keys: Name or index of the element of each of these channels.
+        wildcard: Makes the ids of further channels; None if none are added.
+    """
 
     def __init__(
         self, channels: Sequence[Channel], keys: Sequence[Any], wildcard: Wildcard | None
@@ -386,17 +493,17 @@ class GrowingReader(Reader):
         self.dropped = 0
 
     def reported_channels(self) -> Mask:
-        """Return for which channels (len(ids),) a loss is reported; of a wildcard, the expected."""
+        """Return whether the loss of each channel (N,) is reported."""
         return self._presence.expected.copy() if self.wildcard else super().reported_channels()
 
     @property
     def max_age_s(self) -> float | None:
-        """Maximum age of the wildcard's channels, if the wiring gives them one of their own."""
+        """Maximum age in seconds of the wildcard's channels, or None if the wiring gives none."""
         return self.wildcard.config.max_age_s if self.wildcard else None
 
     @property
     def by_name(self) -> bool:
-        """Whether it adds elements by their names."""
+        """Whether elements are added by their names."""
         return self.wildcard is not None and self.wildcard.by_name
 
     @property
@@ -406,49 +513,64 @@ class GrowingReader(Reader):
 
     @property
     def unexpected(self) -> int:
-        """Number of channels that are or were lately present without being expected."""
+        """Number of channels that are, or recently were, present without being expected."""
         return (
             len(self.ids) - int(np.count_nonzero(self.reported_channels())) if self.by_name else 0
         )
 
     @abstractmethod
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for new elements of this message; return whether the ids have changed."""
+        """Add channels for new elements of a message, and return whether the ids have changed.
+
+        Args:
+            message: Message of the source.
+            time_ns: Time of the message in ns.
+        """
 
     def record_presence(self, there: Mask | None, time_ns: int) -> None:
-        """Record that a message of this time had these channels; None means all."""
+        """Record which channels a message has.
+
+        Args:
+            there: Whether the message has each channel (N,); None means all.
+            time_ns: Time of the message in ns.
+        """
         if self.wildcard:
             self._presence.record(there, time_ns)
 
     def set_gone_after(self, limit_ns: int) -> None:
-        """Set the time in ns for which an element must be missing before it may be dropped."""
+        """Set for how many ns an element must be missing before it may be dropped."""
         self._presence.gone_ns = limit_ns
 
     def expect_present(self) -> None:
-        """Stop expecting elements that have not come lately."""
+        """Stop expecting elements that have not come recently."""
         self._presence.expect_present()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
-        """Return whether both readers add the same elements."""
+        """Return whether both readers add channels from the same entry of the wiring."""
         mine, theirs = self.wildcard, other.wildcard
         return bool(
             mine and theirs and (mine.config, mine.prefix) == (theirs.config, theirs.prefix)
         )
 
-    def copy_state(self, old: Reader) -> None:
-        """Copy the elements and their presence from another reader with a wildcard."""
-        if not (isinstance(old, GrowingReader) and self.wildcard and old.wildcard):
+    def copy_state(self, other: Reader) -> None:
+        """Copy the elements of another reader with a wildcard, and when they were present."""
+        if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
-        for key in old._keys:
+        for key in other._keys:
             self._add(key)
-        if len(self.ids) == len(old.ids):
-            self._presence = old._presence.copy()
+        if len(self.ids) == len(other.ids):
+            self._presence = other._presence.copy()
         else:
             self._presence.resize(np.full(len(self.ids), MISSING, np.intp), 0)
         self._update_after_change()
 
     def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
-        """Add new elements and drop stale ones; return whether the ids have changed."""
+        """Add new elements and drop old ones; return whether the ids have changed.
+
+        Args:
+            keys: Names or indices of the elements in a message.
+            time_ns: Time of the message in ns.
+        """
         stale = self._presence.stale()
         if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
             return False
@@ -469,7 +591,11 @@ class GrowingReader(Reader):
         return bool(gone or added)
 
     def _add(self, key: Any) -> None:
-        """Add one element, unless another channel has its id."""
+        """Add a channel for one element, unless another channel has its id.
+
+        Args:
+            key: Name or index of the element.
+        """
         self._seen.add(key)
         if self.wildcard and (id_ := self.wildcard.reserve_id(str(key))) is not None:
             self.ids.append(id_)
@@ -477,7 +603,12 @@ class GrowingReader(Reader):
             self._keys.append(key)
 
     def _drop(self, gone: set[int], kept: list[int]) -> None:
-        """Remove the elements at the places `gone`, and keep those at `kept`."""
+        """Remove the channels of some elements.
+
+        Args:
+            gone: Indices of the channels to remove.
+            kept: Indices of the channels to keep, in order.
+        """
         if not (self.wildcard and gone):
             return
         for place in gone:
@@ -489,21 +620,22 @@ class GrowingReader(Reader):
         self.configs = [self.wildcard.config] * len(kept)
 
     def _update_after_change(self) -> None:
-        """Update what depends on the keys, after they have changed."""
+        """Update what depends on the keys, after elements were added or dropped."""
 
 
 class ElementReader(GrowingReader):
-    """A reader of elements of one array of numbers, by index or by name.
+    """Reader of elements of one array of numbers, by index or by name.
+
+    If the array has more elements than the message has names, all its elements are missing, because
+    it is not known which name belongs to which element.
 
     Args:
-        field: The array's path, for reasons.
-        get: Returns a message's array.
-        channels: The channels that are known from the start.
-        keys: The index or name of each of these channels.
-        names: The names beside the array. If they are fewer than the elements, all elements count
-            as
-            missing, because it is not known which name belongs to which.
-        wildcard: Makes ids for the elements that messages show.
+        field: Path of the array, for messages to the user.
+        get: Function that returns a message's array.
+        channels: Id and settings of each channel that is known from the start.
+        keys: Index or name of the element of each of these channels.
+        names: Names beside the array; None if elements are known by index.
+        wildcard: Makes the ids of further channels; None if none are added.
     """
 
     def __init__(
@@ -524,11 +656,19 @@ class ElementReader(GrowingReader):
         self._update_after_change()
 
     def length(self, message: Any) -> int:
-        """Return the number of elements of the message's array."""
+        """Return the number of elements of a message's array."""
         return len(self._get(message))
 
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for elements that this message shows for the first time."""
+        """Add channels for elements that a message shows for the first time.
+
+        Args:
+            message: Message of the source.
+            time_ns: Time of the message in ns.
+
+        Returns:
+            Whether the ids have changed.
+        """
         length, names = self.length(message), self._names
         shape = (names.listing.number if names else 0, length)
         if shape == self._grown_for and self._presence.complete:
@@ -539,7 +679,15 @@ class ElementReader(GrowingReader):
         return changed
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the elements of the message into the row; return which it has, None for all."""
+        """Write the elements of a message into the row.
+
+        Args:
+            message: Message of the source.
+            row: Receives the numbers (N,).
+
+        Returns:
+            Whether the message has each channel (N,), or None for all.
+        """
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
             self._find_places()
@@ -556,7 +704,11 @@ class ElementReader(GrowingReader):
         return there
 
     def why_absent(self, index: int) -> str | None:
-        """Return why an element is not in the message read last, or None if it is."""
+        """Return why an element is not in the message read last, as text, or None if it is.
+
+        Args:
+            index: Index of the channel.
+        """
         place, length, names = self._index[index], self._length, self._longest
         if place < 0:
             return (
@@ -572,45 +724,62 @@ class ElementReader(GrowingReader):
         return f"{self._field} has {length}{of} elements{more}"
 
     def ids_with_names(self, names: Collection[str]) -> list[str]:
-        """Return the ids of channels in messages with these names; all if `names` is empty."""
+        """Return the ids of the channels that a message can hold if it has only some elements.
+
+        Args:
+            names: Names of the elements in the message; empty returns all ids.
+        """
         if not (self._names and names):
             return list(self.ids)
         return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
     def detail(self, index: int) -> str:
-        """Return the message's name that is nearest to an absent element's, as text, or ""."""
+        """Return which name in the message is nearest to a missing element's, as text, or "".
+
+        Args:
+            index: Index of the channel.
+        """
         if self._names is None or self._index[index] != MISSING:
             return ""
-        return describe_nearest_name(str(self._keys[index]), self._message_names())
+        return describe_nearest_name(str(self._keys[index]), self._list_message_names())
 
     def replacement(self, index: int) -> str:
-        """Return the newest message's name that may be another spelling of this one, or ""."""
+        """Return which name in the newest message may be another spelling of this element's name.
+
+        Args:
+            index: Index of the channel.
+
+        Returns:
+            Text for a log line, or "" if there is none.
+        """
         if self._names is None:
             return ""
         if self._index[index] != MISSING:
             return "" if self._length else f"in the newest one {self._field} is empty"
-        other = describe_other_spelling(str(self._keys[index]), self._message_names())
+        other = describe_other_spelling(str(self._keys[index]), self._list_message_names())
         return f"the newest one names {other}" if other else ""
 
-    def _message_names(self) -> list[str]:
+    def _list_message_names(self) -> list[str]:
         """Return the names in the message read last."""
         names = self._names.listing.names if self._names else ()
         return [name for name in names if isinstance(name, str)]
 
     def _update_after_change(self) -> None:
-        """Find the elements' places again, after the keys have changed."""
+        """Find the index of each element again, after elements were added or dropped."""
         self._aims: dict[int, NDArray[np.intp]] = {}
         self._find_places()
 
     def _find_places(self) -> None:
-        """Find the elements' places in messages with the current list of names."""
+        """Find the index of each element in messages with the present list of names."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
         if index is None:
             if len(self._aims) >= KEPT_NAME_LISTS:
                 self._aims.clear()
             names = self._names
-            index = names.listing.places(self._keys) if names else np.array(self._keys, np.intp)
+            index = (
+                names.listing.find_indices(self._keys) if names else np.array(self._keys, np.intp)
+            )
             self._aims[self._number] = index
         self._index = index
         self._longest = len(self._names.listing.names) if self._names else sys.maxsize
@@ -619,12 +788,18 @@ class ElementReader(GrowingReader):
 
 
 def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
-    """Return a function that returns a message's array of numbers (n,), uncopied if possible."""
+    """Return a function that returns a message's array of numbers (n,), uncopied if possible.
+
+    Args:
+        path: Dotted attribute path of the array.
+        octets: Whether the array holds octets, which rclpy gives as bytes.
+    """
     get = attrgetter(path)
     if octets:
         return lambda message: np.frombuffer(b"".join(get(message)), np.uint8)
 
     def read(message: Any) -> NDArray[Any]:
+        """Return the array of a message; raise ValueError if it is no list of numbers."""
         data: NDArray[Any] = np.asarray(get(message))
         if data.ndim != 1:
             raise ValueError(f"{path} is no list of numbers")
@@ -634,24 +809,27 @@ def make_array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
 
 
 def check_size(count: int) -> None:
-    """Check that a wildcard does not grow beyond MAX_ELEMENTS.
+    """Check that a wildcard does not have more than MAX_ELEMENTS elements.
+
+    Args:
+        count: Number of elements.
 
     Raises:
-        ValueError: If `count` is larger.
+        ValueError: There are more.
     """
     if count > MAX_ELEMENTS:
         raise ValueError(f"the message has more than {MAX_ELEMENTS} elements for one wildcard")
 
 
 @dataclass(frozen=True)
-class Hop:
-    """One field on the way from a message to a number.
+class FieldAccess:
+    """One field on the way from a message to a number, with the element that is taken from it.
 
     Attributes:
         name: Name of the field.
-        key: Index or name of the element, or `*`; None if the field is no array.
-        names: Name of the list of names in the message that has the field, if there is one.
-        label: Whether the field's name, and whether its key, become part of the channel's label.
+        key: Index or name of the element, or `*` for all; None if the field is no array.
+        names: Name of the list of names in the message that has the field; None if there is none.
+        label: Whether the field's name, and whether its key, are part of the channel's id.
     """
 
     name: str
@@ -659,79 +837,121 @@ class Hop:
     names: str | None = None
     label: tuple[bool, bool] = (False, False)
 
-    def labels(self, key: int | str | None) -> tuple[str, ...]:
-        """Return this hop's part of a channel's label, with `key` in place of a `*`."""
+    def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
+        """Return the parts that this field adds to a channel's id.
+
+        Args:
+            key: Index or name of the element, in place of a `*`.
+        """
         name, element = self.label
         return (self.name,) * name + (str(key),) * element
 
 
 class NestedReader(GrowingReader):
-    """A slow reader of numbers in lists of messages, angles in such lists, and single octets."""
+    """Slow reader of numbers in lists of messages, of angles in such lists, and of single octets.
+
+    Args:
+        accesses: Fields on the way from the message to the number.
+        function: Function of a quaternion that gives the number, such as "yaw"; None if the field
+            itself is the number.
+        channels: Id and settings of the channel, if it is known from the start.
+        wildcard: Makes the ids of further channels; None if none are added.
+    """
 
     def __init__(
         self,
-        hops: Sequence[Hop],
+        accesses: Sequence[FieldAccess],
         function: str | None,
         channels: Sequence[Channel] = (),
         wildcard: Wildcard | None = None,
     ) -> None:
-        own = ".".join(part for hop in hops for part in hop.labels(hop.key))
+        own = ".".join(part for access in accesses for part in access.make_id_parts(access.key))
         super().__init__(channels, [own] * len(channels), wildcard)
-        self._hops = tuple(hops)
-        self.merges = _selects_by_name(hops)
+        self._accesses = tuple(accesses)
+        self.merges = _selects_by_name(accesses)
         self._angle = QUATERNIONS[function] if function else None
         self._found: dict[str, float] = {}
 
     def grow(self, message: Any, time_ns: int) -> bool:
-        """Add channels for numbers that this message shows for the first time."""
+        """Add channels for numbers that a message shows for the first time.
+
+        Args:
+            message: Message of the source.
+            time_ns: Time of the message in ns.
+
+        Returns:
+            Whether the ids have changed.
+        """
         return self._add_new_elements(self._walk_all(message), time_ns)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers of the message into the row; return which it has, None for all."""
+        """Write the numbers of a message into the row.
+
+        Args:
+            message: Message of the source.
+            row: Receives the numbers (N,).
+
+        Returns:
+            Whether the message has each channel (N,), or None for all.
+        """
         found = self._found = self._walk_all(message)
         there = np.array([key in found for key in self._keys], bool)
         self._write(row, there, [found[key] for key in self._keys if key in found])
         return None if there.all() else there
 
     def why_absent(self, index: int) -> str | None:
-        """Return why a number is not in the message read last, or None if it is."""
+        """Return why a number is not in the message read last, as text, or None if it is.
+
+        Args:
+            index: Index of the channel.
+        """
         return None if self._keys[index] in self._found else "the message has no such element"
 
     def _walk_all(self, message: Any) -> dict[str, float]:
-        """Return the numbers of a message by label; NaN where a label occurs twice."""
+        """Return all numbers of a message by label, NaN for a label that occurs twice.
+
+        A label is made of the names and indices on the way to the number.
+        """
         found: dict[str, float] = {}
-        for parts, value in self._walk(message, self._hops, None, ()):
+        for parts, value in self._walk(message, self._accesses, None, ()):
             label = ".".join(parts)
             found[label] = math.nan if label in found else value
             check_size(len(found))
         return found
 
     def _walk(
-        self, node: Any, hops: tuple[Hop, ...], names: Any, parts: tuple[str, ...]
+        self, node: Any, accesses: tuple[FieldAccess, ...], names: Any, parts: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Yield the label parts and the value of each number below a node of the message."""
-        if not hops:
-            yield parts, self._number(node)
-            return
-        hop, rest = hops[0], hops[1:]
-        names = getattr(node, hop.names) if hop.names else names
-        field = getattr(node, hop.name)
-        for key, item in _select_elements(field, hop.key, names):
-            yield from self._walk(item, rest, names, parts + hop.labels(key))
+        """Yield the parts of the label and the value of each number below a part of the message.
 
-    def _number(self, value: Any) -> float:
-        """Return a leaf of the message as a number, or the angle of a quaternion."""
+        Args:
+            node: Part of the message.
+            accesses: Fields on the way from this part to the number.
+            names: List of names of the elements, or None.
+            parts: Parts of the label on the way to this part.
+        """
+        if not accesses:
+            yield parts, self._to_number(node)
+            return
+        access, rest = accesses[0], accesses[1:]
+        names = getattr(node, access.names) if access.names else names
+        field = getattr(node, access.name)
+        for key, item in _select_elements(field, access.key, names):
+            yield from self._walk(item, rest, names, parts + access.make_id_parts(key))
+
+    def _to_number(self, value: Any) -> float:
+        """Return a field's content as a number, or the function of a quaternion."""
         if self._angle:
             return self._angle(value.x, value.y, value.z, value.w)
         return float(value[0] if isinstance(value, bytes) else value)
 
 
-def _selects_by_name(hops: Sequence[Hop]) -> bool:
-    """Return whether any element on the way is selected by its name."""
+def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
+    """Return whether any element on the way to a number is selected by its name."""
     named = False
-    for hop in hops:
-        named |= hop.names is not None
-        if named and isinstance(hop.key, str):
+    for access in accesses:
+        named |= access.names is not None
+        if named and isinstance(access.key, str):
             return True
     return False
 
@@ -739,10 +959,15 @@ def _selects_by_name(hops: Sequence[Hop]) -> bool:
 def _select_elements(
     field: Any, key: int | str | None, names: Any
 ) -> Iterator[tuple[int | str | None, Any]]:
-    """Yield the elements of a field that `key` selects, each with its own name or index.
+    """Yield the elements of a field that a key selects, each with its own name or index.
 
     Nothing is yielded for a list that is longer than its names, because it is not known which name
     belongs to which element.
+
+    Args:
+        field: Content of the field.
+        key: Index or name of an element, `*` for all; None if the field is no array.
+        names: Names of the elements, or None if they have none.
     """
     if isinstance(key, str) and names is not None and len(field) > len(names):
         return

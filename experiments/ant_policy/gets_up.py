@@ -45,59 +45,87 @@ GAIN = 1.5
 
 @dataclass(frozen=True)
 class Reflex:
-    """A linear feedback (A, N + 1) from the observation (N,) and a constant to the torques (A,)."""
+    """A linear feedback from the observation (N,) to the torques (A,).
+
+    Attributes:
+        matrix: The weights (A, N + 1); the last column is a constant.
+    """
 
     matrix: np.ndarray
 
     @classmethod
     def from_weights(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
-        """Build a reflex from `actions` rows: a weight for each reading it uses, and a constant."""
+        """Create a reflex from the weights of a candidate.
+
+        Args:
+            numbers: For each action a weight for each reading it uses, and a constant.
+            channels: The ids of the readings.
+            actions: The number A of actions.
+        """
         matrix = np.zeros((actions, len(channels) + 1))
-        matrix[:, [*_used_readings(channels), -1]] = numbers.reshape(actions, -1) * _weight_scale(
-            channels
-        )
+        matrix[:, [*_find_used_readings(channels), -1]] = numbers.reshape(
+            actions, -1
+        ) * _compute_weight_scale(channels)
         return cls(matrix)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return the action (A,)."""
+        """Return the action (A,) for an observation (N,)."""
         action = self.matrix[:, :-1] @ observation + self.matrix[:, -1]
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
-def _used_readings(channels: list[str]) -> list[int]:
-    """Return the indices of all readings but height, goal direction and contacts."""
+def _find_used_readings(channels: list[str]) -> list[int]:
+    """Return the indices of all readings except height, goal direction and contacts."""
     unused = ("height", "goal.", "foot_")
     return [place for place, name in enumerate(channels) if not name.startswith(unused)]
 
 
-def _weight_scale(channels: list[str]) -> np.ndarray:
-    """Return the factor of each weight of a row."""
-    names = [channels[place] for place in _used_readings(channels)]
+def _compute_weight_scale(channels: list[str]) -> np.ndarray:
+    """Return the factor by which each weight of an action is multiplied."""
+    names = [channels[place] for place in _find_used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])
 
 
 class Trials:
-    """Simulated starts from rest: a reflex gets the Ant up, then the teacher acts."""
+    """Simulated starts from rest: a reflex gets the Ant up, then the teacher acts.
+
+    Args:
+        env: The environment.
+        teacher: The walking teacher.
+        channels: The ids of the readings.
+    """
 
     def __init__(self, env: gymnasium.Env, teacher: Teacher, channels: list[str]) -> None:
         self._env, self._teacher, self._channels = env, teacher, channels
         assert env.action_space.shape is not None
         self._actions, self._height = env.action_space.shape[0], channels.index("height")
-        self.numbers = self._actions * (len(_used_readings(channels)) + 1)
+        self.weight_count = self._actions * (len(_find_used_readings(channels)) + 1)
         """Number of weights of a candidate."""
 
-    def reflex(self, numbers: np.ndarray) -> Reflex:
-        """Return the reflex of a candidate."""
+    def make_reflex(self, numbers: np.ndarray) -> Reflex:
+        """Create the reflex with these weights."""
         return Reflex.from_weights(numbers, self._channels, self._actions)
 
-    def score(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
-        """Return the mean return of a candidate over the starts with these seeds."""
-        reflex = self.reflex(numbers)
+    def measure_return(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
+        """Return the mean return of a candidate over several starts.
+
+        Args:
+            numbers: The weights of the candidate.
+            seeds: The seeds of the starts.
+            noise: The standard deviation of noise on the actions.
+        """
+        reflex = self.make_reflex(numbers)
         return float(np.mean([self._play(reflex, int(seed), noise) for seed in seeds]))
 
     def _play(self, reflex: Reflex, seed: int, noise: float) -> float:
-        """Return the return of one trial, less penalties for a fall and for staying down."""
+        """Play one trial and return its return, less penalties for a fall and for staying down.
+
+        Args:
+            reflex: Acts while the Ant lies on the ground.
+            seed: The seed of the start.
+            noise: The standard deviation of noise on the actions.
+        """
         rng = np.random.default_rng(seed)
         observation, _ = self._env.reset(seed=seed, options={"start": "rest"})
         total, up = 0.0, False
@@ -116,7 +144,12 @@ class Trials:
 
 
 def search_reflex(trials: Trials, seed: int) -> Reflex:
-    """Return the best of `CANDIDATES` random reflexes, improved by CMA-ES."""
+    """Search for a reflex: the best of `CANDIDATES` random ones, improved by CMA-ES.
+
+    Args:
+        trials: Measures the return of a candidate.
+        seed: The seed of the search.
+    """
     rng = np.random.default_rng(seed)
     found = []
     first, final = (
@@ -124,32 +157,32 @@ def search_reflex(trials: Trials, seed: int) -> Reflex:
         rng.integers(*TRAINING_SEEDS, FINAL_TRIALS),
     )
     for number in range(CANDIDATES):
-        numbers = rng.choice([0.5, 1.0, 2.0]) * rng.standard_normal(trials.numbers)
-        found.append((trials.score(numbers, first), number, numbers))
+        numbers = rng.choice([0.5, 1.0, 2.0]) * rng.standard_normal(trials.weight_count)
+        found.append((trials.measure_return(numbers, first), number, numbers))
         if (number + 1) % 50 == 0:
             print(f"candidate {number + 1}/{CANDIDATES}  best {max(found)[0]:.0f}", flush=True)
     finalists = [numbers for _, _, numbers in sorted(found, reverse=True)[:FINALISTS]]
-    best = max(finalists, key=lambda numbers: trials.score(numbers, final))
+    best = max(finalists, key=lambda numbers: trials.measure_return(numbers, final))
     options = {"popsize": POPULATION, "seed": seed + 1, "CMA_diagonal": True, "verbose": -9}
     evolution = cma.CMAEvolutionStrategy(best, SIGMA, options)
     for generation in range(GENERATIONS):
         candidates = evolution.ask()
         seeds = rng.integers(*TRAINING_SEEDS, TRIALS)
-        scores = [trials.score(numbers, seeds, NOISE) for numbers in candidates]
+        scores = [trials.measure_return(numbers, seeds, NOISE) for numbers in candidates]
         evolution.tell(candidates, [-score for score in scores])
         if (generation + 1) % 10 == 0:
             median = np.median(scores)
             print(f"generation {generation + 1}/{GENERATIONS}  median {median:.0f}", flush=True)
-    return trials.reflex(evolution.mean)
+    return trials.make_reflex(evolution.mean)
 
 
 def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
     """Return the arrays of a network that switches between a reflex and a teacher.
 
     Args:
-        layers: the teacher's network with two hidden layers.
-        reflex: acts while the channel `height` reads less than `LYING`.
-        height: index of that channel.
+        layers: (weight, bias) of the teacher's layers, two of them hidden.
+        reflex: Acts while the channel `height` reads less than `LYING`.
+        height: The index of that channel.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]
@@ -178,7 +211,7 @@ def join_networks(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.n
 
 
 def main() -> None:
-    """Search for a reflex and write the joined teacher."""
+    """Search for a reflex, join it to the teacher of the command line, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
     parser.add_argument("out", type=Path, help="the model file to write")

@@ -22,10 +22,10 @@ from an_control.policy import Model, read_model, write_model
 
 
 def average_models(models: list[Model]) -> Model:
-    """Return the last model with the mean of all models' weights.
+    """Return the last model with the mean of all models' weights, without its monitor.
 
     Raises:
-        ValueError: the models differ in kind, sizes, channels or actuators.
+        ValueError: The models differ in kind, sizes, channels or actuators.
     """
     first = models[0]
     for other in models[1:]:
@@ -46,7 +46,7 @@ def average_models(models: list[Model]) -> Model:
 
 
 def main() -> None:
-    """Average the models that the command line names."""
+    """Average the models that the command line names, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", type=Path, nargs="+", help="model files of the same sizes")
     parser.add_argument("--out", type=Path, required=True, help="the model file to write")

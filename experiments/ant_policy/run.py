@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, run_steps, step_parser
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/ant_policy")
 """Folder of the record of done steps; the models have their own folders in `runs`."""
@@ -18,11 +18,19 @@ RECIPES = "experiments/ant_policy/recipes"
 WORN = "gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5"
 """Faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""
 MONITOR = f"delay=1 start=rest start=posture stop=0.5..2 {WORN}"
-"""Faults in the monitor's episodes."""
+"""Faults in the episodes from which the monitor learns."""
 
 
-def student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> ExperimentStep:
-    """Return the step that trains a student from the weights of the model `start`."""
+def make_student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> ExperimentStep:
+    """Return the step that trains a student policy from the weights of another model.
+
+    Args:
+        recipe: The name of the recipe, in `RECIPES`.
+        teacher: The teacher's model file, in `runs`.
+        start: The model file whose weights the student starts with, in `runs`.
+        out: The run's folder, in `runs`.
+        seed: The seed of the training.
+    """
     return ExperimentStep(
         f"runs/{out}/model.safetensors",
         f"an-control distill ant --recipe {RECIPES}/{recipe}.yaml --teacher runs/{teacher}"
@@ -30,14 +38,25 @@ def student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> 
     )
 
 
-def gets_up_step(teacher: str, out: str) -> ExperimentStep:
-    """Return the step that makes a teacher that gets up from the ground."""
+def make_gets_up_step(teacher: str, out: str) -> ExperimentStep:
+    """Return the step that turns a walking teacher into one that also gets up from the ground.
+
+    Args:
+        teacher: The teacher's model file, in `runs`.
+        out: The model file to write, in `runs`.
+    """
     command = f"python -m experiments.ant_policy.gets_up runs/{teacher} runs/{out}"
     return ExperimentStep(f"runs/{out}", command)
 
 
-def average_step(first: str, second: str, out: str) -> ExperimentStep:
-    """Return the step that averages two models."""
+def make_average_step(first: str, second: str, out: str) -> ExperimentStep:
+    """Return the step that averages the weights of two models.
+
+    Args:
+        first: The first model file, in `runs`.
+        second: The second model file, in `runs`.
+        out: The model file to write, in `runs`.
+    """
     command = "python -m experiments.ant_policy.mean_of_models"
     return ExperimentStep(f"runs/{out}", f"{command} runs/{first} runs/{second} --out runs/{out}")
 
@@ -56,41 +75,43 @@ STEPS = (
         f"runs/{PPO}",
         "an-control train-teacher ant --out runs/ant_teacher --steps 1500000",
     ),
-    student_step("ant-second", PPO, model_path("ant"), "ant_again", 3),
-    student_step("ant-memory", PPO, model_path("ant_again"), "ant_memory", 3),
-    student_step("ant-rewired", PPO, model_path("ant_memory"), "ant_rewired", 7),
-    student_step("ant-missing", PPO, model_path("ant_rewired"), "ant_ppo", 11),
+    make_student_step("ant-second", PPO, model_path("ant"), "ant_again", 3),
+    make_student_step("ant-memory", PPO, model_path("ant_again"), "ant_memory", 3),
+    make_student_step("ant-rewired", PPO, model_path("ant_memory"), "ant_rewired", 7),
+    make_student_step("ant-missing", PPO, model_path("ant_rewired"), "ant_ppo", 11),
     # 7 to 17: students of a faster teacher, then of one that also gets up.
     ExperimentStep(
         f"runs/{TD3}",
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 300"
         " --out runs/ant_td3",
     ),
-    student_step("ant-fast-first", TD3, model_path("ant_ppo"), "ant_fast_1", 1),
-    student_step("ant-fast-second", TD3, model_path("ant_fast_1"), "ant_fast_2", 2),
-    student_step("ant-fast-third", TD3, model_path("ant_fast_2"), "ant_fast_3", 3),
-    student_step("ant-fast-fourth", TD3, model_path("ant_fast_3"), "ant_fast_4", 4),
-    student_step("ant-fast-fifth", TD3, model_path("ant_fast_4"), "ant_fast_5", 5),
-    student_step("ant-fast-sixth", TD3, model_path("ant_fast_5"), "ant_fast_6", 6),
-    gets_up_step(TD3, UP),
-    student_step("ant-fast-eighth", UP, model_path("ant_fast_6"), "ant_fast_8", 10),
-    average_step(model_path("ant_fast_6"), model_path("ant_fast_8"), "ant_mean.safetensors"),
-    student_step("ant-fast-ninth", UP, "ant_mean.safetensors", "ant_fast_9", 11),
-    average_step(model_path("ant_fast_8"), model_path("ant_fast_9"), "ant_fast.safetensors"),
+    make_student_step("ant-fast-first", TD3, model_path("ant_ppo"), "ant_fast_1", 1),
+    make_student_step("ant-fast-second", TD3, model_path("ant_fast_1"), "ant_fast_2", 2),
+    make_student_step("ant-fast-third", TD3, model_path("ant_fast_2"), "ant_fast_3", 3),
+    make_student_step("ant-fast-fourth", TD3, model_path("ant_fast_3"), "ant_fast_4", 4),
+    make_student_step("ant-fast-fifth", TD3, model_path("ant_fast_4"), "ant_fast_5", 5),
+    make_student_step("ant-fast-sixth", TD3, model_path("ant_fast_5"), "ant_fast_6", 6),
+    make_gets_up_step(TD3, UP),
+    make_student_step("ant-fast-eighth", UP, model_path("ant_fast_6"), "ant_fast_8", 10),
+    make_average_step(model_path("ant_fast_6"), model_path("ant_fast_8"), "ant_mean.safetensors"),
+    make_student_step("ant-fast-ninth", UP, "ant_mean.safetensors", "ant_fast_9", 11),
+    make_average_step(model_path("ant_fast_8"), model_path("ant_fast_9"), "ant_fast.safetensors"),
     # 18 to 26: students of a teacher that was trained on worn robots; the last is ant.
     ExperimentStep(
         f"runs/{WORN_TD3}",
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 400 --seed 3"
         f" --disturb {WORN} --disturb-share 0.7 --out runs/ant_worn",
     ),
-    student_step("ant-worn-first", WORN_TD3, "ant_fast.safetensors", "ant_worn_1", 14),
-    gets_up_step(WORN_TD3, WORN_UP),
-    student_step("ant-worn-second", WORN_UP, model_path("ant_worn_1"), "ant_worn_15", 15),
-    student_step("ant-worn-second", WORN_UP, model_path("ant_worn_1"), "ant_worn_16", 16),
-    average_step(model_path("ant_worn_15"), model_path("ant_worn_16"), "ant_worn_mean.safetensors"),
-    student_step("ant-worn-third", WORN_UP, "ant_worn_mean.safetensors", "ant_worn_17", 17),
-    student_step("ant-worn-third", WORN_UP, model_path("ant_worn_17"), "ant_worn_18", 18),
-    average_step(model_path("ant_worn_17"), model_path("ant_worn_18"), "ant.safetensors"),
+    make_student_step("ant-worn-first", WORN_TD3, "ant_fast.safetensors", "ant_worn_1", 14),
+    make_gets_up_step(WORN_TD3, WORN_UP),
+    make_student_step("ant-worn-second", WORN_UP, model_path("ant_worn_1"), "ant_worn_15", 15),
+    make_student_step("ant-worn-second", WORN_UP, model_path("ant_worn_1"), "ant_worn_16", 16),
+    make_average_step(
+        model_path("ant_worn_15"), model_path("ant_worn_16"), "ant_worn_mean.safetensors"
+    ),
+    make_student_step("ant-worn-third", WORN_UP, "ant_worn_mean.safetensors", "ant_worn_17", 17),
+    make_student_step("ant-worn-third", WORN_UP, model_path("ant_worn_17"), "ant_worn_18", 18),
+    make_average_step(model_path("ant_worn_17"), model_path("ant_worn_18"), "ant.safetensors"),
     ExperimentStep(
         "runs/ant_monitor",
         "an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor"
@@ -100,5 +121,9 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps that are not done; return the exit status."""
-    return run_steps(RUNS, STEPS, step_parser(__doc__).parse_args(arguments))
+    """Run the steps that are not done; return the exit status.
+
+    Args:
+        arguments: The command line; None: that of this process.
+    """
+    return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.steps import ExperimentStep, run_steps, step_parser
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/cartpole_evolution")
 PICTURE = Path(__file__).parent / "curve.png"
 PAPER, STEPS_PER_PAPER_RUN = 472.0, 14_000 * 256 * 16 * 1000
-"""The paper's mean return, and the number of steps of its 14,000 generations at most."""
+"""The paper's mean return, and the maximum number of steps of its 14,000 generations."""
 TRAIN = (
     "an-control train cartpole --form attention-raw --queries 64 --starts 0 --optimiser pgpe"
     " --popsize 256 --rollouts 16 --rate 0.037 --sigma 0.082 --sigma-rate 0.078"
@@ -30,7 +30,12 @@ TRAIN = (
 
 
 def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
-    """Return for each seed its training, and the evaluation of its best model."""
+    """Return for each seed the steps that train a policy and evaluate its best model.
+
+    Args:
+        seeds: The seeds of the trainings.
+        generations: The number of generations of each.
+    """
     steps = []
     for seed in seeds:
         run = f"{RUNS}/seed-{seed}"
@@ -45,7 +50,14 @@ def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
 
 
 def read_curve(folder: Path) -> np.ndarray:
-    """Return a run's validations (3, V): billion steps, hours of wall-clock time, mean return."""
+    """Read the validation curve of a run from its metrics.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        (3, V): billion steps, hours of wall-clock time, and mean return of each validation.
+    """
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     columns = [
         (line["steps"] / 1e9, line["wall_s"] / 3600.0, line["validation"])
@@ -59,8 +71,8 @@ def draw_curves(folders: Sequence[Path], picture: Path) -> None:
     """Draw the validation returns of runs over steps and over hours, beside the paper's return.
 
     Args:
-        folders: Folders of the runs.
-        picture: PNG file to write.
+        folders: The folders of the runs.
+        picture: The PNG file to write.
     """
     from matplotlib.figure import Figure
 
@@ -84,7 +96,7 @@ def draw_curves(folders: Sequence[Path], picture: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trainings that are not done, draw their curves, and return the exit status."""
-    parser = step_parser(__doc__)
+    parser = make_step_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--generations", type=int, default=20_000)
     parser.add_argument("--draw", action="store_true", help="only draw the curves of the runs")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, run_steps, step_parser
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/cartpole_softmax")
 TEACHER = f"{RUNS}/teacher/model.safetensors"
@@ -35,4 +35,4 @@ STEPS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trainings that are not done and return the exit status."""
-    return run_steps(RUNS, STEPS, step_parser(__doc__).parse_args(arguments))
+    return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

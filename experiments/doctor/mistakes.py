@@ -1,4 +1,4 @@
-"""Mistakes in a wiring, and a robot that is played through them."""
+"""Mistakes in a wiring (the file that connects a robot to a policy), and a robot that has them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a wiring, or on the robot; see `Robot.play`.
+    """One mistake in a wiring, or one fault of the robot; see `Robot.play`.
 
-    Args:
+    Attributes:
         kind: sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor reversed,
             motor gain, motor dead or motors swapped.
-        members: names of channels or motors.
-        value: factor, added offset in readings, ticks, or the seed of the noise.
-        others: what feeds the members, where they are swapped or permuted.
+        members: The names of the channels or motors concerned.
+        value: A factor, an added offset in readings, a number of ticks, or the size of the noise.
+        others: The channels or motors that take the place of the members, if they are swapped or
+            permuted.
     """
 
     kind: str
@@ -41,8 +42,18 @@ class Mistake:
 
 
 @dataclass
-class Wired:
-    """What the readings and the commands become by some mistakes."""
+class MistakenWiring:
+    """A wiring with mistakes: distorts the readings and the actions of a robot.
+
+    Attributes:
+        ids: The ids of the channels (N,).
+        actuators: The names of the motors (A,).
+        mistakes: The mistakes.
+        scale: The factor from the sensor's number to the reading (N,).
+        offset: What is added after scaling (N,).
+        past: The sensors' numbers since the start of the episode.
+        rng: The random generator of noise.
+    """
 
     ids: Sequence[str]
     actuators: Sequence[str]
@@ -52,8 +63,13 @@ class Wired:
     past: list[np.ndarray] = field(default_factory=list)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def readings(self, true: np.ndarray, first: bool) -> np.ndarray:
-        """Return the raw readings (N,) that a recording holds for these true readings (N,)."""
+    def distort_readings(self, true: np.ndarray, first: bool) -> np.ndarray:
+        """Return the numbers (N,) that the mistaken sensors send.
+
+        Args:
+            true: The correct readings (N,).
+            first: Whether an episode starts.
+        """
         raw = (true - self.offset) / self.scale
         if first:
             self.past = []
@@ -80,8 +96,8 @@ class Wired:
                 raw[members] = raw[[self.ids.index(name) for name in one.others]]
         return raw
 
-    def moved(self, action: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that reaches the robot."""
+    def distort_action(self, action: np.ndarray) -> np.ndarray:
+        """Return the action (A,) that reaches the motors when this action (A,) is sent."""
         action = action.copy()
         for one in self.mistakes:
             if not one.kind.startswith("motor"):
@@ -95,11 +111,11 @@ class Wired:
 
 
 class Robot:
-    """A simulated robot with a policy, read through a wiring.
+    """A simulated robot that is controlled by a policy through a wiring.
 
     Args:
-        model: file of the policy and its monitor.
-        wiring: file that says scale, offset and clip of the channels; without one they are plain.
+        model: The file of the policy and its monitor.
+        wiring: The file with scale, offset and clip bounds of the channels; None: all are plain.
     """
 
     def __init__(self, model: Path, wiring: Path | None = None) -> None:
@@ -115,9 +131,10 @@ class Robot:
         self.clip = np.tile([-np.inf, np.inf], (count, 1))
         self.groups: dict[str, tuple[int, ...]] = {}
         if wiring is not None:
-            self._read(wiring)
+            self._read_wiring(wiring)
 
-    def _read(self, file: Path) -> None:
+    def _read_wiring(self, file: Path) -> None:
+        """Read scale, offset and clip bounds of the channels, and which channels share a topic."""
         wiring = load_wiring(file)
         for config in wiring.channels:
             before, _, _ = config.id.partition("*")
@@ -141,18 +158,22 @@ class Robot:
         ticks: int | None = None,
         whole: bool = False,
         disturbance: DisturbanceSettings | None = None,
-        read_as: Any = None,
+        repaired: Any = None,
     ) -> tuple[Recording, float]:
-        """Return a recording of these many ticks, in as many episodes, and the mean return.
+        """Run the robot and record it.
 
         Args:
-            mistakes: in the wiring.
-            seed: of the episodes.
-            ticks: recorded at most; None: one episode.
-            whole: play the last episode to its end, though the recording has ended.
-            disturbance: of readings and robot.
-            read_as: the scale and offset (N,) with which the policy reads, and the gain (A,) and
-                slots of its actions: a wiring that was repaired; None for the robot's own.
+            mistakes: The mistakes in the wiring.
+            seed: The seed of the episodes.
+            ticks: The number of steps to record, in as many episodes as are needed; None: one
+                episode.
+            whole: Whether to play the last episode to its end after the recording has ended.
+            disturbance: A disturbance of readings and robot.
+            repaired: The scale and offset (N,) with which the policy reads, and the gain (A,) and
+                order of its actions: a wiring that was repaired. None for the robot's own.
+
+        Returns:
+            The recording and the mean return of the episodes.
         """
         raws: list[np.ndarray] = []
         actions: list[np.ndarray] = []
@@ -164,7 +185,7 @@ class Robot:
             start = make_evaluation_starts(seed, episode + 1)[episode]
             disturber = Disturber(self.ids, settings, seed)
             disturber.reset(start.episode)
-            wired = Wired(self.ids, self.actuators, mistakes, self.scale, self.offset)
+            wired = MistakenWiring(self.ids, self.actuators, mistakes, self.scale, self.offset)
             wired.rng = np.random.default_rng([seed, episode])
             live = LiveEpisode(self.env, start.environment, disturber, self.ids)
             self.policy.reset()
@@ -177,14 +198,14 @@ class Robot:
                     place = {name: number for number, name in enumerate(ids)}
                     order = [place.get(name, -1) for name in self.ids]
                 values = np.append(np.asarray(tick.values, float), np.nan)[order]
-                raw = wired.readings(values, first)
+                raw = wired.distort_readings(values, first)
                 if tick.arrived or action is None:
-                    seen, present = self._seen(raw, read_as)
+                    seen, present = self._make_policy_readings(raw, repaired)
                     action = self.policy.step_array(
                         seen[present],
                         tuple(name for name, there in zip(self.ids, present, strict=True) if there),
                     )
-                sent = self._sent(action, read_as)
+                sent = self._make_command(action, repaired)
                 if ticks is None or len(raws) < ticks:
                     raws.append(raw)
                     actions.append(sent)
@@ -192,7 +213,7 @@ class Robot:
                 elif not whole:
                     break
                 first = False
-                live.act(wired.moved(sent).astype(np.float32))
+                live.act(wired.distort_action(sent).astype(np.float32))
             returns.append(live.total)
             episode += 1
         recording = Recording(
@@ -201,21 +222,36 @@ class Robot:
         )  # fmt: skip
         return recording, float(np.mean(returns))
 
-    def _seen(self, raw: np.ndarray, read_as: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the readings (N,) that the policy gets, and which are there."""
-        if read_as is None:
+    def _make_policy_readings(
+        self, raw: np.ndarray, repaired: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Convert the sensors' numbers to the readings of the policy.
+
+        Args:
+            raw: The numbers (N,).
+            repaired: The repaired wiring; None for the robot's own.
+
+        Returns:
+            The readings (N,), and whether each is present (N,).
+        """
+        if repaired is None:
             values = raw * self.scale + self.offset
         else:
-            values = raw[read_as.slots] * read_as.scale + read_as.offset
-            values[read_as.unusable] = np.nan
+            values = raw[repaired.slots] * repaired.scale + repaired.offset
+            values[repaired.unusable] = np.nan
         values = np.clip(values, *self.clip.T)
         return values, ~np.isnan(values)
 
-    def _sent(self, action: np.ndarray, read_as: Any) -> np.ndarray:
-        """Return what is sent for the policy's action (A,), in the units of the first wiring."""
-        if read_as is None:
+    def _make_command(self, action: np.ndarray, repaired: Any) -> np.ndarray:
+        """Convert the policy's action (A,) to the command of the first wiring.
+
+        Args:
+            action: The action.
+            repaired: The repaired wiring; None for the robot's own.
+        """
+        if repaired is None:
             return np.asarray(action)
         sent = np.empty_like(action)
-        gain = np.where(read_as.gain == 0.0, 1.0, read_as.gain)
-        sent[read_as.motors] = action / gain
+        gain = np.where(repaired.gain == 0.0, 1.0, repaired.gain)
+        sent[repaired.motors] = action / gain
         return np.clip(sent, -1.0, 1.0)

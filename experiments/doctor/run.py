@@ -2,9 +2,10 @@
 
     python -m experiments doctor table|random|robots [--seeds N] [--trials N] [--json FILE]
 
-A trial plays a robot through mistaken wires for 10 s of simulated time, and lets the doctor look at
-what was recorded. Finished trials are kept in the results file, so a run that was stopped
-continues; the README says what came out.
+The doctor looks for mistakes in a wiring, the file that connects a robot to a policy. A trial runs
+a robot with mistakes for 10 s of simulated time, and gives the recording to the doctor. Finished
+trials are kept in the results file, so an experiment that was stopped continues; the README reports
+the results.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from experiments.doctor.mistakes import MODELS, Mistake, Robot
 HERE = Path(__file__).resolve().parent
 CONFIG = MODELS.parent / "config"
 SECONDS = (2.5, 5.0, 10.0)
-"""Of a recording; the first in which a mistake is found counts as the time."""
+"""Lengths of a recording; the first in which a mistake is found counts as the time to find it."""
 ROBOTS = {
     "ant": (MODELS / "ant.safetensors", CONFIG / "ant.yaml"),
     "base": (MODELS / "mobile_base.safetensors", CONFIG / "mobile_base.yaml"),
     "cheetah": (Path("cheetah_full.safetensors"), None),
     "hopper": (Path("hopper_full.safetensors"), None),
 }
-"""Model and wiring; those that do not ship are sought in `--models`."""
+"""Model and wiring of each robot; models that are not shipped are sought in `--models`."""
 LEGS = range(1, 5)
 POSITIONS = tuple(f"{joint}_{leg}.position" for leg in LEGS for joint in ("hip", "ankle"))
 VELOCITIES = tuple(f"{joint}_{leg}.velocity" for leg in LEGS for joint in ("hip", "ankle"))
@@ -66,17 +67,23 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
     "a leg gone, sensors and motors": DEAD_LEG + STUCK_LEG,
 }
 OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
-"""Robots whose wiring is right."""
+"""Disturbances of robots whose wiring is right."""
 SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
 KINDS = (
     *("sign", "sign", "scale", "scale", "offset", "delay", "stuck", "noise only", "swapped"),
     *("swapped", "motor reversed", "motor gain", "motor dead", "motors swapped"),
 )
-"""Of random mistakes; one that comes twice is drawn twice as often."""
+"""Kinds of random mistakes; a kind that is listed twice is drawn twice as often."""
 
 
-def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
-    """Return a random mistake."""
+def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
+    """Draw a random mistake.
+
+    Args:
+        robot: The robot, whose channels and motors are drawn from.
+        clean: A recording without mistakes, for the size of readings.
+        rng: The random generator.
+    """
     spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
     kind = str(rng.choice(KINDS))
     if kind.startswith("motor"):
@@ -101,8 +108,13 @@ def drawn(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
     return Mistake(kind, names[:1], value)
 
 
-def expected(recording: Recording, mistakes: Sequence[Mistake]) -> Wires:
-    """Return the wires that undo the mistakes."""
+def make_expected_wires(recording: Recording, mistakes: Sequence[Mistake]) -> Wires:
+    """Return the corrected wiring that undoes these mistakes.
+
+    Args:
+        recording: A recording with the mistakes.
+        mistakes: The mistakes.
+    """
     wires = Wires.from_recording(recording)
     for one in mistakes:
         of = recording.actuators if one.kind.startswith("motor") else recording.ids
@@ -129,8 +141,14 @@ def expected(recording: Recording, mistakes: Sequence[Mistake]) -> Wires:
     return wires
 
 
-def agrees(found: Wires, right: Wires, recording: Recording) -> bool:
-    """Return whether wires that were found say what is right, to the accuracy that matters."""
+def wires_agree(found: Wires, right: Wires, recording: Recording) -> bool:
+    """Return whether a corrected wiring that was found is right, to the accuracy that matters.
+
+    Args:
+        found: The wiring that the doctor found.
+        right: The right wiring.
+        recording: A recording, for the size of readings.
+    """
     for name in ("slots", "delay", "unusable", "motors"):
         if (getattr(found, name) != getattr(right, name)).any():
             return False
@@ -148,10 +166,22 @@ def agrees(found: Wires, right: Wires, recording: Recording) -> bool:
     return bool((np.abs(ratio - 1.0) < 0.1).all() and (shift < 0.5).all() and motors.all())
 
 
-def outcome(diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]) -> str:
-    """Return found, ambiguous, wrong, unseen, or missed: nothing was said of it."""
-    right = expected(recording, mistakes)
-    if agrees(diagnosis.wires, right, recording):
+def classify_diagnosis(
+    diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]
+) -> str:
+    """Classify what the doctor found.
+
+    Args:
+        diagnosis: The result of the doctor.
+        recording: The recording that it examined.
+        mistakes: The mistakes in it.
+
+    Returns:
+        "found"; "ambiguous": found among alternatives; "wrong"; "unseen": it says that it cannot
+        judge these channels; "said": only a note; or "missed".
+    """
+    right = make_expected_wires(recording, mistakes)
+    if wires_agree(diagnosis.wires, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
     if diagnosis.findings:
         return "wrong"
@@ -162,7 +192,7 @@ def outcome(diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mista
     return "said" if diagnosis.notes else "missed"
 
 
-def first_ticks(recording: Recording, ticks: int) -> Recording:
+def cut_recording(recording: Recording, ticks: int) -> Recording:
     """Return the first ticks of a recording."""
     return replace(
         recording,
@@ -172,16 +202,25 @@ def first_ticks(recording: Recording, ticks: int) -> Recording:
     )
 
 
-def trial(robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool) -> dict[str, Any]:
-    """Return what the doctor finds of these mistakes, and when."""
+def run_trial(
+    robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
+) -> dict[str, Any]:
+    """Run a robot with mistakes, and return what the doctor finds, and when.
+
+    Args:
+        robot: The robot.
+        mistakes: The mistakes.
+        seed: The seed of the episodes.
+        returns: Whether to measure the returns too: with the mistakes, repaired, and without.
+    """
     whole = SECONDS[-1]
     recording, total = robot.play(mistakes, seed=seed, ticks=round(whole / robot.step_s))
     row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
     begin_s = time.process_time()
     for seconds in SECONDS if returns else SECONDS[-1:]:
-        part = first_ticks(recording, round(seconds / robot.step_s))
+        part = cut_recording(recording, round(seconds / robot.step_s))
         diagnosis = diagnose(part, robot.forward)
-        row["outcome"] = outcome(diagnosis, part, mistakes)
+        row["outcome"] = classify_diagnosis(diagnosis, part, mistakes)
         if row["outcome"] == "found":
             row["after_s"] = seconds
             break
@@ -191,16 +230,17 @@ def trial(robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
         del total
         fixed = diagnosis.wires
         row["return"] = robot.play(mistakes, seed=seed)[1]
-        row["return_fixed"] = robot.play(mistakes, seed=seed, read_as=fixed)[1]
+        row["return_fixed"] = robot.play(mistakes, seed=seed, repaired=fixed)[1]
         row["return_right"] = robot.play((), seed=seed)[1]
     return row
 
 
-def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield each trial's name and a function that makes its row."""
+def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Yield each trial's name and a function that runs it and returns its row of results."""
     robots: dict[str, Robot] = {}
 
-    def robot(name: str) -> Robot:
+    def get_robot(name: str) -> Robot:
+        """Return the robot with this name, which is loaded at its first use."""
         if name not in robots:
             model, wiring = ROBOTS[name]
             file = model if model.is_absolute() else options.models / model
@@ -213,8 +253,8 @@ def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
                 if not options.rows or any(word in name for word in options.rows):
                     yield (
                         f"table/{name}/{seed}",
-                        lambda m=mistakes, s=seed: trial(
-                            robot("ant"), m, s, returns=s < options.returns
+                        lambda m=mistakes, s=seed: run_trial(
+                            get_robot("ant"), m, s, returns=s < options.returns
                         ),
                     )
     if "robots" in options.studies:
@@ -225,19 +265,25 @@ def trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
                         continue
                     yield (
                         f"robots/{name}/{word}/{seed}",
-                        lambda n=name, w=word, s=seed: healthy(robot(n), w, s),
+                        lambda n=name, w=word, s=seed: run_healthy_trial(get_robot(n), w, s),
                     )
     if "random" in options.studies:
         for number in range(options.trials):
             for name in options.robots:
                 yield (
                     f"random/{name}/{options.mistakes}/{number}",
-                    lambda n=name, k=number: random_trial(robot(n), k, options.mistakes),
+                    lambda n=name, k=number: run_random_trial(get_robot(n), k, options.mistakes),
                 )
 
 
-def healthy(robot: Robot, word: str, seed: int) -> dict[str, Any]:
-    """Return what the doctor finds of a robot whose wiring is right."""
+def run_healthy_trial(robot: Robot, word: str, seed: int) -> dict[str, Any]:
+    """Run a robot whose wiring is right, and return what the doctor finds.
+
+    Args:
+        robot: The robot.
+        word: A disturbance such as "delay=1", or "none".
+        seed: The seed of the episodes.
+    """
     settings = EvaluationProtocol.parse(f"none,{word}" if word != "none" else word).disturbance
     ticks = round(SECONDS[-1] / robot.step_s)
     recording, _ = robot.play(seed=seed, ticks=ticks, disturbance=settings)
@@ -246,8 +292,14 @@ def healthy(robot: Robot, word: str, seed: int) -> dict[str, Any]:
     return {"outcome": "false" if findings else "nothing", "ticks": ticks, "findings": findings}
 
 
-def random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
-    """Return what the doctor finds of so many random mistakes."""
+def run_random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
+    """Run a robot with random mistakes, and return what the doctor finds.
+
+    Args:
+        robot: The robot.
+        number: The number of the trial, from which the mistakes are drawn.
+        count: The number of mistakes.
+    """
     rng = np.random.default_rng([number, count])
     clean = getattr(robot, "clean", None)
     if clean is None:
@@ -255,16 +307,16 @@ def random_trial(robot: Robot, number: int, count: int) -> dict[str, Any]:
         robot.clean = clean  # type: ignore[attr-defined]
     mistakes: list[Mistake] = []
     while len(mistakes) < count:
-        one = drawn(robot, clean, rng)
+        one = draw_mistake(robot, clean, rng)
         if not {name for other in mistakes for name in other.members} & set(one.members):
             mistakes.append(one)
-    row = trial(robot, mistakes, 2000 + number, returns=False)
+    row = run_trial(robot, mistakes, 2000 + number, returns=False)
     row["mistakes"] = [f"{one.kind} {', '.join(one.members)} {one.value:.4g}" for one in mistakes]
     return row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status."""
+    """Run the trials that are missing, print counts of the outcomes, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
     parser.add_argument("--seeds", type=int, default=10, help="of each row of the table")
@@ -277,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=HERE / "results.json")
     options = parser.parse_args(arguments)
     results = json.loads(options.json.read_text()) if options.json.exists() else {}
-    for name, play in trials(options):
+    for name, play in list_trials(options):
         if name not in results:
             results[name] = play()
             write_file(options.json, json.dumps(results, indent=1) + "\n")

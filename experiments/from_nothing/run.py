@@ -5,8 +5,8 @@
 Runs `an-control train` for each environment, kind of policy and seed, with default settings except
 where search methods are compared. A run that was stopped continues, a finished run is only
 evaluated again, and a run with other settings is refused. In the end it writes the table and the
-pictures of report.md from all runs in the folder. A run that is not finished appears in
-the pictures only. Table rows without a run in the folder are kept.
+pictures of report.md from all runs in the folder. A run that is not finished appears in the
+pictures only. Table rows without a run in the folder are kept.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ RANDOM_EPISODES = 100
 
 
 class SearchKind(NamedTuple):
-    """A kind of policy and search."""
+    """A kind of policy and search.
+
+    Attributes:
+        label: The name in tables.
+        words: The options of `an-control train`.
+    """
 
     label: str
     words: str
-    """Options of `an-control train`."""
 
 
 PGPE = "--sigma 0.1 --rate 0.05 --popsize 256 --rollouts 8 --max-rollouts 64"
@@ -60,26 +64,47 @@ KINDS = {
 
 @dataclass(frozen=True)
 class SearchedTask:
-    """An environment, and the length of one run in it."""
+    """An environment, and how long each run searches in it.
+
+    Attributes:
+        name: The environment.
+        minutes: The length of a run.
+        workers: The number of processes of a run.
+        score: The mean return at which a run ends early; None: never.
+        seeds: The seeds of the runs.
+        kinds: The names of the kinds of policy and search, in `KINDS`.
+        picture: The file name of the picture that shows the environment.
+        words: Options of `an-control train` for all kinds.
+    """
 
     name: str
     minutes: float
     workers: int = 1
     score: float | None = None
-    """Mean return at which a run ends early; None: never."""
     seeds: tuple[int, ...] = (1, 2, 3)
     kinds: tuple[str, ...] = ("attention", "mlp")
     picture: str = "curves.png"
     words: str = ""
-    """Options of `an-control train` for all kinds."""
 
-    def file(self, folder: Path, kind: str, seed: int) -> Path:
-        """Return the file of one run's result, which lies beside the run's folder."""
+    def result_file(self, folder: Path, kind: str, seed: int) -> Path:
+        """Return the path of the file with the result of one run.
+
+        Args:
+            folder: The folder of all runs.
+            kind: The name of the kind of policy and search, in `KINDS`.
+            seed: The seed.
+        """
         return folder / self.name / f"{kind}-{seed}.json"
 
-    def arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
-        """Return the arguments of `an-control train` for one run."""
-        result = self.file(folder, kind, seed)
+    def train_arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
+        """Return the arguments of `an-control train` for one run.
+
+        Args:
+            folder: The folder of all runs.
+            kind: The name of the kind.
+            seed: The seed.
+        """
+        result = self.result_file(folder, kind, seed)
         words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
         words += ["--minutes", f"{self.minutes:g}"]
         if self.score is not None:
@@ -87,39 +112,44 @@ class SearchedTask:
         words += ["--workers", str(self.workers), "--seed", str(seed)]
         return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
-    def make(self, folder: Path, kind: str, seed: int) -> None:
+    def train(self, folder: Path, kind: str, seed: int) -> None:
         """Run one training.
 
+        Args:
+            folder: The folder of all runs.
+            kind: The name of the kind.
+            seed: The seed.
+
         Raises:
-            CalledProcessError: the command failed, for example since the folder holds a run with
+            CalledProcessError: The command failed, for example since the folder contains a run with
                 other settings.
         """
-        result = self.file(folder, kind, seed)
+        result = self.result_file(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         program = Path(sys.executable).parent / "an-control"
-        command = [str(program), "train", *self.arguments(folder, kind, seed)]
+        command = [str(program), "train", *self.train_arguments(folder, kind, seed)]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
-    def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all finished seeds."""
+    def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
+        """Return the results of all finished seeds of a kind."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
-    def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return the validation curve (3, V) of each run, as `validation_curve` does."""
+    def read_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
+        """Return the validation curve (3, V) of each run of a kind; see `read_validation_curve`."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
-            validation_curve(
-                path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json"))
+            read_validation_curve(
+                path.read_text().splitlines(), self._read_workers(path.parent.with_suffix(".json"))
             )
             for path in found
         ]
         return [one for one in curves if one.size]
 
-    def _workers(self, result: Path) -> int:
-        """Return the number of workers of this result, or the task's if there is no result yet."""
+    def _read_workers(self, result: Path) -> int:
+        """Return the number of workers in a result, or the task's if there is no result yet."""
         return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
 
 
@@ -143,12 +173,17 @@ TASKS = (
 
 
 def count_workers(result: dict[str, Any]) -> int:
-    """Return the number of workers of a run; 1 if its result does not contain it."""
+    """Return the number of processes that a run used; 1 if its result does not contain it."""
     return int(result.get("workers", 1))
 
 
-def validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
-    """Return a run's validation curve (3, V): minutes of one core, million steps, return."""
+def read_validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
+    """Return a run's validation curve (3, V): minutes of one core, million steps, mean return.
+
+    Args:
+        lines: The lines of the run's metrics.jsonl.
+        workers: The number of processes of the run, by which its duration is multiplied.
+    """
     figures = [json.loads(line) for line in lines]
     columns = [
         (workers * one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
@@ -159,7 +194,7 @@ def validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
 
 
 def measure_random_return(name: str) -> float:
-    """Return the mean return of random actions."""
+    """Play random actions in an environment and return the mean return."""
     env = make_environment(find_environment_id(name))
     env.action_space.seed(1)
     total = 0.0
@@ -174,31 +209,35 @@ def measure_random_return(name: str) -> float:
 
 
 def final_returns(results: list[dict[str, Any]]) -> np.ndarray:
-    """Return the mean returns (seeds,) of the runs' models in episodes not used in training."""
+    """Return the mean return of each run's model (seeds,) in episodes not used in training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
-def success_share_text(results: list[dict[str, Any]]) -> str:
-    """Return the mean share of successful episodes as text, or "" if none is defined."""
+def format_success_share(results: list[dict[str, Any]]) -> str:
+    """Format the mean share of successful episodes, or return "" if success is not defined."""
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
 
-def make_row(task: SearchedTask, kind: str, folder: Path, chance: float) -> list[str]:
-    """Return a row of the table for an environment and kind; [] if no run is finished.
+def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
+    """Return the table's row for an environment and a kind; [] if no run is finished.
 
     Args:
-        task: the environment.
-        kind: name of the kind.
-        folder: the folder of all runs.
-        chance: mean return of random actions.
+        task: The environment.
+        kind: The name of the kind.
+        folder: The folder of all runs.
+        random_return: The mean return of random actions.
     """
-    results = task.results(folder, kind)
+    results = task.read_results(folder, kind)
     if not results:
         return []
-    returns, ordered = final_returns(results), final_returns(task.results(folder, "mlp"))
+    returns, ordered = final_returns(results), final_returns(task.read_results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
-    share = (returns.mean() - chance) / (ordered.mean() - chance) if len(ordered) else math.nan
+    share = (
+        (returns.mean() - random_return) / (ordered.mean() - random_return)
+        if len(ordered)
+        else math.nan
+    )
     ends = [(count_workers(one), one["metrics"][-1]) for one in results]
     last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
     return [
@@ -209,55 +248,72 @@ def make_row(task: SearchedTask, kind: str, folder: Path, chance: float) -> list
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
         "" if math.isnan(share) else f"{share:.0%}",
-        success_share_text(results),
+        format_success_share(results),
     ]
 
 
 def make_table(folder: Path, page: str = "") -> str:
-    """Return the table of all environments, with the page's rows where there are no results."""
+    """Return the table of all environments, with the page's rows where there are no results.
+
+    Args:
+        folder: The folder of all runs.
+        page: The text of the page that contains the old table.
+    """
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
-        done = any(task.results(folder, kind) for kind in task.kinds)
-        chance = measure_random_return(task.name) if done else math.nan
+        done = any(task.read_results(folder, kind) for kind in task.kinds)
+        random_return = measure_random_return(task.name) if done else math.nan
         for kind in task.kinds:
             lines += [
-                make_row(task, kind, folder, chance)
+                make_row(task, kind, folder, random_return)
                 or _find_row(page, task.name, KINDS[kind].label)
             ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
 
 
 def _find_row(page: str, *begin: str) -> list[str]:
-    """Return the cells of the page's row that starts with `begin`; [] if there is no such row."""
+    """Return the cells of the page's table row that starts with `begin`; [] if there is none."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
 def draw_pictures(folder: Path, out: Path) -> None:
-    """Draw validations over minutes and over steps: mean and range of the seeds."""
+    """Draw validation returns over minutes and over steps: mean and range of the seeds.
+
+    Args:
+        folder: The folder of all runs.
+        out: The folder for the pictures.
+    """
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)
     for task in TASKS:
-        if any(task.curves(folder, kind) for kind in task.kinds):
+        if any(task.read_curves(folder, kind) for kind in task.kinds):
             shown[task.picture].append(task)
     out.mkdir(parents=True, exist_ok=True)
     for name, tasks in shown.items():
         figure = Figure(figsize=(12, 3.2 * len(tasks)), layout="constrained")
         grid = figure.subplots(len(tasks), 2, squeeze=False)
         for task, axes in zip(tasks, grid, strict=True):
-            _draw(task, folder, *axes)
+            _draw_task(task, folder, *axes)
         figure.savefig(out / name, dpi=100)
 
 
-def _draw(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None:
-    """Draw the row of a picture that shows one environment."""
+def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None:
+    """Draw the row of a picture that shows one environment.
+
+    Args:
+        task: The environment.
+        folder: The folder of all runs.
+        by_time: The axes for returns over minutes.
+        by_steps: The axes for returns over steps.
+    """
     for kind in task.kinds:
-        curves = task.curves(folder, kind)
+        curves = task.read_curves(folder, kind)
         for axes, column in ((by_time, 0), (by_steps, 1)):
-            _band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
+            _draw_band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
     by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
     by_steps.set(title=task.name, xlabel="million steps")
     for axes in (by_time, by_steps):
@@ -265,8 +321,16 @@ def _draw(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None
     by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
 
 
-def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
-    """Draw the best validation so far; a dot marks the end of each run, which keeps its value."""
+def _draw_band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
+    """Draw the mean and the range over runs of the best validation so far.
+
+    A dot marks the end of each run, which keeps its value from then on.
+
+    Args:
+        axes: The axes.
+        curves: (x, validation return) of each run.
+        label: The label of the band.
+    """
     if not curves:
         return
     at = np.linspace(0.0, max(x[-1] for x, _ in curves), 200)
@@ -282,7 +346,7 @@ def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit status."""
+    """Train what is missing, write table and pictures, and return the exit status."""
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
@@ -299,7 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for seed in given.seeds or task.seeds:
                 for kind in task.kinds:
                     if kind in given.kinds:
-                        task.make(out, kind, seed)
+                        task.train(out, kind, seed)
     write_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
     draw_pictures(out, PICTURES)
     return 0

@@ -37,11 +37,11 @@ NAME = (
 )
 
 
-def clean_environment() -> dict[str, str]:
-    """Return this process's environment without changes by PyPI's ROS 2 packages.
+def make_clean_environment() -> dict[str, str]:
+    """Return this process's environment variables without changes by PyPI's ROS 2 packages.
 
-    They restart Python with the paths of their own libraries; another interpreter needs other
-    paths.
+    These packages restart Python with the paths of their own libraries; another interpreter needs
+    other paths.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -49,24 +49,32 @@ def clean_environment() -> dict[str, str]:
     return found
 
 
-def pair_name(python: str) -> str:
-    """Return the CPython and the ROS 2 distribution of an environment, such as "3.11 Kilted"."""
+def name_versions(python: str) -> str:
+    """Return the versions that an interpreter has of CPython and ROS 2, such as "3.11 Kilted"."""
     done = subprocess.run(
-        [python, "-c", NAME], env=clean_environment(), capture_output=True, text=True, check=True
+        [python, "-c", NAME],
+        env=make_clean_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.strip()
 
 
 def play_run(python: str, run: str) -> list[float]:
-    """Return the returns of the episodes of a run in lockstep over ROS 2.
+    """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
+
+    Args:
+        python: The Python interpreter.
+        run: The name of the run, in `RUNS`.
 
     Raises:
-        RuntimeError: the run failed; the message ends with its last lines.
+        RuntimeError: The run failed; the message ends with its last lines.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
-        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
+        done = subprocess.run(command, env=make_clean_environment(), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(
                 f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}"
@@ -75,46 +83,56 @@ def play_run(python: str, run: str) -> list[float]:
 
 
 def read_results() -> dict[str, dict[str, list[float]]]:
-    """Return the returns in results.json, by run and environment."""
+    """Return the returns in results.json, by run and by versions such as "3.11 Kilted"."""
     found: dict[str, dict[str, list[float]]] = {}
     if RESULTS.exists():
         found = json.loads(RESULTS.read_text())
     return found
 
 
-def expected_returns(
+def find_expected_returns(
     results: dict[str, dict[str, list[float]]], run: str, pair: str
 ) -> list[float]:
-    """Return the recorded returns of an environment, or the reference's if none are recorded."""
+    """Return the recorded returns of a run, or the reference's if none are recorded.
+
+    Args:
+        results: The returns by run and by versions such as "3.11 Kilted".
+        run: The name of the run.
+        pair: The versions of CPython and ROS 2.
+    """
     return results[run].get(pair) or results[run][REFERENCE]
 
 
 def make_table(results: dict[str, dict[str, list[float]]]) -> str:
     """Return the Markdown table of all results, with `=` where every bit equals the reference."""
-    pairs = sorted({pair for row in results.values() for pair in row}, key=_order)
+    pairs = sorted({pair for row in results.values() for pair in row}, key=_make_sort_key)
     lines = [
         f"| run | {REFERENCE}, returns | " + " | ".join(pairs) + " |",
         "|" + "---|" * (len(pairs) + 2),
     ]
     for run, row in results.items():
         reference = row[REFERENCE]
-        cells = ["not run" if pair not in row else _cell(row[pair], reference) for pair in pairs]
+        cells = [
+            "not run" if pair not in row else _format_cell(row[pair], reference) for pair in pairs
+        ]
         shown = ", ".join(map(repr, reference))
         lines.append(f"| `{' '.join(RUNS[run])}` | {shown} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _order(pair: str) -> tuple[str, int]:
+def _make_sort_key(pair: str) -> tuple[str, int]:
+    """Return a key that sorts versions by ROS 2 distribution, then by CPython."""
     version, name = pair.split()
     return name, int(version.split(".")[1])
 
 
-def _cell(returns: list[float], reference: list[float]) -> str:
+def _format_cell(returns: list[float], reference: list[float]) -> str:
+    """Format returns as a cell of the table: `=` if they equal the reference."""
     return "=" if returns == reference else ", ".join(map(repr, returns))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment and return the exit status."""
+    """Run the simulations, compare or record the returns, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))
@@ -123,13 +141,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read_results()
     failed = False
     for python in options.python:
-        pair = pair_name(python)
+        pair = name_versions(python)
         for run in options.runs:
             found = play_run(python, run)
             print(f"{pair}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
-                if found != expected_returns(results, run, pair):
-                    print(f"  recorded: {expected_returns(results, run, pair)}")
+                if found != find_expected_returns(results, run, pair):
+                    print(f"  recorded: {find_expected_returns(results, run, pair)}")
                     failed = True
                 continue
             results = read_results()  # another run may have added to them meanwhile

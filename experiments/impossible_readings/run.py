@@ -2,10 +2,11 @@
 
     python -m experiments impossible_readings [--loops 0 2] [--json FILE]
 
-It measures the library, with a pause before each tick, and the node: the policy node runs as a
-process, to which this one publishes the readings at the Ant's rate. `--loops` processes that only
-compute run beside it. It reports both the wall-clock time and the processor time of a tick, which
-differ where other processes take the core.
+A tick is a control step, an assignment says which sensor signal arrives in which channel. The
+experiment measures the library, with a pause before each tick, and the node: the policy node runs
+as a process, to which this one publishes the readings at the Ant's rate. `--loops` processes that
+only compute run beside it. It reports both the wall-clock time and the processor time of a tick,
+which differ where other processes take the core.
 """
 
 from __future__ import annotations
@@ -40,7 +41,16 @@ QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class TrainedRanges:
-    """The range of each of the Ant's channels in training: `low` and `high` (N,)."""
+    """The range of each of the Ant's channels in training.
+
+    Attributes:
+        ids: The ids of the channels (N,).
+        low: The lowest readings (N,).
+        high: The highest readings (N,).
+        contacts: The indices of the foot contacts.
+        speeds: The indices of the velocities.
+        pose: The indices of roll, pitch and height.
+    """
 
     def __init__(self) -> None:
         ranges = trained_ranges(read_model(MODEL))
@@ -52,7 +62,9 @@ class TrainedRanges:
         self.pose = [place[name] for name in ("roll", "pitch", "height")]
 
 
-def readings_on_stand(ranges: TrainedRanges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def generate_readings_on_stand(
+    ranges: TrainedRanges, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
     """Yield readings (N,) of an Ant that hangs upside down, with no foot on the ground."""
     for tick in range(1 << 62):
         if tick % POSE_TICKS == 0:
@@ -64,7 +76,9 @@ def readings_on_stand(ranges: TrainedRanges, rng: np.random.Generator) -> Iterat
         yield values
 
 
-def readings_while_carried(ranges: TrainedRanges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def generate_readings_while_carried(
+    ranges: TrainedRanges, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
     """Yield readings (N,) that drift at random, as if the Ant were carried by hand."""
     values, span = (ranges.low + ranges.high) / 2, ranges.high - ranges.low
     while True:
@@ -73,7 +87,9 @@ def readings_while_carried(ranges: TrainedRanges, rng: np.random.Generator) -> I
         yield values
 
 
-def readings_on_side(ranges: TrainedRanges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def generate_readings_on_side(
+    ranges: TrainedRanges, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
     """Yield readings (N,) of an Ant that lies on its side and swings its legs at random."""
     middle, half = (ranges.low + ranges.high) / 2, (ranges.high - ranges.low) / 2
     for tick in range(1 << 62):
@@ -87,15 +103,15 @@ def readings_on_side(ranges: TrainedRanges, rng: np.random.Generator) -> Iterato
 
 ReadingSource = Callable[[TrainedRanges, np.random.Generator], Iterator[np.ndarray]]
 KINDS: dict[str, ReadingSource] = {
-    "on a stand": readings_on_stand,
-    "carried": readings_while_carried,
-    "on its side": readings_on_side,
+    "on a stand": generate_readings_on_stand,
+    "carried": generate_readings_while_carried,
+    "on its side": generate_readings_on_side,
 }
 
 
 @contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    """Run `count` processes that only compute inside a `with` block."""
+def run_busy_loops(count: int) -> Iterator[None]:
+    """Run `count` processes that only compute, while the `with` block runs."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -106,7 +122,16 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def measure_library(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Return wall-clock and processor time in seconds (count, 2) of each tick of a policy."""
+    """Measure each tick of a policy that is called directly.
+
+    Args:
+        kind: Generates the readings.
+        count: The number of ticks.
+        pause_s: Seconds of sleep before each tick.
+
+    Returns:
+        Wall-clock and processor time of each tick in seconds (count, 2).
+    """
     policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
     for number in range(-SETTLE_TICKS, count):
@@ -122,7 +147,13 @@ def measure_library(kind: ReadingSource, count: int, pause_s: float) -> np.ndarr
 
 
 def make_wiring(ranges: TrainedRanges, rate_hz: float, actuators: list[str]) -> str:
-    """Return a wiring with all channels in one array, and all actuators in another."""
+    """Return the text of a wiring with all channels in one array, and all actuators in another.
+
+    Args:
+        ranges: The channels.
+        rate_hz: The control rate.
+        actuators: The names of the actuators.
+    """
     channels = "".join(
         f"  {name}: {{source: all, field: 'data[{place}]'}}\n"
         for place, name in enumerate(ranges.ids)
@@ -144,27 +175,44 @@ channels:
 
 
 def run_timed_node(file: Path, words: list[str]) -> int:
-    """Run the policy node in this process and write the times of each tick to `file`."""
+    """Run the policy node in this process and write the times of each tick to a file.
+
+    Args:
+        file: The file (.npy) to write.
+        words: ROS arguments of the node.
+
+    Returns:
+        The exit status of the node.
+    """
     from an_control.ros import node
     from an_control.ros.loop import Loop
 
     times_s: list[tuple[float, float]] = []
     tick = Loop._tick
 
-    def timed(self: Loop, stamp_ns: int | None, begin_s: float) -> None:
+    def time_tick(self: Loop, stamp_ns: int | None, begin_s: float) -> None:
+        """Run a tick and record its wall-clock and processor time."""
         before_s, before_cpu_s = time.perf_counter(), time.thread_time()
         tick(self, stamp_ns, begin_s)
         cpu_s = time.thread_time() - before_cpu_s
         times_s.append((time.perf_counter() - before_s, cpu_s))
 
-    Loop._tick = timed  # type: ignore[method-assign]
+    Loop._tick = time_tick  # type: ignore[method-assign]
     status = node.main(["--ros-args", *words])
     np.save(file, np.array(times_s).reshape(-1, 2))
     return status
 
 
 def measure_node(kind: ReadingSource, count: int) -> np.ndarray:
-    """Return times in seconds (count, 2), as `measure_library` does, of the node's whole ticks."""
+    """Measure each whole tick of the policy node.
+
+    Args:
+        kind: Generates the readings.
+        count: The number of ticks.
+
+    Returns:
+        Wall-clock and processor time of each tick in seconds (count, 2).
+    """
     import rclpy
     from std_msgs.msg import Float64MultiArray
 
@@ -205,8 +253,12 @@ def measure_node(kind: ReadingSource, count: int) -> np.ndarray:
         return found
 
 
-def tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of the wall-clock and the processor time of a tick, in ms."""
+def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
+    """Return quantiles of the wall-clock and the processor time of a tick, in ms.
+
+    Args:
+        times_s: Both times of each tick in seconds (count, 2).
+    """
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)
@@ -224,21 +276,23 @@ def measure_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     for called, (count, times_of) in calls.items():
         for loops in options.loops if count else []:
             for name in options.kinds:
-                with busy_loops(loops):
+                with run_busy_loops(loops):
                     times_s = times_of(KINDS[name], count)
                 what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
-                rows.append({**what, **tick_quantiles(times_s), **note_column(options)})
+                rows.append(
+                    {**what, **compute_tick_quantiles(times_s), **make_note_column(options)}
+                )
                 print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
-def note_column(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the note of the command line as part of a row."""
+def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the note of the command line as part of a row; {} without one."""
     return {"note": options.note} if options.note else {}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment and return the exit status."""
+    """Measure, print and store the results, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--library", type=int, default=100_000, metavar="N", help="ticks of each row"

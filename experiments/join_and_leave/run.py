@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 
 DOMAINS, EACH, STANDSTILL_S = ("91", "92"), 4, 40
-ONE = f"""
+PROGRAM = f"""
 import faulthandler, gc, random, time, rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
@@ -55,12 +55,20 @@ while True:
 """
 
 
-def stress(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
-    """Return how many nodes there were, and the stacks of the processes that hung."""
+def stress_middleware(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
+    """Start and end nodes in several processes again and again.
+
+    Args:
+        minutes: How long to do so.
+        processes_per_domain: The number of processes in each ROS domain.
+
+    Returns:
+        The number of nodes that were started, and the Python stacks of the processes that hung.
+    """
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", ONE],
+            [sys.executable, "-W", "ignore", "-c", PROGRAM],
             env={**environment, "ROS_DOMAIN_ID": domain},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
@@ -83,14 +91,14 @@ def stress(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit status."""
+    """Run the experiment, print the result, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="(default: 5)")
     parser.add_argument(
         "--processes", type=int, default=EACH, help="processes in each domain (default: 4)"
     )
     given = parser.parse_args(arguments)
-    nodes, stacks = stress(given.minutes, given.processes)
+    nodes, stacks = stress_middleware(given.minutes, given.processes)
     still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes hung"
     print(f"{nodes} nodes, {still}", *stacks)
     return 0

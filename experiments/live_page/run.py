@@ -49,7 +49,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 @contextmanager
 def run_simulation(*arguments: object) -> Iterator[Any]:
-    """Run a simulation with these arguments inside a `with` block."""
+    """Run `an-control sim` with these arguments, while the `with` block runs."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
@@ -57,13 +57,13 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
 
 
 def take_pictures(folder: Path, robots: list[str]) -> None:
-    """Take a screenshot of each robot; of the Ant also in the dark, and an animation.
+    """Take a screenshot of each robot's live page; of the Ant also a dark one and an animation.
 
     The Ant walks in real time, the others play in lockstep.
 
     Args:
-        folder: for the pictures.
-        robots: names of `ROBOTS`; all if empty.
+        folder: The folder for the pictures.
+        robots: The names of robots in `ROBOTS`; all if empty.
     """
     from view.browser import browsing
 
@@ -74,13 +74,13 @@ def take_pictures(folder: Path, robots: list[str]) -> None:
             page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
             page.page.wait_for_timeout(1e3 * SETTLE_S)
             if name == "ant":
-                _picture_ant(page, folder)
+                _take_ant_pictures(page, folder)
             else:
                 page.page.screenshot(path=folder / f"{name}.png")
 
 
-def _picture_ant(page: Any, folder: Path) -> None:
-    """Take the pictures of the Ant."""
+def _take_ant_pictures(page: Any, folder: Path) -> None:
+    """Take the pictures of the Ant's page, with moved signals, light, dark and animated."""
     page.drag("hip_1.position", "ankle_3.velocity")
     page.page.check("input[name=announced][value=no]")
     page.drag("roll", "hip_2.velocity")
@@ -90,16 +90,21 @@ def _picture_ant(page: Any, folder: Path) -> None:
     page.page.wait_for_timeout(1e3)
     page.page.screenshot(path=folder / "ant_dark.png")
     page.page.emulate_media(color_scheme="light")
-    page.page.click("#straight")
-    _animate(page, folder / "ant.gif")
+    page.page.click("#restore")
+    _record_animation(page, folder / "ant.gif")
 
 
-def _animate(page: Any, path: Path) -> None:
-    """Record the robot and its wiring panel while signals are dragged and announced."""
+def _record_animation(page: Any, path: Path) -> None:
+    """Record the robot and its wiring panel while signals are dragged to other channels.
+
+    Args:
+        page: The page in the browser.
+        path: The file (.gif) to write.
+    """
     from PIL import Image
 
     page.page.check("input[name=announced][value=yes]")
-    boxes = [page.page.locator(one).bounding_box() for one in ("#robot-card", "#bay-card")]
+    boxes = [page.page.locator(one).bounding_box() for one in ("#robot-card", "#wiring-card")]
     clip = {
         "x": boxes[0]["x"],
         "y": boxes[0]["y"],
@@ -116,7 +121,7 @@ def _animate(page: Any, path: Path) -> None:
             page.page.mouse.down()
         elif held and 3 < phase < 8:
             begin = page._middle(f'.signal[data-signal="{held[0]}"] .dot')
-            end = page._middle(f'.plug[data-plug="{held[1]}"] .dot')
+            end = page._middle(f'.slot[data-slot="{held[1]}"] .dot')
             part = (phase - 3) / 4
             page.page.mouse.move(*(a + part * (b - a) for a, b in zip(begin, end, strict=True)))
         elif held and phase == 8:
@@ -133,14 +138,14 @@ def _animate(page: Any, path: Path) -> None:
 
 
 class EpisodeReturns:
-    """The returns of the episodes that both started and ended while they were watched."""
+    """The returns of the episodes that both started and ended while they were observed."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
-    def note_figures(self, figures: Mapping[str, float]) -> None:
-        """Take note of the simulator's figures of the current episode."""
+    def record_figures(self, figures: Mapping[str, float]) -> None:
+        """Record the simulator's newest figures of the current episode, by name."""
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -148,7 +153,7 @@ class EpisodeReturns:
         if figures["episode"] - 1 > self._first:
             self._by_episode[int(figures["episode"]) - 1] = figures["last_return"]
 
-    def summary(self) -> dict[str, float]:
+    def summarise(self) -> dict[str, float]:
         """Return the number of episodes, their mean return and its standard error."""
         values = list(self._by_episode.values())
         if len(values) < 2:
@@ -166,33 +171,33 @@ async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, 
     A second, slow visitor reads one update a second.
 
     Args:
-        address: the page's address.
-        seconds: length of the visit.
-        drags: number of signals to drag meanwhile.
+        address: The page's address.
+        seconds: The length of the visit.
+        drags: The number of signals to drag to other channels meanwhile.
     """
     from view.visitor import connected, visiting
 
     slow = await connected(address)
     async with visiting(address) as visitor:
         await visitor.state("running")
-        await visitor.until(lambda: len(visitor.wires()) == 28, "the patch bay")
+        await visitor.until(lambda: len(visitor.wires()) == 28, "the wiring panel")
         visitor.counts.clear()
         took_ms: list[float] = []
         begin_s, loads, p99 = time.monotonic(), [], []
-        plugs, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
+        slots, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
-                one, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
-                if visitor.wires()[plug][0] != one:
-                    await visitor.done("connect", signal=one, plug=plug, announced=True)
+                one, slot = slots[len(took_ms) % 28], slots[(7 * len(took_ms) + 3) % 28]
+                if visitor.wires()[slot][0] != one:
+                    await visitor.done("connect", signal=one, slot=slot, announced=True)
                 took_ms.append(visitor.replies[-1]["took_ms"])
             if now_s > taken:
                 taken += 1
                 await slow.read_message()
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
-            p99.append(_tick_us(visitor))
-            returns.note_figures(visitor.newest.get("tick", {}).get("episode", {}))
+            p99.append(_read_tick_us(visitor))
+            returns.record_figures(visitor.newest.get("tick", {}).get("episode", {}))
         slow.close()
         return {
             "drags": len(took_ms),
@@ -201,12 +206,12 @@ async def _measure_visit(address: str, seconds: float, drags: int) -> dict[str, 
             "updates/s": visitor.counts.get("tick", 0) / seconds,
             "page [cores]": statistics.mean(loads),
             "tick p99 [us]": statistics.median(p99),
-            **returns.summary(),
+            **returns.summarise(),
         }
 
 
-def _tick_us(visitor: Any) -> float:
-    """Return the p99 of the policy's tick in us, from the newest diagnostics."""
+def _read_tick_us(visitor: Any) -> float:
+    """Return the 99th percentile of the policy's tick in us, from the newest diagnostics."""
     for part in visitor.newest.get("diagnostics", {}).get("parts", []):
         if part["name"] == "policy":
             return float(part["values"]["tick p99 [us]"])
@@ -214,11 +219,14 @@ def _tick_us(visitor: Any) -> float:
 
 
 async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
-    """Return the p99 of a tick without a page, from the policy node's diagnostics, and the returns.
+    """Measure the policy node without a page.
 
     Args:
-        seconds: length of the measurement.
-        drags: number of signals to move meanwhile as the page would, by parameters alone.
+        seconds: The length of the measurement.
+        drags: The number of signals to move meanwhile as the page would, by parameters alone.
+
+    Returns:
+        The 99th percentile of a tick, from the node's diagnostics, and the returns.
     """
     import rclpy
     from rclpy.node import Node
@@ -243,15 +251,15 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
             if drags and found.policy:
                 await deeds.read_robot(found, new=True)
         if (order := listener.take_newest("order")) is not None:
-            deeds.bay.set_order({pair.key: pair.value for pair in order.values})
-        if deeds.bay.order and done < drags * now_s / seconds:
-            wires = {wire.plug: wire.signal for wire in deeds.bay.wires}
-            plugs = list(wires)
-            one, plug = plugs[done % 28], plugs[(7 * done + 3) % 28]
+            deeds.panel.set_order({pair.key: pair.value for pair in order.values})
+        if deeds.panel.order and done < drags * now_s / seconds:
+            wires = {wire.slot: wire.signal for wire in deeds.panel.wires}
+            slots = list(wires)
+            one, slot = slots[done % 28], slots[(7 * done + 3) % 28]
             done += 1
-            if wires[plug] != one:
+            if wires[slot] != one:
                 reply = await deeds.carry_out(
-                    ConnectCommand(id=done, signal=one, plug=plug, announced=True)
+                    ConnectCommand(id=done, signal=one, slot=slot, announced=True)
                 )
                 assert reply.ok, reply.text
         for message in listener.take_all("diagnostics"):
@@ -261,17 +269,17 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
         progress = listener.take_newest("progress")
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
-            returns.note_figures({name: value for name, value in figures if value == value})
+            returns.record_figures({name: value for name, value in figures if value == value})
         await asyncio.sleep(0.2)
     listener.close()
     for ended in node, caller:
         ended.destroy_node()
     rclpy.shutdown()
     p99 = statistics.median(values) if values else float("nan")
-    return {"drags": done, "tick p99 [us]": p99, **returns.summary()}
+    return {"drags": done, "tick p99 [us]": p99, **returns.summarise()}
 
 
-def memory_mb(pid: int) -> float:
+def read_memory_mb(pid: int) -> float:
     """Return the resident memory of a process in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     line = next(one for one in text.splitlines() if one.startswith("VmRSS"))
@@ -279,7 +287,11 @@ def memory_mb(pid: int) -> float:
 
 
 def measure_page(minutes: float) -> None:
-    """Measure and print the figures as JSON, with the machine's load."""
+    """Measure what the page costs, and print the figures as JSON, with the machine's load.
+
+    Args:
+        minutes: The length of each measurement.
+    """
     import subprocess
 
     seconds = 60.0 * minutes
@@ -288,13 +300,13 @@ def measure_page(minutes: float) -> None:
         address = ant.address()
         (viewer,) = ant.children("an_control view")
         time.sleep(SETTLE_S)
-        memory = [memory_mb(viewer)]
+        memory = [read_memory_mb(viewer)]
         found["a visitor who drags"] = asyncio.run(
             _measure_visit(address, seconds, max(100, int(seconds)))
         )
-        memory.append(memory_mb(viewer))
+        memory.append(read_memory_mb(viewer))
         found["a visitor who looks on"] = asyncio.run(_measure_visit(address, seconds, 0))
-        memory.append(memory_mb(viewer))
+        memory.append(read_memory_mb(viewer))
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)
         found["no page, rewired"] = asyncio.run(
@@ -310,7 +322,7 @@ def measure_page(minutes: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take the pictures or measure, and return the exit status."""
+    """Take the pictures or measure, as the first argument says; return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
         take_pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])

@@ -1,6 +1,7 @@
 """The comparison of memories: random draws of settings, then the best draw of each on every task.
 
-A run that was stopped resumes: each finished training is a line of the folder's `metrics.jsonl`.
+A memory is a recurrent network. A run that was stopped resumes: each finished training is a line of
+the folder's `metrics.jsonl`.
 """
 
 from __future__ import annotations
@@ -21,34 +22,53 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """Numbers of trainings and updates, which are the same for every memory."""
+    """Numbers of trainings and updates, which are the same for every memory.
+
+    Attributes:
+        draws: The number of draws of settings for each memory, on RepeatPrevious Medium.
+        draw_updates: The number of updates of each of these trainings.
+        seeds: The number of trainings of each memory on each task, with its best draw.
+        updates: The number of updates of each of these trainings.
+        t_maze: The length of the T-maze's corridor.
+    """
 
     draws: int = 12
-    """Draws of settings for each memory, on RepeatPrevious Medium."""
     draw_updates: int = 150
-    """Updates of each of these trainings."""
     seeds: int = 3
-    """Trainings of each memory on each task, with its best draw."""
     updates: int = 400
-    """Updates of each of these trainings."""
     t_maze: int = 1_500
-    """Length of the T-maze's corridor."""
 
 
 def draw_settings(number: int, seed: int) -> DrawnSettings:
-    """Return the draw with this number; it is the same for every memory."""
+    """Draw random settings, which are the same for every memory (recurrent network).
+
+    Args:
+        number: The number of the draw; another number gives other settings.
+        seed: The seed of all draws.
+    """
     return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
 
 
-def number_of_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
-    """Return the number of the draw with the highest score; equal scores are ranked by loss."""
+def find_best_draw(lines: list[Line], memory: ComparedMemory) -> int:
+    """Return the number of a memory's draw with the highest score; equal scores rank by loss.
+
+    Args:
+        lines: The results of the finished trainings.
+        memory: The memory.
+    """
     own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
     return int(best["number"])
 
 
 class MemoryComparison:
-    """The trainings of one folder."""
+    """The trainings of the comparison, with their results in one folder.
+
+    Args:
+        folder: The folder.
+        budget: The numbers of trainings and updates.
+        seed: The seed of all random numbers.
+    """
 
     def __init__(self, folder: RunFolder, budget: TrainingBudget, seed: int) -> None:
         self._folder, self._budget, self._seed = folder, budget, seed
@@ -59,29 +79,29 @@ class MemoryComparison:
 
     @staticmethod
     def config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
-        """Return the settings that identify the trainings."""
+        """Return the settings that identify the trainings, for the folder."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property
     def tasks(self) -> tuple[MemoryTask, ...]:
-        """Return the tasks; draws are compared on the second."""
+        """The tasks; draws of settings are compared on the second."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 
     @property
     def training_count(self) -> int:
-        """Return the total number of trainings."""
+        """The total number of trainings."""
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
     def run(self, report: Callable[[Line, int], object]) -> None:
-        """Run the missing trainings.
+        """Run the trainings that are not done.
 
         Args:
-            report: called with each result and the number of finished trainings.
+            report: Called with each result and the number of finished trainings.
 
         Raises:
-            RunError: the folder cannot be written, or another process works in it.
+            RunError: The folder cannot be written, or another process works in it.
         """
         with self._folder.lock():
             self._folder.write_settings(self.lines)
@@ -93,9 +113,9 @@ class MemoryComparison:
                 report(line, len(self.lines))
 
     def _train(self, training_number: int) -> Line:
-        """Run the training at this place of the plan.
+        """Run the training with this number and return its result.
 
-        Draws come first, by number and memory, then tasks, by seed and memory.
+        Draws of settings are first, by number and memory, then tasks, by seed and memory.
         """
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(training_number, len(MEMORIES))
@@ -104,7 +124,7 @@ class MemoryComparison:
         if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_settings(number_of_best_draw(self.lines, memory), self._seed)
+            draw = draw_settings(find_best_draw(self.lines, memory), self._seed)
         found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}

@@ -1,4 +1,4 @@
-"""Tables and a picture of the comparison of memories."""
+"""Tables and a picture of the comparison of memories (recurrent networks)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replace_file
-from experiments.memory.comparison import Line, number_of_best_draw
+from experiments.memory.comparison import Line, find_best_draw
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
@@ -31,35 +31,45 @@ def make_tables(lines: list[Line]) -> dict[str, str]:
     draws = [["memory", "diverged", "best", "median", "rate", "heads", "layers", "batch", "cut"]]
     for memory in MEMORIES:
         own = [one for one in final if one["memory"] == memory.name]
-        cells = [_mean([one["score"] for one in own if one["task"] == task]) for task in tasks]
+        cells = [
+            _format_mean([one["score"] for one in own if one["task"] == task]) for task in tasks
+        ]
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
         drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[number_of_best_draw(lines, memory)]
+        best = drawn[find_best_draw(lines, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
-        draws[-1] += [_setting(value) for value in best["settings"].values()]
-    return {SCORES: _markdown(scores), DRAWS: _markdown(draws)}
+        draws[-1] += [_format_setting(value) for value in best["settings"].values()]
+    return {SCORES: _make_markdown(scores), DRAWS: _make_markdown(draws)}
 
 
-def _mean(scores: list[float]) -> str:
+def _format_mean(scores: list[float]) -> str:
+    """Format scores as mean and standard error; a single score without an error."""
     if len(scores) < 2:
         return "".join(f"{one:.3f}" for one in scores)
     return f"{np.mean(scores):.3f} +- {np.std(scores, ddof=1) / len(scores) ** 0.5:.3f}"
 
 
-def _setting(value: float | None) -> str:
+def _format_setting(value: float | None) -> str:
+    """Format a drawn setting as a cell of the table; "no" for None."""
     return "no" if value is None else f"{value:.2g}"
 
 
-def _markdown(rows: list[list[str]]) -> str:
+def _make_markdown(rows: list[list[str]]) -> str:
+    """Format a Markdown table; the first row has the headings."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def draw_curves(lines: list[Line], path: Path) -> None:
-    """Draw the share of right answers during each training: means over seeds, with 95 % bands."""
+    """Draw the share of right answers during each training: means over seeds, with 95 % bands.
+
+    Args:
+        lines: The results of the finished trainings.
+        path: The picture file to write.
+    """
     final = [one for one in lines if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(

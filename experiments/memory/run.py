@@ -26,7 +26,7 @@ SMOKE = TrainingBudget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the missing trainings, write the tables, and return the exit status."""
+    """Run the trainings that are not done, write the tables, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, help="folder of the trainings (default: runs/memory)")
     parser.add_argument(
@@ -49,12 +49,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
-    """Run the missing trainings of a folder, draw their curves, and return the tables."""
+    """Run the trainings of a folder that are not done, draw their curves, and return the tables.
+
+    Args:
+        out: The folder.
+        budget: The numbers of trainings and updates.
+        picture: The picture file to write.
+
+    Returns:
+        The Markdown tables by title.
+    """
     comparison = MemoryComparison(
         RunFolder(out, MemoryComparison.config(budget, SEED)), budget, SEED
     )
 
     def report(line: Mapping[str, Any], done: int) -> None:
+        """Print a result and the number of finished trainings."""
         what = f"{line['task']}, {line['memory']}, {line['stage']} {line['number']}"
         print(f"{done} of {comparison.training_count}  {what}: {line['score']:.3f}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Tasks that can be solved only with a memory.
+"""Supervised tasks that can be solved only with a memory.
 
 The inputs do not depend on the answers, so the tasks can be learned by supervision, and every
 memory learns from the same episodes.
@@ -22,46 +22,66 @@ SUITS = 4
 RECORDED = 4_000
 """Number of popgym's episodes from which batches are drawn."""
 PLAYED = 100
-"""Number of episodes of a score, which are not learned from."""
+"""Number of episodes of a score, which are not used in training."""
 FIRST_PLAYED = 1_000_000
 """First seed of these episodes."""
 
 
 class MemoryBatch(NamedTuple):
-    """B episodes of T steps with F inputs."""
+    """A batch of B episodes of T steps with F inputs.
+
+    Attributes:
+        seen: The inputs (T, B, F) float32.
+        right: The right answers (B, T), or (B,) if only the last step counts; -1 where none counts.
+    """
 
     seen: np.ndarray
-    """(T, B, F) float32: inputs."""
     right: np.ndarray
-    """(B, T), or (B,) if only the last step counts: right answers, -1 where none counts."""
 
 
 Answers = Callable[[np.ndarray], np.ndarray]
-"""Function from inputs (T, B, F) to answers with the shape of `MemoryBatch.right`."""
+"""A function from inputs (T, B, F) to answers with the shape of `MemoryBatch.right`."""
 
 
 class MemoryTask(Protocol):
-    """A supervised task."""
+    """The interface of a supervised task.
+
+    Attributes:
+        name: The name in tables.
+        features: The number of inputs F.
+        answers: The number of possible answers.
+        steps: The number of steps of the longest episode.
+        last: Whether only the last step's answer counts.
+    """
 
     name: str
     features: int
-    """Number of inputs F."""
     answers: int
-    """Number of possible answers."""
     steps: int
-    """Steps of the longest episode."""
     last: bool
-    """Whether only the last step's answer counts."""
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return a batch of random episodes for training."""
+    def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training.
 
-    def score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` episodes that are not learned from."""
+        Args:
+            rng: The random generator.
+            episodes: The number of episodes B.
+        """
+
+    def measure_score(self, answer: Answers) -> float:
+        """Return the share of right answers in `PLAYED` episodes that are not used in training.
+
+        Args:
+            answer: The network: returns the answers for inputs (T, B, F).
+        """
 
 
 class RepeatPrevious:
-    """popgym's environment; the input is the suit of the newest card, one of four."""
+    """popgym's environment; the input is the suit of the newest card, one of four.
+
+    Args:
+        level: "Easy", "Medium" or "Hard".
+    """
 
     features = answers = SUITS
     last = False
@@ -74,25 +94,34 @@ class RepeatPrevious:
         self._env: Any = getattr(repeat_previous, f"RepeatPrevious{level}")()
         self.steps = int(self._env.deck.num_cards) - 1
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return a batch of random episodes for training."""
-        recorded = _record_suits(self._level)
-        return self._batch(recorded[rng.integers(len(recorded), size=episodes)])
+    def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training.
 
-    def score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` episodes that are not learned from."""
+        Args:
+            rng: The random generator.
+            episodes: The number of episodes B.
+        """
+        recorded = _record_suits(self._level)
+        return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
+
+    def measure_score(self, answer: Answers) -> float:
+        """Return the share of right answers in `PLAYED` episodes that are not used in training.
+
+        Args:
+            answer: The network: returns the answers for inputs (T, B, F).
+        """
         suits = np.array([_play_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
-        given = answer(self._batch(suits).seen)
+        given = answer(self._make_batch(suits).seen)
         returns = [self._play(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
 
     def _play(self, seed: int, answers: np.ndarray) -> float:
-        """Return the return of an episode with these answers (T,)."""
+        """Play an episode with these answers (T,) and return its return."""
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))
 
-    def _batch(self, suits: np.ndarray) -> MemoryBatch:
-        """Return the batch of these suits (B, T)."""
+    def _make_batch(self, suits: np.ndarray) -> MemoryBatch:
+        """Return the batch for episodes with these suits (B, T)."""
         ago = self._env.k - 1
         right = np.full(suits.shape, -1, np.int64)
         right[:, ago:] = suits[:, : suits.shape[1] - ago]
@@ -101,13 +130,13 @@ class RepeatPrevious:
 
 @lru_cache
 def _record_suits(level: str) -> np.ndarray:
-    """Return the suits (RECORDED, T) of episodes of popgym's environment."""
+    """Play many episodes of popgym's environment and return their suits (RECORDED, T)."""
     env = RepeatPrevious(level)._env
     return np.array([_play_suits(env, seed) for seed in range(RECORDED)])
 
 
 def _play_suits(env: Any, seed: int) -> np.ndarray:
-    """Return the suits (T,) of one episode."""
+    """Play one episode and return its suits (T,)."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:
         seen, _, over, _, _ = env.step(0)
@@ -121,6 +150,9 @@ class TMaze:
     The sign is 011 (left) or 110 (right). A step in the corridor is (a, 0, b) with random a and b
     from 0 to 1; its end is 010. Batches have corridors of up to `length` steps, log-uniform, so
     that short ones are learned first. Scores are measured in corridors of `length` steps.
+
+    Args:
+        length: The maximum number of steps in the corridor.
     """
 
     features, answers, last = 3, 2, True
@@ -130,17 +162,33 @@ class TMaze:
         self._length = length
         self.steps = length + 2
 
-    def batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return a batch of random episodes for training."""
-        length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
-        return self._batch(rng, episodes, length)
+    def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
+        """Return a batch of random episodes for training.
 
-    def score(self, answer: Answers) -> float:
-        """Return the share of right answers in `PLAYED` episodes that are not learned from."""
-        seen, right = self._batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
+        Args:
+            rng: The random generator.
+            episodes: The number of episodes B.
+        """
+        length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
+        return self._make_batch(rng, episodes, length)
+
+    def measure_score(self, answer: Answers) -> float:
+        """Return the share of right answers in `PLAYED` episodes that are not used in training.
+
+        Args:
+            answer: The network: returns the answers for inputs (T, B, F).
+        """
+        seen, right = self._make_batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())
 
-    def _batch(self, rng: np.random.Generator, episodes: int, length: int) -> MemoryBatch:
+    def _make_batch(self, rng: np.random.Generator, episodes: int, length: int) -> MemoryBatch:
+        """Return a batch of random episodes.
+
+        Args:
+            rng: The random generator.
+            episodes: The number of episodes.
+            length: The length of the corridor.
+        """
         seen = rng.random((length + 2, episodes, 3), F32)
         right = rng.integers(2, size=episodes)
         seen[:, :, 1] = 0.0

@@ -1,4 +1,4 @@
-"""One training of one memory on one task, by supervision, on one thread."""
+"""One supervised training of one memory (recurrent network) on one task, on one thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ CURVE_EPISODES = 64
 
 @dataclass(frozen=True)
 class ComparedMemory:
-    """A recurrence that is compared, and the initial bias of its gates."""
+    """A recurrent network that is compared.
+
+    Attributes:
+        name: The name in tables.
+        kind: The kind of the network, as in `RecurrenceSizes`.
+        gate_bias: The initial bias of its gates.
+    """
 
     name: str
     kind: Any
@@ -45,18 +51,22 @@ MEMORIES = (
 
 @dataclass(frozen=True)
 class DrawnSettings:
-    """Settings that are drawn at random."""
+    """Settings of a training that are drawn at random.
+
+    Attributes:
+        rate: The learning rate of Adam.
+        heads: The number of attention heads of a transformer.
+        layers: The number of layers of a transformer; 1 is used if only the last step's answer
+            counts.
+        episodes: The number of episodes in a batch.
+        max_norm: The norm to which the gradient is clipped; infinity for no clipping.
+    """
 
     rate: float
-    """Learning rate of Adam."""
     heads: int
-    """Attention heads of a transformer."""
     layers: int
-    """Layers of a transformer; 1 if only the last step's answer counts."""
     episodes: int
-    """Episodes of a batch."""
     max_norm: float
-    """Norm to which the gradient is clipped; infinity for no clipping."""
 
     @classmethod
     def from_rng(cls, rng: np.random.Generator) -> DrawnSettings:
@@ -71,36 +81,55 @@ class DrawnSettings:
 
 
 class MemoryNetwork(nn.Module):
-    """A memory and one linear layer, with at most `PARAMETERS` parameters."""
+    """A memory and one linear layer, with at most `PARAMETERS` parameters.
+
+    Args:
+        task: The task, which has the numbers of inputs and answers.
+        memory: The kind of memory.
+        draw: The settings.
+    """
 
     def __init__(self, task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> None:
         super().__init__()
         self._last = task.last
-        sizes = _sizes(task, memory, draw)
+        sizes = _choose_sizes(task, memory, draw)
         self.numbers = _count_parameters(sizes, task)
-        """Number of parameters in a model file; torch has some biases of an LSTM and a GRU twice.
-        """
+        """Number of parameters in a model file; torch has some biases of an LSTM and a GRU
+        twice."""
         self.memory = RecurrenceModule(task.features, sizes, memory.gate_bias)
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
+        """Return a score for each possible answer.
+
+        Args:
+            seen: The inputs (T, B, F).
+
+        Returns:
+            The scores (B, T, answers), or (B, answers) if only the last step's answer counts.
+        """
         if self._last:
-            scores: Tensor = self.head(self.memory.last_output(seen))
+            scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
         outputs, _ = self.memory(seen, self.memory.initial_state(seen.shape[1]))
         every: Tensor = self.head(outputs).transpose(0, 1)
         return every
 
-    def answer(self, seen: np.ndarray) -> np.ndarray:
-        """Return the likeliest answers, (B, T) or (B,)."""
+    def predict_answers(self, seen: np.ndarray) -> np.ndarray:
+        """Return the likeliest answers, (B, T) or (B,), for inputs (T, B, F)."""
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
         return found
 
 
-def _sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> RecurrenceSizes:
-    """Return the sizes with the most units that `PARAMETERS` allow."""
+def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> RecurrenceSizes:
+    """Return the sizes of a memory (recurrent network) with the most units that are allowed.
+
+    Args:
+        task: The task, which has the number of inputs.
+        memory: The kind of memory.
+        draw: The settings, of which layers and heads of a transformer are used.
+    """
     sizes = RecurrenceSizes(memory.kind, units=0)
     step = 1
     if memory.kind not in ("lstm", "gru"):
@@ -114,6 +143,7 @@ def _sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> Rec
 
 
 def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
+    """Return the number of parameters of a memory of these sizes and its linear layer."""
     numbers = sum(math.prod(shape) for shape in sizes.shapes(task.features).values())
     return numbers + (sizes.units + 1) * task.answers
 
@@ -121,9 +151,16 @@ def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
 def train_memory(
     task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
 ) -> dict[str, Any]:
-    """Train once and return score, learning curve and costs, for JSON.
+    """Train a memory once and return score, learning curve and costs, for JSON.
 
     `diverged` is True if a loss was not finite, or the last losses are above that of guessing.
+
+    Args:
+        task: The task.
+        memory: The kind of memory.
+        draw: The settings of the training.
+        updates: The number of updates.
+        seed: The seed of all random numbers.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -132,10 +169,10 @@ def train_memory(
     optimiser = torch.optim.Adam(network.parameters(), draw.rate)
     began, curve, losses = time.process_time(), [], []
     marks = {round(updates * (one + 1) / CURVE_POINTS) for one in range(CURVE_POINTS)}
-    for update, loss in enumerate(_losses(network, optimiser, task, draw, rng), start=1):
+    for update, loss in enumerate(_train_steps(network, optimiser, task, draw, rng), start=1):
         losses.append(loss)
         if update in marks:
-            curve.append([update, _accuracy(network, task, update)])
+            curve.append([update, _measure_accuracy(network, task, update)])
         if update == updates or not math.isfinite(loss):
             break
     newest = float(np.mean(losses[-max(1, updates // CURVE_POINTS) :]))
@@ -143,7 +180,7 @@ def train_memory(
     return {
         "parameters": network.numbers,
         "units": network.memory.sizes.units,
-        "score": task.score(network.answer) if finite else 1.0 / task.answers,
+        "score": task.measure_score(network.predict_answers) if finite else 1.0 / task.answers,
         "loss": newest if finite else None,
         "diverged": not finite or newest > math.log(task.answers) * 1.05,
         "updates": len(losses),
@@ -152,16 +189,24 @@ def train_memory(
     }
 
 
-def _losses(
+def _train_steps(
     network: MemoryNetwork,
     optimiser: torch.optim.Optimizer,
     task: MemoryTask,
     draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other and yield the loss before each, in nats."""
+    """Make one update after the other and yield the loss before each, in nats.
+
+    Args:
+        network: The network.
+        optimiser: The optimiser.
+        task: The task, from which batches are drawn.
+        draw: The settings of the training.
+        rng: The random generator.
+    """
     while True:
-        seen, right = task.batch(rng, draw.episodes)
+        seen, right = task.make_batch(rng, draw.episodes)
         scores = network(torch.from_numpy(seen))
         loss = cross_entropy(
             scores.flatten(0, -2), torch.from_numpy(right).flatten(), ignore_index=-1
@@ -173,8 +218,14 @@ def _losses(
         yield float(loss.detach())
 
 
-def _accuracy(network: MemoryNetwork, task: MemoryTask, update: int) -> float:
-    """Return the share of right answers in new episodes."""
-    seen, right = task.batch(np.random.default_rng([1, update]), CURVE_EPISODES)
+def _measure_accuracy(network: MemoryNetwork, task: MemoryTask, update: int) -> float:
+    """Return the share of right answers in new episodes.
+
+    Args:
+        network: The network.
+        task: The task.
+        update: The number of the update, from which the episodes are drawn.
+    """
+    seen, right = task.make_batch(np.random.default_rng([1, update]), CURVE_EPISODES)
     counts = right >= 0
-    return float((network.answer(seen) == right)[counts].mean())
+    return float((network.predict_answers(seen) == right)[counts].mean())

@@ -1,8 +1,9 @@
-"""Measure what monitors do on robots that they were not trained on.
+"""Measure what identity monitors do on robots that they were not trained on.
 
-Each cell of the table is one monitor on one robot whose signals never move; a second set of cells
-moves signals. Finished cells are kept in the results file, so a run that was stopped continues. The
-README reports the results.
+An identity monitor detects that sensor signals arrive in other channels than before. Each cell of
+the table is one monitor on one robot whose signals stay in place; a second set of cells moves
+signals. Finished cells are kept in the results file, so an experiment that was stopped continues.
+The README reports the results.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CHUNK = 5_000
-"""Ticks of a cell that are played at a time."""
+"""Number of ticks of a cell that are played at a time."""
 FOUND_TICKS = 25
-"""Ticks within which moved signals should be found."""
+"""Number of ticks within which moved signals should be found."""
 SEED = 7
 """Seed of the episodes; training and its validation use other seeds."""
 TENTH = ("--steps", "20000", "--updates", "2000", "--imputation-updates", "800")
@@ -51,17 +52,23 @@ LEARN_FAULTS = ("--disturb", "delay=1", "--disturb-share", "0.25")
 
 @dataclass(frozen=True)
 class MeasuredPolicy:
-    """A policy whose monitors are measured."""
+    """A policy whose monitors are measured.
+
+    Attributes:
+        task: The task or the gymnasium id.
+        model: The model file.
+        faults: Options of `train-monitor` that set the disturbances in its episodes.
+        source: First and last + 1 channel of the sensor whose rate is halved in some cells.
+        physics: Whether mass and friction of the robot can be set.
+        shipped: Whether the model already has its monitor.
+    """
 
     task: str
     model: Path
     faults: tuple[str, ...]
     source: tuple[int, int]
-    """First and last + 1 channel of the sensor whose rate is halved in some cells."""
     physics: bool = True
-    """Whether mass and friction of the robot can be set."""
     shipped: bool = False
-    """Whether the model already has its monitor."""
 
 
 SUBJECTS = {
@@ -98,26 +105,35 @@ ROBOTS = {
     "one source at half rate, lag .5": ("source", "none,lag=0.5"),
     "one source at half rate, mass x1.3": ("source", "none,mass=1.3"),
 }
-"""Robots by name: which readings repeat every second tick, and the protocol."""
+"""Robots by name: which readings are updated only in every second tick, and the disturbance."""
 MOVES = ("100", "25", "25,swap=2", "reset", "reset+25", "100,lag=0.3")
-"""Protocols that move signals, for the fully trained monitors."""
+"""Disturbances that move signals, for the fully trained monitors."""
 
 
 class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gymnasium wrapper that updates some readings only in every second step, like slow sensors."""
+    """A gymnasium wrapper that updates some readings only in every second step, like slow sensors.
+
+    Args:
+        env: The environment.
+        channels: The indices of these readings.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any], channels: slice) -> None:
         super().__init__(env)
         self._held = channels
 
-    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        observation, info = self.env.reset(**how)
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment.
+
+        Args:
+            options: Arguments of the environment's `reset`.
+        """
+        observation, info = self.env.reset(**options)
         self._kept, self._steps = observation[self._held].copy(), 0
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take one step."""
+        """Make one step; in every second step some readings keep their last values."""
         observation, *rest = self.env.step(action)
         self._steps += 1
         if self._steps % 2:
@@ -129,9 +145,10 @@ class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class MonitorWatch:
-    """Counter of what a monitored policy does, tick by tick, with the readings of an episode.
+    """A counter of what an identity monitor does, tick by tick, with the readings of an episode.
 
-    It is called as the `watch` of `play_episode`. These numbers are counted:
+    It is called as the `watch` of `play_episode`. A slot is the place at which a reading arrives.
+    These numbers are counted:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved
@@ -140,6 +157,9 @@ class MonitorWatch:
     - lost: ticks in which the monitor did not know which slot carries which signal
     - moved: signals that moved
     - found: moved signals that the monitor had found `FOUND_TICKS` later
+
+    Args:
+        policy: The policy with its monitor.
     """
 
     COUNTS = ("ticks", "invented", "permuted", "unfit", "lost", "moved", "found")
@@ -152,13 +172,18 @@ class MonitorWatch:
         self.start()
 
     def start(self) -> None:
-        """Reset for an episode."""
+        """Reset for an episode; the counts continue."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count one tick."""
+        """Count what the monitor did in one tick.
+
+        Args:
+            policy: The policy.
+            disturber: Knows which signal arrives in which slot.
+        """
         monitor, counts = self._policy.monitor, self.counts
         slots, outputs = monitor.slots, monitor.assignment.outputs
         counts["ticks"] += 1
@@ -166,32 +191,37 @@ class MonitorWatch:
         counts["lost"] += monitor.lost
         if not disturber.shuffles:
             if slots is not self._taken:
-                counts["invented"] += bool(self._wrong_channels(slots, self._nominal).any())
-            counts["permuted"] += bool(self._wrong_channels(outputs, self._nominal).any())
+                counts["invented"] += bool(self._find_wrong_channels(slots, self._nominal).any())
+            counts["permuted"] += bool(self._find_wrong_channels(outputs, self._nominal).any())
         self._taken = slots
         if disturber.shuffles != self._shuffles:
-            truth = self._true_slots(disturber)
-            self._have_moved = self._wrong_channels(self._truth, truth)
+            truth = self._find_true_slots(disturber)
+            self._have_moved = self._find_wrong_channels(self._truth, truth)
             self._truth, self._shuffles, self._after = truth, disturber.shuffles, 0
         elif self._after >= 0:
             self._after += 1
         if self._after == FOUND_TICKS - 1:
             counts["moved"] += int(self._have_moved.sum())
             counts["found"] += int(
-                (self._have_moved & ~self._wrong_channels(slots, self._truth)).sum()
+                (self._have_moved & ~self._find_wrong_channels(slots, self._truth)).sum()
             )
             self._after = -1
 
-    def _true_slots(self, disturber: Disturber) -> np.ndarray:
-        """Return (N,) the slot that carries each channel's signal."""
+    def _find_true_slots(self, disturber: Disturber) -> np.ndarray:
+        """Return for each channel (N,) the slot at which its signal really arrives."""
         place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
         slots = np.empty(len(place), np.int64)
         for slot, signal in zip(disturber.ids, disturber.order, strict=True):
             slots[place[signal]] = place[slot]
         return slots
 
-    def _wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
-        """Return (N,) True for channels whose assigned slot carries a signal unlike theirs."""
+    def _find_wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        """Return for each channel (N,) whether its assigned slot carries a signal unlike its own.
+
+        Args:
+            slots: The slot that is assigned to each channel (N,).
+            truth: The slot at which each channel's signal really arrives (N,).
+        """
         return ~self._alike[self._nominal, np.argsort(truth)[slots]]
 
 
@@ -206,12 +236,13 @@ def measure_cell(
     """Play more episodes of a cell and return its counts so far.
 
     Args:
-        subject: the policy and its task.
-        file: the model file.
-        robot: which readings repeat every second tick, and the protocol.
-        monitor: the monitor's mode.
-        counts_before: the counts before.
-        ticks: ticks to reach; at most `CHUNK` are played, rounded up to whole episodes.
+        subject: The policy and its task.
+        file: The model file.
+        robot: Which readings are updated only in every second tick, and the disturbance.
+        monitor: The monitor's mode.
+        counts_before: The counts of the episodes before.
+        ticks: The number of ticks to reach; at most `CHUNK` are played, rounded up to whole
+            episodes.
     """
     held, words = robot
     protocol = EvaluationProtocol.parse(words)
@@ -250,12 +281,12 @@ def measure_cell(
     return {key: round(counts_before.get(key, 0) + number, 2) for key, number in found.items()}
 
 
-def model_with_monitor(name: str, folder: Path, length: str) -> Path:
-    """Return the model file with a monitor, which is trained first if it is missing.
+def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
+    """Return a model file with a monitor, which is trained first if it does not exist.
 
     Args:
-        name: the subject's name.
-        folder: the folder of the trained models.
+        name: The name of the policy, in `SUBJECTS`.
+        folder: The folder of the trained models.
         length: "tenth" or "full", the length of the training.
     """
     subject = SUBJECTS[name]
@@ -276,7 +307,13 @@ def model_with_monitor(name: str, folder: Path, length: str) -> Path:
 def list_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield subject, length of training, robot and monitor mode of every cell."""
+    """Yield policy, length of training, robot and monitor mode of every cell.
+
+    Args:
+        names: The names of policies, in `SUBJECTS`.
+        lengths: The lengths of training, "tenth" or "full".
+        robots: The names of robots in `ROBOTS`, or disturbances in `MOVES`.
+    """
     for name in names:
         for robot in robots:
             words = ROBOTS.get(robot, ("", ""))[1]
@@ -284,21 +321,26 @@ def list_cells(
                 continue
             if robot in ROBOTS:
                 yield name, "none", robot, "off"
-            for much in lengths:
-                if robot in ROBOTS or much == "full":
-                    yield name, much, robot, "match"
+            for length in lengths:
+                if robot in ROBOTS or length == "full":
+                    yield name, length, robot, "match"
 
 
 def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print) -> None:
-    """Play the missing ticks of all cells, some of each in turn."""
+    """Play the missing ticks of all cells, some of each in turn.
+
+    Args:
+        options: The command line.
+        report: Called with a line of text for each part of a cell.
+    """
     path, folder = Path(options.results), Path(options.folder)
     left = True
     while left:
         left = False
-        for name, much, robot, monitor in list_cells(
+        for name, length, robot, monitor in list_cells(
             options.subjects, options.trained, options.robots
         ):
-            key = f"{name}/{much}/{robot}"
+            key = f"{name}/{length}/{robot}"
             results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
             known = results.get(options.label, {}).get(key, {})
             ticks = options.off_ticks if monitor == "off" else options.ticks
@@ -306,8 +348,8 @@ def run_cells(options: argparse.Namespace, report: Callable[[str], None] = print
                 continue
             file = (
                 folder / SUBJECTS[name].model
-                if much == "none"
-                else model_with_monitor(name, folder, much)
+                if length == "none"
+                else find_or_train_monitor(name, folder, length)
             )
             how = ROBOTS.get(robot, ("", robot))
             found = measure_cell(SUBJECTS[name], file, how, monitor, known, ticks)
@@ -333,6 +375,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment and return the exit status."""
+    """Measure the cells that are not finished, and return the exit status."""
     run_cells(parse_arguments(arguments))
     return 0

@@ -25,14 +25,26 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 NOISE = "a noise channel"
 
 
-def attention_by_signal(
+def measure_attention(
     policy: Policy, task: str, protocol: str, episodes: int, seed: int
 ) -> tuple[dict[str, float], float]:
-    """Return the mean magnitude of the attention to each signal, and the mean return."""
+    """Measure how much attention a policy pays to each signal.
+
+    Args:
+        policy: The policy.
+        task: The task.
+        protocol: The disturbance of the episodes, such as "reset,noise=5".
+        episodes: The number of episodes.
+        seed: The seed of the episodes.
+
+    Returns:
+        The mean magnitude of the attention weights for each signal, and the mean return.
+    """
     env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)
 
     def watch(policy: Policy, disturber: Disturber) -> None:
+        """Record the attention weights of a step."""
         attention = policy.attention
         assert attention is not None
         shown = dict(zip(disturber.ids, disturber.order, strict=True))
@@ -49,7 +61,7 @@ def attention_by_signal(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit status."""
+    """Measure, print a table, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument(
@@ -67,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sd in given.sd:
         protocol = f"reset,noise={given.noise},noise-sd={sd}"
         policy = make_policy(model, "off")
-        means, total = attention_by_signal(
+        means, total = measure_attention(
             policy, model.task.name, protocol, given.episodes, given.seed
         )
         cells = " | ".join(f"{means[name]:.2f}" for name in names)

@@ -31,11 +31,11 @@ from experiments.learned_runs import (
     Settings,
     SettingsMismatchError,
     collect_results,
-    evaluate,
-    markdown_table,
-    mean_and_error,
-    parameter_and_seed_counts,
-    protocol_results,
+    compute_mean_and_error,
+    evaluate_run,
+    format_parameters_and_seeds,
+    list_protocol_results,
+    make_markdown_table,
     read_results,
     run_an_control,
     start_run,
@@ -47,7 +47,7 @@ KEPT = ROOT / "experiments/parts/comparison.json"
 PARAMETERS = 9000
 """Approximate number of parameters of every policy; its neurons are as wide as that allows."""
 MINUTES = 4.0
-"""Processor time of each training."""
+"""Minutes of processor time of each training."""
 QUERIES, SEED_VECTORS, INDUCING, UNITS, WINDOW = 16, 4, 8, 16, 32
 POOLINGS = {
     "sinusoid": [],
@@ -72,13 +72,19 @@ EPISODES, EVALUATION_SEED = 100, 1
 
 @dataclass(frozen=True)
 class ComparedPolicy:
-    """A policy with one pooling and one memory, and the folder of all results."""
+    """A policy with one pooling layer and one memory (recurrent network).
+
+    Attributes:
+        pooling: The name of the pooling layer, in `POOLINGS`.
+        memory: The name of the memory, in `MEMORIES`.
+        folder: The folder of all results.
+    """
 
     pooling: str
     memory: str
     folder: Path
 
-    def sizes(self, neuron: int) -> AttentionSizes:
+    def make_sizes(self, neuron: int) -> AttentionSizes:
         """Return the sizes of the policy with neurons of this width."""
         kind = self.memory.lower()
         recurrence = None
@@ -104,37 +110,49 @@ class ComparedPolicy:
         )
 
     @property
-    def neuron(self) -> int:
-        """Return the width with which the number of parameters comes closest to `PARAMETERS`."""
+    def neuron_width(self) -> int:
+        """The width of neurons that brings the number of parameters closest to `PARAMETERS`."""
         return min(
-            range(2, 65), key=lambda width: abs(count_parameters(self.sizes(width)) - PARAMETERS)
+            range(2, 65),
+            key=lambda width: abs(count_parameters(self.make_sizes(width)) - PARAMETERS),
         )
 
     @property
     def runs(self) -> Path:
-        """Return the folder of this policy's runs."""
+        """The folder of this policy's runs."""
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
     @property
     def options(self) -> list[str]:
-        """Return the options of `distill`."""
-        return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
+        """The options of `an-control distill` for this policy."""
+        return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
     def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
         """Return the settings that all seeds have in common.
 
         A teacher that does not exist yet is stored as None.
+
+        Args:
+            teacher: The teacher's model file.
+            minutes: The length of the training.
+            episodes: The number of episodes of the evaluation.
         """
         hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.options}
 
-    def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
+    def train_and_evaluate(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
         """Train and evaluate the policy with one seed, unless that is done.
 
+        Args:
+            teacher: The teacher's model file.
+            seed: The seed.
+            minutes: The length of the training.
+            episodes: The number of episodes of the evaluation.
+
         Raises:
-            CalledProcessError: a command failed.
-            OtherSettings: the folder holds a run with other settings.
+            CalledProcessError: A command failed.
+            SettingsMismatchError: The folder contains a run with other settings.
         """
         folder = self.runs / str(seed)
         if not start_run(folder, self.settings(teacher, minutes, episodes)):
@@ -144,19 +162,19 @@ class ComparedPolicy:
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
             *("--seed", str(seed), "--out", str(folder), *self.options),
         )
-        evaluate(
+        evaluate_run(
             *(folder, "cartpole", list(PROTOCOLS), episodes, EVALUATION_SEED),
             *("--monitor", "off"),
         )
 
-    def row(self, results: Results) -> list[str]:
+    def make_row(self, results: Results) -> list[str]:
         """Return the policy's row of the table."""
-        cells = [self.pooling, self.memory, *parameter_and_seed_counts(results, self.runs)]
+        cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs)]
         for protocol in PROTOCOLS:
-            some = protocol_results(results, self.runs, protocol)
-            mean, error = mean_and_error([one["mean"] for one in some])
+            some = list_protocol_results(results, self.runs, protocol)
+            mean, error = compute_mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
-            cells.append(f"{mean:.0f}{_error_text(error)} ({share:.0%})")
+            cells.append(f"{mean:.0f}{_format_error(error)} ({share:.0%})")
         return cells
 
 
@@ -165,7 +183,8 @@ def count_parameters(sizes: Any) -> int:
     return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
-def _error_text(error: float) -> str:
+def _format_error(error: float) -> str:
+    """Format a standard error as text after a mean; "" if it is not known."""
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
@@ -181,11 +200,19 @@ def evolve_teacher(out: Path) -> None:
 def make_table(policies: list[ComparedPolicy], results: Results) -> str:
     """Return the table of the policies that have results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
-    return markdown_table(head, [one.row(results) for one in policies if one.runs.name in results])
+    return make_markdown_table(
+        head, [one.make_row(results) for one in policies if one.runs.name in results]
+    )
 
 
 def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -> None:
-    """Draw returns as bars: a group for each pooling, a colour for each memory."""
+    """Draw returns as bars: a group for each pooling layer, a colour for each memory.
+
+    Args:
+        policies: The policies.
+        results: The results of all seeds.
+        path: The picture file to write.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -194,8 +221,8 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
         for number, memory in enumerate(MEMORIES):
             some = [one for one in policies if one.memory == memory and one.runs.name in results]
             spreads = [
-                mean_and_error(
-                    [entry["mean"] for entry in protocol_results(results, one.runs, protocol)]
+                compute_mean_and_error(
+                    [entry["mean"] for entry in list_protocol_results(results, one.runs, protocol)]
                 )
                 for one in some
             ]
@@ -219,7 +246,7 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit status."""
+    """Train and evaluate what is missing, write table and picture, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
     parser.add_argument(
@@ -239,6 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     teacher = given.teacher or out / "teacher/model.safetensors"
 
     def settings() -> dict[Path, Settings]:
+        """Return the settings of each policy by the folder of its runs."""
         return {one.runs: one.settings(teacher, given.minutes, given.episodes) for one in policies}
 
     try:
@@ -248,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 evolve_teacher(teacher.parent)
             for seed, policy in product(given.seeds, policies):
                 if not given.pooling or policy.pooling in given.pooling:
-                    policy.make(teacher, seed, given.minutes, given.episodes)
+                    policy.train_and_evaluate(teacher, seed, given.minutes, given.episodes)
         found = collect_results(KEPT, settings())
     except SettingsMismatchError as error:
         parser.error(str(error))

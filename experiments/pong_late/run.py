@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, add_smoke_option, run_steps, step_parser
+from experiments.steps import ExperimentStep, add_smoke_option, make_step_parser, run_steps
 
 RECIPE = "experiments/pong_late/recipe.yaml"
 
 
-def student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
-    """Return the training of a student that can already play Pong."""
+def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
+    """Return the step that trains a student which can already play Pong.
+
+    Args:
+        start: The student's model file.
+        runs: The folder of the runs.
+        smoke: Whether to run only a short test.
+    """
     out = runs / "student"
     return ExperimentStep(
         f"{out}/model.safetensors",
@@ -25,9 +31,9 @@ def student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train the student and return the exit status."""
-    parser = step_parser(__doc__)
+    parser = make_step_parser(__doc__)
     add_smoke_option(parser)
     parser.add_argument("--start-model", type=Path, default=Path("models/pong.safetensors"))
     given = parser.parse_args(arguments)
     runs = Path("runs/smoke/pong_late" if given.smoke else "runs/pong_late")
-    return run_steps(runs, [student_step(given.start_model, runs, smoke=given.smoke)], given)
+    return run_steps(runs, [make_student_step(given.start_model, runs, smoke=given.smoke)], given)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, add_smoke_option, run_steps, step_parser
+from experiments.steps import ExperimentStep, add_smoke_option, make_step_parser, run_steps
 
 RUNS = Path("runs/reality")
 ANT = (
@@ -20,16 +20,30 @@ ANT = (
     *("reset+100,missing=0.1", "reset+25,missing=0.1", "reset,missing=0.25"),
     *("reset+100,missing=0.25", "25,swap=2", "25,jitter=0.05"),
 )
-"""Protocols with the faults of real robots; the first one has none."""
+"""Disturbances with the faults of real robots; the first one has none."""
 CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 
 
 def make_steps(
     runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
 ) -> list[ExperimentStep]:
-    """Return the steps; for a smoke run only the Ant's, with two protocols."""
+    """Return the steps of the experiment; for a test only the Ant's, with two disturbances.
 
-    def table(model: str, episodes: int, protocols: Sequence[str]) -> ExperimentStep:
+    Args:
+        runs: The folder of the results.
+        episodes: The number of episodes of the Ant.
+        camera_episodes: The number of episodes of the camera tasks.
+        smoke: Whether to run only a short test.
+    """
+
+    def make_table_step(model: str, episodes: int, protocols: Sequence[str]) -> ExperimentStep:
+        """Return the step that evaluates a model under several disturbances.
+
+        Args:
+            model: The name of the model.
+            episodes: The number of episodes under each.
+            protocols: The disturbances.
+        """
         return ExperimentStep(
             f"{runs}/{model}.json",
             f"an-control evaluate models/{model}.safetensors --episodes {episodes} --seed 1"
@@ -43,12 +57,12 @@ def make_steps(
         f" --episodes {episodes} --json {runs}/ant_realtime.json",
     )
     if smoke:
-        return [table("ant", episodes, ANT[:2]), live]
+        return [make_table_step("ant", episodes, ANT[:2]), live]
     return [
-        table("ant", episodes, ANT),
+        make_table_step("ant", episodes, ANT),
         live,
-        table("car_racing", camera_episodes, CAMERA),
-        table("pong", camera_episodes, CAMERA),
+        make_table_step("car_racing", camera_episodes, CAMERA),
+        make_table_step("pong", camera_episodes, CAMERA),
         ExperimentStep(
             f"{runs}/inference.json",
             f"an-control bench inference --json {runs}/inference.json",
@@ -58,7 +72,7 @@ def make_steps(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the measurements that are not done and return the exit status."""
-    parser = step_parser(__doc__)
+    parser = make_step_parser(__doc__)
     add_smoke_option(parser)
     parser.add_argument(
         "--episodes", type=int, default=100, help="episodes of the Ant (default: 100)"

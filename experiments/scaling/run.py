@@ -36,26 +36,37 @@ POPULATION, ROLLOUTS = 256, 16
 """Values of the paper (Tang & Ha 2021, appendix)."""
 WORKERS = (1, 2, 16, 256, 1000)
 GENERATIONS = 20
-"""Generations over which the optimiser is timed; CMA-ES does not decompose its covariance in each.
-"""
+"""Number of generations over which the optimiser is timed, as CMA-ES does not decompose its
+covariance in each."""
 
 
 class GenerationCosts(NamedTuple):
-    """Costs of the parts of a generation on one core, in seconds."""
+    """The costs of the parts of a generation on one core.
+
+    Attributes:
+        episode_s: Seconds of one episode of full length.
+        optimiser_s: Seconds to ask for a whole population and to tell its results.
+        message_s: Seconds to send a task and receive an empty result.
+    """
 
     episode_s: float
-    """One episode of full length."""
     optimiser_s: float
-    """Ask and tell of a whole population."""
     message_s: float
-    """Sending a task and receiving an empty result."""
 
 
 def estimate_generation(costs: GenerationCosts, workers: int) -> dict[str, Any]:
-    """Return the estimated duration, speed-up and bottleneck of a generation with these workers."""
-    played, bound = _playing_time(costs, workers)
+    """Estimate how long a generation takes with a number of workers.
+
+    Args:
+        costs: The costs of its parts.
+        workers: The number of workers.
+
+    Returns:
+        Duration, speed-up, efficiency and bottleneck, by name.
+    """
+    played, bound = _estimate_playing_time(costs, workers)
     whole = costs.optimiser_s + played
-    alone = costs.optimiser_s + _playing_time(costs, 1)[0]
+    alone = costs.optimiser_s + _estimate_playing_time(costs, 1)[0]
     if costs.optimiser_s > played:
         bound = "optimiser"
     return {
@@ -67,8 +78,13 @@ def estimate_generation(costs: GenerationCosts, workers: int) -> dict[str, Any]:
     }
 
 
-def _playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
-    """Return the seconds until all tasks are played, and the bottleneck: messages or playing."""
+def _estimate_playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
+    """Return the seconds until all tasks are played, and the bottleneck: messages or playing.
+
+    Args:
+        costs: The costs of a generation.
+        workers: The number of workers.
+    """
     episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
     sent, rounds = tasks * costs.message_s, -(-tasks // workers)
@@ -77,7 +93,12 @@ def _playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of a task with the authors' policy, and return them with the estimates."""
+    """Measure the costs of a task with the authors' policy; return them with the estimates.
+
+    Args:
+        task: The task.
+        seconds: Seconds for each measurement.
+    """
     environment = find_environment_id(task)
     env = make_environment(environment)
     described = describe_task(env, task, environment)
@@ -97,17 +118,25 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
-    """Return the seconds of a full episode, estimated from the steps of shorter ones."""
+    """Return the seconds of a full episode, estimated from the steps of shorter ones.
+
+    Args:
+        task: The task of a worker.
+        limit: The number of steps of a full episode.
+        seconds: Seconds for the measurement.
+    """
     name, channels, model, starts, disturbance = task.arguments
 
-    def steps() -> int:
+    def count_steps() -> int:
+        """Play episodes and return their number of steps."""
         return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
-    steps()
-    return limit / measure_median_rate(steps, seconds, time.process_time)
+    count_steps()
+    return limit / measure_median_rate(count_steps, seconds, time.process_time)
 
 
 def _measure_optimiser_s(size: int) -> float:
+    """Return the seconds of a generation that CMA-ES takes for this number of parameters."""
     rng = np.random.default_rng(0)
     optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
     begin = time.perf_counter()
@@ -126,13 +155,14 @@ def _measure_message_s(tasks: list[RolloutTask]) -> float:
         distributed.Client(all_) as client,
     ):
 
-        def per_task() -> float:
+        def measure_per_task() -> float:
+            """Send all tasks and return the seconds for each."""
             begin = time.perf_counter()
             client.gather([client.submit(_do_nothing, *one.arguments, pure=False) for one in tasks])
             return (time.perf_counter() - begin) / len(tasks)
 
-        per_task()
-        return statistics.median(per_task() for _ in range(3))
+        measure_per_task()
+        return statistics.median(measure_per_task() for _ in range(3))
 
 
 def _do_nothing(*arguments: object) -> None:

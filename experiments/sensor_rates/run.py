@@ -67,6 +67,7 @@ class Arm:
         )
 
     def _receive(self, message: Any) -> None:
+        """Record a command with its time of arrival."""
         self.heard.append((time.monotonic(), list(message.data)))
 
     def publish_for(self, hz: float, seconds: float) -> None:
@@ -88,10 +89,10 @@ class Arm:
             self._rclpy.spin_once(self._node, timeout_sec=max(0.0, wait_s))
 
     def wait_for_command(self) -> None:
-        """Publish joint states until the node sends a command.
+        """Publish joint states until the policy node sends a command.
 
         Raises:
-            TimeoutError: it sends none within a minute.
+            TimeoutError: It sends none within a minute.
         """
         end_s = time.monotonic() + 60.0
         while not self.heard:
@@ -100,15 +101,21 @@ class Arm:
             self.publish_for(RATE_HZ, 0.5)
 
     def close(self) -> None:
-        """End the robot's node."""
+        """Destroy the robot's node."""
         self._node.destroy_node()
         self._rclpy.shutdown()
 
 
-def command_figures(
+def summarise_commands(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
-    """Return rate and slew of the recorded commands, without the first seconds."""
+    """Return rate, gaps and largest change of the recorded commands.
+
+    Args:
+        hz: The rate of the sensors.
+        commands: The time and the values of each command.
+        settle_s: Seconds at the start that are left out.
+    """
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])
     values = np.array([one for at, one in commands if at >= begin_s])
@@ -132,7 +139,12 @@ def command_figures(
 
 
 def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
-    """Measure, print and return the figures for each rate."""
+    """Measure, print and return the figures of the node's commands for each rate of the sensors.
+
+    Args:
+        rates_hz: The rates of the sensors.
+        seconds: The length of each measurement.
+    """
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import random_model
     from an_control.policy.task import Task
@@ -151,7 +163,7 @@ def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float
             arm.wait_for_command()
             for hz in rates_hz:
                 arm.publish_for(hz, seconds)
-                rows.append(command_figures(hz, arm.heard, min(SETTLE_S, seconds / 3)))
+                rows.append(summarise_commands(hz, arm.heard, min(SETTLE_S, seconds / 3)))
                 print(" ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()))
         finally:
             node.send_signal(signal.SIGINT)
@@ -161,7 +173,7 @@ def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment and return the exit status."""
+    """Measure the node's commands for each rate of the sensors, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--hz", type=float, nargs="+", default=[25, 33, 45, 60, 100, 500])
     parser.add_argument("--seconds", type=float, default=10.0)

@@ -50,23 +50,30 @@ class Ant:
         robot = SimulatedRobot(load_simulation(str(SIMULATION)))
         self.bridge = Bridge(node, robot, policy="", realtime=True)
         self.heard: list[tuple[float, bool]] = []
-        """Time of each command, and whether it was the safe one."""
+        """The time of each command, and whether it was the safe command."""
         node.create_subscription(JointState, "joint_commands", self._receive, RELIABLE)
         self.bridge.start()
         self.bridge.reset(1, 0)
 
     def _receive(self, message: Any) -> None:
+        """Record a command with its time of arrival."""
         self.heard.append((time.monotonic(), not any(message.effort)))
 
     def step(self) -> None:
-        """Run for one period."""
+        """Run the robot for one step; start a new episode if the last one has ended."""
         if self.bridge.robot.over:
             self.bridge.reset(1, 0)
         self.bridge.step()
 
 
 def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a node, let it act for some seconds, end it, and return counts and times."""
+    """Start a policy node, let it act, end it, and return counts and times.
+
+    Args:
+        ant: The robot.
+        seconds: How long the node acts.
+        cold: Whether numba has to compile, with an empty cache.
+    """
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]
@@ -105,7 +112,7 @@ def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment and return the exit status."""
+    """Start the policy node repeatedly, print what went wrong, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument(

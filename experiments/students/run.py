@@ -20,19 +20,19 @@ from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import teacher_of_task
+from an_control.learning.teacher.teachers import find_task_teacher
 from experiments.learned_runs import (
     ROOT,
     Results,
     Settings,
     SettingsMismatchError,
     collect_results,
-    evaluate,
-    markdown_table,
-    parameter_and_seed_counts,
-    protocol_results,
+    compute_return_and_error,
+    evaluate_run,
+    format_parameters_and_seeds,
+    list_protocol_results,
+    make_markdown_table,
     read_results,
-    return_and_error,
     run_an_control,
     start_run,
 )
@@ -40,41 +40,48 @@ from experiments.learned_runs import (
 PAGE = ROOT / "experiments/students/report.md"
 ATTENTION = "AttentionNeuron"
 PMA_OF_PATCHES = ["--pma", "100"]
-"""As many seeds as AttentionNeuron has queries for patches."""
+"""Options with as many seed vectors as AttentionNeuron has queries for patches."""
 PMA_OF_CHANNELS = ["--pma", "8"]
 
 
 @dataclass(frozen=True)
 class StudentComparison:
-    """The students of one robot's teacher, and how they are trained and evaluated."""
+    """The students of one robot's teacher, and how they are trained and evaluated.
+
+    Attributes:
+        task: The task.
+        title: The title that marks the table in the page.
+        cost: Options of `an-control distill` that set the length of each training.
+        students: Options of `an-control distill` for each student.
+        protocols: The disturbances of the evaluation, with their headings in the table.
+        evaluation_seed: The seed of the evaluation.
+        axis: The label of the picture's axis.
+        digits: The number of decimal places of a mean.
+        evaluated: Further options of `an-control evaluate`.
+        episodes: The number of episodes under each disturbance.
+        seeds: The seeds of the trainings.
+    """
 
     task: str
     title: str
-    """Title that marks the table in the page."""
     cost: tuple[str, ...]
-    """Options of `distill` that set the length of each training."""
     students: dict[str, list[str]]
-    """Options of `distill` for each student."""
     protocols: dict[str, str]
-    """Names of the protocols in the table."""
     evaluation_seed: int
     axis: str
-    """Label of the picture's axis."""
     digits: int
-    """Decimal places of a mean."""
     evaluated: tuple[str, ...] = ()
-    """Further options of `evaluate`."""
     episodes: int = 20
     seeds: tuple[int, ...] = (1,)
 
     @property
     def kept(self) -> Path:
-        """Return the file in which the results of all seeds are kept."""
+        """The file in which the results of all seeds are kept."""
         return ROOT / f"experiments/students/{self.task}.json"
 
     @property
     def picture(self) -> Path:
-        """Return the file of the picture."""
+        """The file of the picture with the returns of all students."""
         return ROOT / f"experiments/students/{self.task}.png"
 
 
@@ -133,7 +140,13 @@ COMPARISONS = {
 
 @dataclass(frozen=True)
 class ComparedStudent:
-    """A student of a comparison, and the folder of all results."""
+    """A student policy of a comparison.
+
+    Attributes:
+        name: The name in tables.
+        comparison: The comparison.
+        folder: The folder of all results.
+    """
 
     name: str
     comparison: StudentComparison
@@ -141,29 +154,34 @@ class ComparedStudent:
 
     @property
     def runs(self) -> Path:
-        """Return the folder of this student's runs."""
+        """The folder of this student's runs."""
         return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
 
     @property
     def options(self) -> list[str]:
-        """Return the options of `distill`."""
+        """The options of `an-control distill` for this student."""
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
     def settings(self, episodes: int, teacher: str | None) -> Settings:
         """Return the settings that all seeds have in common.
 
         Args:
-            episodes: episodes of the evaluation.
-            teacher: hash of the teacher, None if it is not known.
+            episodes: The number of episodes of the evaluation.
+            teacher: The hash of the teacher; None if it is not known.
         """
         return {"episodes": episodes, "teacher": teacher, "options": self.options}
 
-    def make(self, seed: int, episodes: int, teacher: str | None = None) -> None:
+    def train_and_evaluate(self, seed: int, episodes: int, teacher: str | None = None) -> None:
         """Train and evaluate the student with one seed, unless that is done.
 
+        Args:
+            seed: The seed.
+            episodes: The number of episodes of the evaluation.
+            teacher: The hash of the teacher; None if it is not known.
+
         Raises:
-            CalledProcessError: a command failed.
-            OtherSettings: the folder holds a run with other settings.
+            CalledProcessError: A command failed.
+            SettingsMismatchError: The folder contains a run with other settings.
         """
         what, run = self.comparison, self.runs / str(seed)
         if not start_run(run, self.settings(episodes, teacher)):
@@ -171,35 +189,52 @@ class ComparedStudent:
         print(f"{self.name}, seed {seed}", flush=True)
         run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
         protocols, at = list(what.protocols), what.evaluation_seed
-        evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
+        evaluate_run(run, what.task, protocols, episodes, at, *what.evaluated)
 
-    def returns(self, results: Results) -> list[tuple[float, float]]:
-        """Return the mean return and its standard error for each protocol."""
+    def compute_returns(self, results: Results) -> list[tuple[float, float]]:
+        """Return the mean return and its standard error under each disturbance."""
         protocols = self.comparison.protocols
         return [
-            return_and_error(protocol_results(results, self.runs, protocol))
+            compute_return_and_error(list_protocol_results(results, self.runs, protocol))
             for protocol in protocols
         ]
 
-    def row(self, results: Results) -> list[str]:
+    def make_row(self, results: Results) -> list[str]:
         """Return the student's row of the table."""
         digits = self.comparison.digits
-        shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(results)]
-        return [self.name, *parameter_and_seed_counts(results, self.runs), *shown]
+        shown = [
+            f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.compute_returns(results)
+        ]
+        return [self.name, *format_parameters_and_seeds(results, self.runs), *shown]
 
 
 def make_table(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results
 ) -> str:
-    """Return the table of the students that have results."""
+    """Return the table of the students that have results.
+
+    Args:
+        comparison: The comparison.
+        students: Its students.
+        results: The results of all seeds.
+    """
     head = ["student", "parameters", "seeds", *comparison.protocols.values()]
-    return markdown_table(head, [one.row(results) for one in students if one.runs.name in results])
+    return make_markdown_table(
+        head, [one.make_row(results) for one in students if one.runs.name in results]
+    )
 
 
 def draw_picture(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results, path: Path
 ) -> None:
-    """Draw returns as bars: a group for each protocol, a colour for each student."""
+    """Draw returns as bars: a group for each disturbance, a colour for each student.
+
+    Args:
+        comparison: The comparison.
+        students: Its students.
+        results: The results of all seeds.
+        path: The picture file to write.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
@@ -207,7 +242,7 @@ def draw_picture(
     some = [one for one in students if one.runs.name in results]
     width = 0.85 / max(len(some), 1)
     for number, one in enumerate(some):
-        means, errors = zip(*one.returns(results), strict=True)
+        means, errors = zip(*one.compute_returns(results), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
     names = [textwrap.fill(name, 14) for name in comparison.protocols.values()]
@@ -221,7 +256,7 @@ def draw_picture(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit status."""
+    """Train and evaluate what is missing, write table and picture, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument(
@@ -234,14 +269,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what = COMPARISONS[given.task]
     out = (given.out or Path(f"runs/{what.task}_students")).resolve()
     students = [ComparedStudent(name, what, out) for name in what.students]
-    own = None if given.table else teacher_of_task(what.task)
+    own = None if given.table else find_task_teacher(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
     settings = {one.runs: one.settings(*how) for one in students}
     try:
         read_results(what.kept, settings)
         if not given.table:
             for seed, student in product(given.seeds or what.seeds, students):
-                student.make(seed, *how)
+                student.train_and_evaluate(seed, *how)
         found = collect_results(what.kept, settings)
     except SettingsMismatchError as error:
         parser.error(str(error))

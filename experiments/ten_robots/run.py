@@ -62,31 +62,40 @@ HEADS = ("clean", "shuffled", "every 100", "every 25", "10% missing", "delay=1",
 
 @dataclass(frozen=True)
 class LearnedRobot:
-    """An environment and the folder of its results."""
+    """An environment, for which a policy is learned and run over ROS 2.
+
+    Attributes:
+        env: The gymnasium id.
+        folder: The folder of its results.
+    """
 
     env: str
     folder: Path
 
     @property
     def name(self) -> str:
-        """Return the environment's id without the module that registers it."""
+        """The environment's id without the module that registers it."""
         return self.env.rpartition(":")[2]
 
     @property
     def model(self) -> Path:
-        """Return the path of the model that `learn` makes."""
+        """The path of the model that `an-control learn` makes."""
         return self.folder / "learn/model.safetensors"
 
-    def result(self, name: str) -> Any:
-        """Return the result that a command wrote as JSON, or None if it is missing."""
+    def read_result(self, name: str) -> Any:
+        """Return the result that a command wrote as JSON, or None if it does not exist.
+
+        Args:
+            name: The name of the result, such as "learn" or "lockstep".
+        """
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def make(self) -> None:
-        """Make all results that are missing.
+    def make_results(self) -> None:
+        """Learn the policy and run it, as far as the results are missing.
 
         Raises:
-            CalledProcessError: a command failed.
+            CalledProcessError: A command failed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run("learn", "learn", self.env, "--out", str(self.folder / "learn"))
@@ -103,14 +112,19 @@ class LearnedRobot:
             self._run("real_time", *served, *common, str(PAIRS), "--realtime")
 
     def _run(self, name: str, *arguments: str) -> None:
-        """Run a command unless its result is there."""
-        if self.result(name) is None:
+        """Run a command of an-control unless its result exists.
+
+        Args:
+            name: The name of the result.
+            arguments: The command line.
+        """
+        if self.read_result(name) is None:
             print(f"{self.name}: {name}", flush=True)
             _run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
-    def row(self) -> list[str] | None:
-        """Return the row of the table, or None before `learn` has ended."""
-        learned = self.result("learn")
+    def make_row(self) -> list[str] | None:
+        """Return the row of the table, or None before `an-control learn` has ended."""
+        learned = self.read_result("learn")
         if learned is None:
             return None
         rows = {one["name"]: one for one in learned["rows"]}
@@ -121,42 +135,64 @@ class LearnedRobot:
         for protocol in PROTOCOLS:
             own = rows.get(f"student, {protocol}")
             of_teacher = rows.get(f"teacher, {protocol}")
-            text = "" if own is None else _score_text(own, teacher - random)
+            text = "" if own is None else _format_score(own, teacher - random)
             scores.append(f"{text} ({of_teacher['score']:.0%})" if own and of_teacher else text)
         goal = "none" if published is None else f"{published:g}"
         first = [self.name, f"{random:.1f}", f"{teacher:.1f}", goal, share]
-        return [*first, *scores, self._over_ros(), self._in_real_time(teacher - random)]
+        return [
+            *first,
+            *scores,
+            self._compare_lockstep(),
+            self._compare_real_time(teacher - random),
+        ]
 
-    def _over_ros(self) -> str:
-        """Return "the same" if lockstep and offline returns are equal bit by bit, or "others"."""
-        served, offline = self.result("lockstep"), self.result("offline")
+    def _compare_lockstep(self) -> str:
+        """Compare lockstep over ROS 2 with offline: "the same" if all bits agree, else "others".
+
+        The result is "" if one of them is missing.
+        """
+        served, offline = self.read_result("lockstep"), self.read_result("offline")
         if served is None or offline is None:
             return ""
-        pairs = zip(_episode_returns(served), _episode_returns(offline), strict=False)
+        pairs = zip(_list_returns(served), _list_returns(offline), strict=False)
         return "the same" if all(one == other for one, other in pairs) else "others"
 
-    def _in_real_time(self, span: float) -> str:
-        """Return the mean difference in points between real time and offline, as text."""
-        live, offline = self.result("real_time"), self.result("offline")
+    def _compare_real_time(self, span: float) -> str:
+        """Return the mean difference in points between real time and offline, as text.
+
+        Args:
+            span: The return that counts as 100 points.
+        """
+        live, offline = self.read_result("real_time"), self.read_result("offline")
         if live is None or offline is None:
             return ""
-        more = (
-            100.0 * (np.array(_episode_returns(live)) - np.array(_episode_returns(offline))) / span
-        )
+        more = 100.0 * (np.array(_list_returns(live)) - np.array(_list_returns(offline))) / span
         return f"{more.mean():+.1f} +- {more.std(ddof=1) / len(more) ** 0.5:.1f}"
 
 
-def _score_text(row: dict[str, Any], span: float) -> str:
+def _format_score(row: dict[str, Any], span: float) -> str:
+    """Format a student's score and its standard error as a cell of the table.
+
+    Args:
+        row: The result of an evaluation.
+        span: The difference in return that stands for a score of 1.
+    """
     error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
 
 
-def _episode_returns(result: dict[str, Any]) -> list[float]:
+def _list_returns(result: dict[str, Any]) -> list[float]:
+    """Return the returns of a result's episodes."""
     return [one["return"] for one in result["episodes"]]
 
 
 def _run_an_control(*arguments: str) -> None:
+    """Run the command `an-control` with these arguments.
+
+    Raises:
+        CalledProcessError: The command failed.
+    """
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -165,13 +201,13 @@ def make_table(robots: list[LearnedRobot]) -> str:
     """Return the table of the robots that have learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
-    rows = [row for row in (robot.row() for robot in robots) if row is not None]
+    rows = [row for row in (robot.make_row() for robot in robots) if row is not None]
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit status."""
+    """Learn and run what is missing, write the table, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("env", nargs="*", help="learn only these: " + ", ".join(PUBLISHED))
     parser.add_argument(
@@ -184,6 +220,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"{' '.join(given.env)}: not one of {', '.join(PUBLISHED)}")
     for robot in [] if given.table else wanted:
-        robot.make()
+        robot.make_results()
     write_tables(PAGE, {TITLE: make_table(robots)})
     return 0

@@ -1,8 +1,8 @@
 """Simulated robots: gymnasium environments, and nodes that serve them over ROS 2.
 
 Importing the package registers the environments with gymnasium, as does
-`gymnasium.make("an_control_sim:an_control/Ant-v0")`. Their modules are imported when an environment
-is made, so that this package can be imported without any simulator.
+`gymnasium.make("an_control_sim:an_control/Ant-v0")`. The module of an environment is imported only
+when it is made, so that this package can be imported without any simulator.
 
     >>> from an_control_sim import describe_task, make_environment
     >>> env = make_environment("CartPole-v1")

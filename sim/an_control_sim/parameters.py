@@ -1,4 +1,4 @@
-"""Declare the ROS parameters of the simulator and the scrambler; most of them are read-only."""
+"""Declares the ROS parameters of the simulator and the scrambler; most of them are read-only."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def declare_parameter(
 
     Args:
         node: The node.
-        name: Name of the parameter.
-        default: Its default, which decides its type.
+        name: The name of the parameter.
+        default: The default value, which also sets the type.
         description: What it means, for `ros2 param describe` and for errors.
-        bounds: Minimum and maximum of a number, inclusive.
+        bounds: The minimum and the maximum of a number, inclusive.
 
     Raises:
         ValueError: The value has another type or is out of bounds; the message names the parameter.
@@ -56,9 +56,10 @@ def declare_parameter(
 def declare_disturbance(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
-    """Declare every disturbance setting as a parameter and return the settings.
+    """Declare every setting of the disturbance as a parameter, and return the settings.
 
-    Settings of the readings may be changed at runtime.
+    The disturbance is what is done to readings, commands and robot on purpose. Its settings of
+    readings may be changed at run time.
 
     Args:
         node: The node.
@@ -91,7 +92,9 @@ def declare_disturbance(
 
 
 def declare_schedule(node: Node) -> tuple[Change, ...]:
-    """Declare the parameter `schedule`, a file's path, and return the changes in that file.
+    """Declare the parameter `schedule`, the path of a file, and return the changes in that file.
+
+    The file says how the disturbance changes within each episode.
 
     Raises:
         WiringError: The file is not valid.
@@ -107,18 +110,19 @@ def follow_disturbance(
     change: Callable[[DisturbanceSettings], object] | None,
     accept: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
-    """Call `change` whenever parameters of the disturbance are set; refuse invalid ones.
+    """Call `change` whenever parameters of the disturbance are set; refuse invalid values.
 
     Args:
         node: The node, with the parameters of `declare_disturbance`.
-        change: Gets the new settings. None refuses every change, because without a scrambler
-            nothing is disturbed.
+        change: Receives the new settings. None refuses every change, because nothing is disturbed
+            without a scrambler.
         accept: Raises ValueError for settings that are valid but cannot be used here.
     """
 
-    def check(parameters: list[Parameter[Any]]) -> SetParametersResult:
+    def refuse_invalid(parameters: list[Parameter[Any]]) -> SetParametersResult:
+        """Check changed parameters, and refuse those that are invalid or cannot be used here."""
         reason = ""
-        if _include_disturbance(parameters):
+        if _has_disturbance_setting(parameters):
             if change is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
@@ -129,21 +133,22 @@ def follow_disturbance(
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)
 
-    def take(parameters: list[Parameter[Any]]) -> None:
-        if change is not None and _include_disturbance(parameters):
+    def apply_changes(parameters: list[Parameter[Any]]) -> None:
+        """Apply the accepted parameters."""
+        if change is not None and _has_disturbance_setting(parameters):
             change(_read_disturbance(node, ()))
 
-    node.add_on_set_parameters_callback(check)
-    node.add_post_set_parameters_callback(take)
+    node.add_on_set_parameters_callback(refuse_invalid)
+    node.add_post_set_parameters_callback(apply_changes)
 
 
-def _include_disturbance(parameters: list[Parameter[Any]]) -> bool:
-    """Return whether any of the parameters belongs to the disturbance."""
+def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:
+    """Return whether any of the parameters is a setting of the disturbance."""
     return any(one.name in NAMES for one in parameters)
 
 
 def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
-    """Return the current settings, changed by the parameters in `changed`."""
+    """Return the current settings of the disturbance, replaced by the parameters in `changed`."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
     return DisturbanceSettings.from_values(values)
@@ -152,7 +157,18 @@ def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> Disturba
 def _declare_checked(
     node: Node, name: str, default: Value, descriptor: ParameterDescriptor, allowed: str
 ) -> Value:
-    """Declare a parameter and return its value; raise ValueError if the value is not valid."""
+    """Declare a parameter and return its value.
+
+    Args:
+        node: The node.
+        name: The name of the parameter.
+        default: The default value.
+        descriptor: The description for ROS.
+        allowed: What is allowed, for error texts.
+
+    Raises:
+        ValueError: The value is not allowed.
+    """
     try:
         value: Value = node.declare_parameter(name, default, descriptor).value
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:

@@ -1,7 +1,7 @@
-"""Set up rclpy without its signal handlers, and stop cleanly; all executables here use this.
+"""Sets up rclpy without its signal handlers, and ends it in order; all executables here use this.
 
 rclpy's own handlers close the context at once, while other code may be publishing. Here a signal is
-only noted; the running loop sees it within `SLICE_S` and ends in its own order.
+only recorded; the running loop notices it within `SLICE_S` and ends by itself.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ SLICE_S = 0.05
 def ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
     """Initialise rclpy for the block and shut it down at its end.
 
+    Args:
+        args: ROS arguments; None: those of this process.
+
     Raises:
         ValueError: rclpy refuses the arguments.
     """
@@ -48,7 +51,7 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[None]:
 
 
 def make_node(make: Callable[[], AnyNode]) -> AnyNode:
-    """Return the node that `make` creates.
+    """Create a node by calling `make`, and return it.
 
     Raises:
         ValueError: ROS refuses to create it, for example without security keys.
@@ -72,39 +75,39 @@ def ros_node(name: str, namespace: str) -> Iterator[Node]:
 
 @contextmanager
 def catch_signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Note SIGINT and SIGTERM in the block instead of ending the process.
+    """Record SIGINT and SIGTERM within the block instead of ending the process.
 
-    The block gets a function that returns whether one came, there or in a block around it. Use it
-    on the main thread only.
+    The block gets a function that returns whether a signal has arrived, there or in a block around
+    it. Use it on the main thread only.
 
     Args:
         call: Called in the signal handler.
     """
     outer = signal.getsignal(signal.SIGINT)
-    note = _SignalHandler(call, outer.came if isinstance(outer, _SignalHandler) else [])
+    note = _SignalHandler(call, outer.received if isinstance(outer, _SignalHandler) else [])
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(note.came)
+        yield lambda: bool(note.received)
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
 
 
 class _SignalHandler:
-    """Signal handler that appends to `came` and then calls `call`."""
+    """A signal handler that appends the signal to `received` and then calls `call`."""
 
-    def __init__(self, call: Callable[[], None], came: list[int]) -> None:
-        self._call, self.came = call, came
+    def __init__(self, call: Callable[[], None], received: list[int]) -> None:
+        self._call, self.received = call, received
 
     def __call__(self, number: int, frame: object) -> None:
-        self.came.append(number)
+        self.received.append(number)
         self._call()
 
 
 def make_events_executor(context: Context) -> Executor:
-    """Return rclpy's events executor, or a single-threaded one if rclpy has none.
+    """Return rclpy's events executor, or a single-threaded one if this rclpy has none.
 
-    The events executor costs a third of the time. Run the executor with `spin_once` only.
+    The events executor takes a third of the processor time. Run the executor with `spin_once` only.
     """
     executor = events_executor(context)
     return SingleThreadedExecutor(context=context) if executor is None else executor

@@ -148,9 +148,11 @@ class RobotUnderTest:
     def open(self, qos: QoSProfile = RELIABLE) -> None:
         """(Re)create the sensors' publishers."""
         self.shut()
-        for outlet in self._robot.outlets:
-            publisher = self.node.create_publisher(type(outlet.message), outlet.topic, qos)
-            self.publishers[outlet.topic] = publisher
+        for sensor_topic in self._robot.sensor_topics:
+            publisher = self.node.create_publisher(
+                type(sensor_topic.message), sensor_topic.topic, qos
+            )
+            self.publishers[sensor_topic.topic] = publisher
 
     def shut(self) -> None:
         """Destroy the sensors' publishers."""
@@ -235,8 +237,8 @@ class RobotUnderTest:
             ros_ns = stamp_ns + int(self.clock_offset_s * 1e9)
             message.clock.sec, message.clock.nanosec = divmod(ros_ns, 1_000_000_000)
             self._clock.publish(message)
-        for outlet in self._robot.outlets:
-            self.deliver(outlet.topic, copy.deepcopy(outlet.message))
+        for sensor_topic in self._robot.sensor_topics:
+            self.deliver(sensor_topic.topic, copy.deepcopy(sensor_topic.message))
 
     def _move(self) -> None:
         """One step under the newest command, or the safe one where that is too old."""

@@ -121,7 +121,7 @@ class Soak:
         node.trigger_configure()
         node.trigger_activate()
         self._robot = endless_ant()
-        self._messages = {one.topic: one.message for one in self._robot.outlets}
+        self._messages = {one.topic: one.message for one in self._robot.sensor_topics}
         self._command = JointState(name=list(load_wiring(wiring).command.names))
         self._walked_m: deque[float] = deque(maxlen=SPEED_TICKS)
         self._fault_age, self._age = -1, 0

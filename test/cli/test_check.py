@@ -22,7 +22,7 @@ from stand import IDS, WIRING
 from std_msgs.msg import Float64MultiArray
 
 from an_control.cli import main
-from an_control.cli.check import Findings, _show
+from an_control.cli.check import Findings, _print_findings
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.task import Task
@@ -75,7 +75,7 @@ FOUND = Findings(channels=[CHANNEL], sources=[SOURCE])
 
 
 def test_in_a_pipe_each_row_of_a_table_is_a_line(capsys):
-    _show(FOUND)
+    _print_findings(FOUND)
     shown = capsys.readouterr().out.splitlines()
     for texts in (
         [SOURCE["topic"], SOURCE["type"], SOURCE["publishers"], "best effort"],
@@ -87,7 +87,7 @@ def test_in_a_pipe_each_row_of_a_table_is_a_line(capsys):
 
 def test_in_a_window_of_80_columns_long_texts_are_folded_and_nothing_is_cut(capsys, monkeypatch):
     monkeypatch.setattr("an_control.cli.check.WIDE", 80)
-    _show(FOUND)
+    _print_findings(FOUND)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80 and "\u2026" not in shown
     for text in ("12345", "99.99", "0.01234", "0.00123", "0.9877", "-12.3", "10.1"):

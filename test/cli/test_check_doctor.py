@@ -71,8 +71,9 @@ class Driven(Robot):
         self._controller = Controller(str(wiring), str(MODEL), None)
         (self._command,) = self._controller.messages
         publish = self.node.create_publisher
-        self._outlets = [
-            (one, publish(type(one.message), one.topic, 10)) for one in self._simulated.outlets
+        self._sensor_topics = [
+            (one, publish(type(one.message), one.topic, 10))
+            for one in self._simulated.sensor_topics
         ]
         self._commands = publish(type(self._command.message), "cmd_vel", 10)
         self.node.create_subscription(type(self._command.message), "cmd_vel", lambda _: None, 10)
@@ -91,11 +92,11 @@ class Driven(Robot):
         if robot.over:
             self._reset()
         robot.fill(time.time_ns())
-        for outlet, publisher in self._outlets:
-            publisher.publish(outlet.message)
+        for sensor_topic, publisher in self._sensor_topics:
+            publisher.publish(sensor_topic.message)
             for source in controller.wiring.sources:
-                if source.topic == outlet.topic:
-                    controller.table.store(source.name, outlet.message, now_ns, now_ns)
+                if source.topic == sensor_topic.topic:
+                    controller.table.store(source.name, sensor_topic.message, now_ns, now_ns)
         controller.tick(now_ns, None, None)
         values = controller.command(None)
         self._command.fill(values, time.time_ns())

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from an_control.cli.common import write_json
-from an_control.cli.help import parse
+from an_control.cli.help import parse_arguments
 from an_control.learning.command_line import format_command
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -37,10 +37,10 @@ CASES = [
 @pytest.mark.parametrize(("verb", "typed"), CASES, ids=[typed for _, typed in CASES])
 def test_the_command_that_continues_a_run_asks_for_the_same(verb, typed):
     name, *words = shlex.split(typed)
-    given = parse(verb, name, words)
+    given = parse_arguments(verb, name, words)
     printed = shlex.split(format_command(given, name))
     assert printed[:2] == ["an-control", name]
-    assert asdict(parse(verb, name, printed[2:])) == asdict(given)
+    assert asdict(parse_arguments(verb, name, printed[2:])) == asdict(given)
 
 
 def test_what_a_verb_writes_is_json_whatever_its_numbers_are(tmp_path):

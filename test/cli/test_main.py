@@ -14,9 +14,9 @@ from program import START
 
 import an_control
 from an_control.cli import main
-from an_control.cli.common import Output, outputs_in
+from an_control.cli.common import Output, find_outputs
 from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS
-from an_control.cli.verbs import verb_class
+from an_control.cli.verbs import load_verb_class
 from an_control.learning.api.parts import PolicyParts
 
 PACKAGE = Path(an_control.__file__).parent
@@ -41,7 +41,7 @@ def test_every_verb_has_a_module_and_every_module_of_the_folder_is_known():
     shared = {"__init__", "common", "disturbance", "help", "identification", "sim_view"}
     shared |= {"terminal", "verbs"}
     files = {path.stem for path in (PACKAGE / "cli").glob("*.py")} - shared
-    assert {verb_class(verb).__module__.rpartition(".")[2] for verb in VERBS} == files
+    assert {load_verb_class(verb).__module__.rpartition(".")[2] for verb in VERBS} == files
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -51,7 +51,7 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
     assert end.value.code == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "None" not in out and "default: )" not in out
-    options = {field.name: field for field in fields(verb_class(verb))}
+    options = {field.name: field for field in fields(load_verb_class(verb))}
     if options.pop("parts", None):
         options |= {field.name: field for field in fields(PolicyParts)}
     for field in options.values():
@@ -148,9 +148,9 @@ def test_help_whose_reader_has_gone_ends_without_a_word(arguments, unbuffered):
 def outputs():
     """Verb, option and kind of everything that is written where an option says."""
     for verb in VERBS:
-        work = verb_class(verb)
+        work = load_verb_class(verb)
         for name, hint in get_type_hints(work, include_extras=True).items():
-            for kind in outputs_in(hint):
+            for kind in find_outputs(hint):
                 yield pytest.param(verb, f"--{name.replace('_', '-')}", kind, id=f"{verb} {name}")
 
 
@@ -175,7 +175,7 @@ def test_a_path_that_cannot_be_written_ends_with_2_before_the_work(
     def work(self):
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr(verb_class(verb), "run", work)
+    monkeypatch.setattr(load_verb_class(verb), "run", work)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     bad = [tmp_path / "file" / "x"]
@@ -221,8 +221,8 @@ import sys
 
 sys.modules.update(dict.fromkeys(sys.argv[1:]))  # as if they were not installed
 from an_control.cli.help import VERBS
-from an_control.cli.verbs import verb_class
-print(*(verb_class(verb).__module__ for verb in VERBS))
+from an_control.cli.verbs import load_verb_class
+print(*(load_verb_class(verb).__module__ for verb in VERBS))
 """
 
 

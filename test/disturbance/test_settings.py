@@ -124,12 +124,12 @@ def test_a_schedule_sets_what_can_change_within_an_episode(one, tmp_path):
 @WALK
 @pytest.mark.parametrize("verb", ["sim", "evaluate"])
 def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
-    from an_control.cli.verbs import verb_class
+    from an_control.cli.verbs import load_verb_class
 
-    command = verb_class(verb)
+    command = load_verb_class(verb)
     option = f"--{one.name.replace('_', '-')}"
     value = [] if one.kind is bool else [as_text(one)]
-    given = tyro.cli(command, args=["ant", option, *value]).disturbance.settings()
+    given = tyro.cli(command, args=["ant", option, *value]).disturbance.to_settings()
     assert getattr(given, one.name) == another(one)
     with pytest.raises(SystemExit):
         tyro.cli(command, args=["--help"])

@@ -12,7 +12,7 @@ def test_a_stop_comes_within_its_time_and_the_seed_decides_when():
         disturber, found = Disturber((), DisturbanceSettings(stop=stop), 1), []
         for episode in range(50):
             disturber.reset(episode)
-            found.append(disturber.stop(0.01))
+            found.append(disturber.draw_stop(0.01))
         return found
 
     stops = drawn(Range(2, 2))
@@ -20,7 +20,7 @@ def test_a_stop_comes_within_its_time_and_the_seed_decides_when():
     assert len({one.begin for one in stops}) > 30
     assert [one.begin for one in stops] == [one.begin for one in drawn(Range(0.5, 2))]
     assert {50 <= one.end - one.begin <= 200 for one in drawn(Range(0.5, 2))} == {True}
-    assert Disturber((), DisturbanceSettings(), 1).stop(0.01) is None
+    assert Disturber((), DisturbanceSettings(), 1).draw_stop(0.01) is None
 
 
 def test_what_counts_is_how_far_the_robot_comes_in_the_time_after_the_stop():

@@ -30,9 +30,9 @@ def test_the_answers_that_are_taught_are_those_that_popgym_rewards(level, ago):
         suits = seen.argmax(-1).T
         return np.roll(suits, lag, axis=1)
 
-    assert task.score(lambda seen: remembered(seen, ago - 1)) == pytest.approx(1.0)
-    assert task.score(lambda seen: remembered(seen, ago - 2)) < 0.35
-    seen, right = task.batch(np.random.default_rng(0), 5)
+    assert task.measure_score(lambda seen: remembered(seen, ago - 1)) == pytest.approx(1.0)
+    assert task.measure_score(lambda seen: remembered(seen, ago - 2)) < 0.35
+    seen, right = task.make_batch(np.random.default_rng(0), 5)
     assert seen.shape == (task.steps, 5, 4) and right.shape == (5, task.steps)
     assert ((right == -1).sum(1) == ago - 1).all()
     assert (remembered(seen, ago - 1) == right)[right >= 0].all()
@@ -43,7 +43,7 @@ def test_no_episode_of_a_score_is_learned_from():
     learned = {
         row.tobytes()
         for row in comparison.RepeatPrevious("Easy")
-        .batch(np.random.default_rng(1), 4_000)
+        .make_batch(np.random.default_rng(1), 4_000)
         .seen.swapaxes(0, 1)
     }
     played: list[np.ndarray] = []
@@ -52,7 +52,7 @@ def test_no_episode_of_a_score_is_learned_from():
         played.append(seen)
         return np.zeros(seen.shape[1::-1], int)
 
-    task.score(see)
+    task.measure_score(see)
     assert not learned & {row.tobytes() for row in played[0].swapaxes(0, 1)}
 
 
@@ -60,13 +60,13 @@ def test_the_t_maze_shows_its_sign_at_the_start_and_nothing_of_it_afterwards():
     task, rng = TMaze(40), np.random.default_rng(0)
     lengths = set()
     for _ in range(50):
-        seen, right = task.batch(rng, 6)
+        seen, right = task.make_batch(rng, 6)
         lengths.add(len(seen) - 2)
         assert (seen[0] == np.stack([right, np.ones(6), 1 - right], 1)).all()
         assert (seen[1:-1, :, 1] == 0.0).all() and (seen[-1] == [0.0, 1.0, 0.0]).all()
     assert min(lengths) < 5 and 30 < max(lengths) <= 40
-    assert task.score(lambda seen: seen[0, :, 0].astype(int)) == 1.0
-    assert 0.3 < task.score(lambda seen: np.zeros(seen.shape[1], int)) < 0.7
+    assert task.measure_score(lambda seen: seen[0, :, 0].astype(int)) == 1.0
+    assert 0.3 < task.measure_score(lambda seen: np.zeros(seen.shape[1], int)) < 0.7
 
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda one: one.name)

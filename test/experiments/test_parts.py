@@ -35,7 +35,7 @@ def test_all_policies_have_about_as_many_parameters(tmp_path):
     policies = [
         parts.ComparedPolicy(*one, tmp_path) for one in product(parts.POOLINGS, parts.MEMORIES)
     ]
-    counts = [parts.count_parameters(one.sizes(one.neuron)) for one in policies]
+    counts = [parts.count_parameters(one.make_sizes(one.neuron_width)) for one in policies]
     assert len(counts) == 15 and max(counts) < 1.07 * min(counts)
 
 
@@ -48,26 +48,28 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
     teacher = tmp_path / "teacher.safetensors"
     write_model(teacher, random_model(MLP, seed=1, task=CARTPOLE_TASK))
     policy = parts.ComparedPolicy(pooling, memory, tmp_path)
-    policy.make(teacher, seed=1, minutes=0.001, episodes=1)
+    policy.train_and_evaluate(teacher, seed=1, minutes=0.001, episodes=1)
     learned = read_model(policy.runs / "1/model.safetensors")
-    wanted = policy.sizes(policy.neuron)
+    wanted = policy.make_sizes(policy.neuron_width)
     assert learned.sizes.shapes() == wanted.shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
     settings = policy.settings(teacher, 0.001, 1)
     found = parts.collect_results(tmp_path / "kept.json", {policy.runs: settings})
-    assert policy.row(found)[2] == str(parts.count_parameters(wanted)) == str(learned.parameters)
+    assert (
+        policy.make_row(found)[2] == str(parts.count_parameters(wanted)) == str(learned.parameters)
+    )
     assert set(found[policy.runs.name]["1"]["protocols"]) == set(parts.PROTOCOLS)
     assert found[policy.runs.name]["1"]["settings"] == settings
-    policy.make(teacher, seed=1, minutes=0.001, episodes=1)  # there already
+    policy.train_and_evaluate(teacher, seed=1, minutes=0.001, episodes=1)  # there already
 
 
 def test_a_row_has_means_over_seeds_with_their_errors_and_success_shares(tmp_path):
     policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path), tmp_path / "kept.json"
     written(policy, 1, [100.0, 50.0, 20.0, 10.0])
-    assert policy.row(collected(kept, policy))[3:5] == ["1", "100 (50%)"]
+    assert policy.make_row(collected(kept, policy))[3:5] == ["1", "100 (50%)"]
     written(policy, 2, [140.0, 50.0, 20.0, 10.0])
     found = collected(kept, policy)
-    assert policy.row(found)[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
+    assert policy.make_row(found)[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
     everything = [policy, parts.ComparedPolicy("sinusoid", "GRU", tmp_path)]
     assert parts.make_table(everything, found).count("\n") == 2
     parts.draw_picture(everything, found, tmp_path / "bars.png")
@@ -82,7 +84,9 @@ def test_results_are_kept_without_their_runs_and_a_new_run_takes_their_place(tmp
     assert collected(kept, again) == first
     written(again, 1, [200.0, 50.0, 20.0, 10.0])
     found = collected(kept, again)
-    assert again.row(found)[3:5] == ["1", "200 (50%)"] and json.loads(kept.read_text()) == found
+    assert (
+        again.make_row(found)[3:5] == ["1", "200 (50%)"] and json.loads(kept.read_text()) == found
+    )
 
 
 def with_settings(policy, seed: int, **settings) -> None:
@@ -113,21 +117,21 @@ def test_a_repeated_seed_with_another_teacher_or_number_of_episodes_is_refused(t
     )
     write_model(teacher, random_model(MLP, seed=1, task=CARTPOLE_TASK))
     with_settings(policy, 1, **policy.settings(teacher, 4.0, 3))
-    policy.make(teacher, 1, 4.0, 3)
+    policy.train_and_evaluate(teacher, 1, 4.0, 3)
     with pytest.raises(
         parts.SettingsMismatchError, match="PMA_with_none/1: episodes was 3, not 100"
     ):
-        policy.make(teacher, 1, 4.0, 100)
+        policy.train_and_evaluate(teacher, 1, 4.0, 100)
     write_model(teacher, random_model(MLP, seed=2, task=CARTPOLE_TASK))
     with pytest.raises(parts.SettingsMismatchError, match="PMA_with_none/1: teacher was "):
-        policy.make(teacher, 1, 4.0, 3)
+        policy.train_and_evaluate(teacher, 1, 4.0, 3)
 
 
 def test_a_run_whose_settings_nobody_wrote_down_stays(tmp_path):
     policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path), tmp_path / "kept.json"
     written(policy, 1, [100.0, 50.0, 20.0, 10.0])
     assert "settings" not in collected(kept, policy)[policy.runs.name]["1"]
-    policy.make(Path("none"), seed=1, minutes=1.0, episodes=1)
+    policy.train_and_evaluate(Path("none"), seed=1, minutes=1.0, episodes=1)
 
 
 def test_other_settings_end_the_script_with_one_line(tmp_path, monkeypatch, capsys):

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import FOLDER, experiment_names, main, read_claim
-from experiments.steps import DoneSteps, ExperimentStep, run_steps, step_parser
+from experiments.__main__ import FOLDER, list_experiments, main, read_claim
+from experiments.steps import DoneSteps, ExperimentStep, make_step_parser, run_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_experiment_has_a_page_with_its_claim_its_command_and_a_date():
     folders = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] != "_"}
-    assert folders == set(experiment_names())
-    for name in experiment_names():
+    assert folders == set(list_experiments())
+    for name in list_experiments():
         page = (FOLDER / name / "README.md").read_text()
         assert read_claim(name) and f"    python -m experiments {name}" in page, name
         assert re.search(r"\b20\d\d-\d\d-\d\d\b", page), name
@@ -28,14 +28,14 @@ def test_every_experiment_has_a_page_with_its_claim_its_command_and_a_date():
 def test_without_a_name_the_experiments_are_listed_with_their_claims(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(f"{name}\n    {read_claim(name)}\n" in shown for name in experiment_names())
+    assert all(f"{name}\n    {read_claim(name)}\n" in shown for name in list_experiments())
 
 
 def test_an_unknown_experiment_is_refused_with_the_names_of_those_that_exist(capsys):
     assert main(["nonsense"]) == 2
     said = capsys.readouterr().err
     assert (
-        said.startswith("nonsense: not an experiment (allowed: ") and experiment_names()[0] in said
+        said.startswith("nonsense: not an experiment (allowed: ") and list_experiments()[0] in said
     )
 
 
@@ -55,7 +55,7 @@ def lab(tmp_path, monkeypatch):
     def run(*steps, options=()):
         before = Path("log").read_text() if Path("log").exists() else ""
         given = [ExperimentStep(makes, f"python step.py {makes} {word}") for makes, word in steps]
-        status = run_steps(Path("runs/lab"), given, step_parser("").parse_args([*options]))
+        status = run_steps(Path("runs/lab"), given, make_step_parser("").parse_args([*options]))
         after = Path("log").read_text() if Path("log").exists() else ""
         return status, after[len(before) :]
 
@@ -98,9 +98,9 @@ time.sleep(60)
 """
 RUN = """
 from pathlib import Path
-from experiments.steps import ExperimentStep, run_steps, step_parser
+from experiments.steps import ExperimentStep, run_steps, make_step_parser
 steps = [ExperimentStep("made", "python slow.py"), ExperimentStep("next", "python slow.py")]
-raise SystemExit(run_steps(Path("runs"), steps, step_parser("").parse_args([])))
+raise SystemExit(run_steps(Path("runs"), steps, make_step_parser("").parse_args([])))
 """
 
 

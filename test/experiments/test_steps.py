@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from an_control.cli.help import parse
-from an_control.cli.verbs import verb_class
+from an_control.cli.help import parse_arguments
+from an_control.cli.verbs import load_verb_class
 from experiments.ant_policy import run as ant_policy
 from experiments.camera_tables import run as camera_tables
 from experiments.cartpole_evolution import run as cartpole_evolution
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def page_steps(run) -> list[ExperimentStep]:
-    return [*(table.step(run.RUNS) for table in run.TABLES), *run.OTHERS]
+    return [*(table.make_step(run.RUNS) for table in run.TABLES), *run.OTHERS]
 
 
 EXPERIMENTS = {
@@ -34,7 +34,7 @@ EXPERIMENTS = {
     "camera_tables": page_steps(camera_tables),
     "reality": reality.make_steps(reality.RUNS, 100, 20),
     "pong_late": [
-        pong_late.student_step(Path("models/pong.safetensors"), Path("runs"), smoke=False)
+        pong_late.make_student_step(Path("models/pong.safetensors"), Path("runs"), smoke=False)
     ],
     "cartpole_evolution": cartpole_evolution.make_steps([1, 2, 3], 20_000),
     "cartpole_softmax": cartpole_softmax.STEPS,
@@ -47,7 +47,7 @@ def test_every_command_can_be_parsed_and_reads_what_ships_or_an_earlier_step_mak
     for step in EXPERIMENTS[name]:
         program, verb, *words = step.words
         if program == "an-control":
-            parse(verb_class(verb), verb, words)
+            parse_arguments(load_verb_class(verb), verb, words)
         else:
             assert (program, verb) == ("python", "-m") and importlib.import_module(words[0])
         for path in step.reads:
@@ -80,7 +80,7 @@ def test_a_smoke_run_of_the_tables_plays_an_episode_into_a_folder_of_its_own(tmp
 
 def test_a_smoke_run_of_the_camera_tables_is_one_episode_of_each_first_protocol():
     for table in camera_tables.TABLES:
-        words = table.smoke_step(Path("runs/smoke")).words
+        words = table.make_smoke_step(Path("runs/smoke")).words
         assert words[words.index("--episodes") + 1] == "1"
         assert words[words.index("--table") + 1 :] == [table.protocols[0]]
         assert not any(word.startswith("docs") for word in words)
@@ -103,7 +103,7 @@ def test_a_smoke_run_of_pong_with_late_frames_teaches_a_student(tmp_path):
 
 def test_a_table_has_its_options_and_pictures_in_its_command():
     table = PageTable("ant", "page", "a title", ["none", "25"], options="--monitor off", plots="p")
-    assert table.step(Path("runs/x")).command == (
+    assert table.make_step(Path("runs/x")).command == (
         "an-control evaluate models/ant.safetensors --markdown page --title 'a title'"
         " --monitor off --episodes 100 --seed 1 --state 'runs/x/a title.rows' --plots p"
         " --table none 25"

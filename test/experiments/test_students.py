@@ -35,12 +35,12 @@ def collected(kept, *students):
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(tmp_path):
     student, kept = student_of(3, tmp_path), tmp_path / "kept.json"
     written(student, 1, [20.0, 10.0, 0.0, -10.0, 5.0])
-    assert student.row(collected(kept, student)) == [
+    assert student.make_row(collected(kept, student)) == [
         *("PMA", "1687726", "1"),
         *("20.0 +- 2.0", "10.0 +- 2.0", "0.0 +- 2.0", "-10.0 +- 2.0", "5.0 +- 2.0"),
     ]
     written(student, 2, [18.0, 10.0, 0.0, -10.0, 5.0])
-    row = student.row(collected(kept, student))
+    row = student.make_row(collected(kept, student))
     assert row[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
 
 
@@ -67,20 +67,20 @@ def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
     tmp_path, monkeypatch, task, number, expected
 ):
     called = []
-    for place in (vars(script), script.evaluate.__globals__):
+    for place in (vars(script), script.evaluate_run.__globals__):
         monkeypatch.setitem(place, "run_an_control", lambda *words: called.append(words))
-    student_of(number, tmp_path, task).make(seed=3, episodes=2)
+    student_of(number, tmp_path, task).train_and_evaluate(seed=3, episodes=2)
     learn, evaluate = called
     assert learn[:2] == ("distill", task) and expected <= set(learn)
     assert evaluate[evaluate.index("--table") + 1 :] == tuple(script.COMPARISONS[task].protocols)
 
 
 def test_students_of_another_number_of_episodes_or_teacher_are_refused(tmp_path, monkeypatch):
-    for place in (vars(script), script.evaluate.__globals__):
+    for place in (vars(script), script.evaluate_run.__globals__):
         monkeypatch.setitem(place, "run_an_control", lambda *words: None)
     student = student_of(1, tmp_path, "ant")
-    student.make(seed=3, episodes=2, teacher="a")
+    student.train_and_evaluate(seed=3, episodes=2, teacher="a")
     with pytest.raises(script.SettingsMismatchError, match="PMA/3: episodes was 2, not 20"):
-        student.make(seed=3, episodes=20, teacher="a")
+        student.train_and_evaluate(seed=3, episodes=20, teacher="a")
     with pytest.raises(script.SettingsMismatchError, match="PMA/3: teacher was a, not b"):
-        student.make(seed=3, episodes=2, teacher="b")
+        student.train_and_evaluate(seed=3, episodes=2, teacher="b")

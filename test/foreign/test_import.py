@@ -145,9 +145,9 @@ def test_a_torchscript_network_acts_as_it_does_in_torch(tmp_path):
 
 def refusal(path, *more):
     with pytest.raises(ModelError) as caught:
-        from an_control.learning.import_policy import Names
+        from an_control.learning.import_policy import PolicyNames
 
-        import_policy(path, Names(), *more)
+        import_policy(path, PolicyNames(), *more)
     text = str(caught.value)
     assert text.startswith(f"{path}: ") and "\n" not in text
     return text

@@ -49,7 +49,10 @@ def started(launch: dict[str, Any], **given: str) -> list[dict[str, Any]]:
     plain = {name: default for name, (default, _) in launch["ARGUMENTS"].items()}
     context = {name: str(one).lower() if one in (True, False) else str(one) for name, one in
                plain.items()}  # fmt: skip
-    return [one.parameters[0] for one in launch["nodes"]({"task": "ant", **context, **given})]
+    return [
+        one.parameters[0]
+        for one in launch["make_node_actions"]({"task": "ant", **context, **given})
+    ]
 
 
 def test_every_parameter_of_the_node_is_an_argument_of_its_launch_file(names):
@@ -59,14 +62,14 @@ def test_every_parameter_of_the_node_is_an_argument_of_its_launch_file(names):
 
 @pytest.mark.parametrize("name", ["ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"])
 def test_a_number_of_the_node_is_given_as_a_number(names, name):
-    value = names("policy.launch.py")["value"]
+    value = names("policy.launch.py")["parse_parameter_value"]
     assert value(name, "2") == 2.0 and isinstance(value(name, "2"), float)
     with pytest.raises(ValueError, match=f"{name}:=soon is no number"):
         value(name, "soon")
 
 
 def test_the_priority_of_the_node_is_given_as_a_whole_number(names):
-    value = names("policy.launch.py")["value"]
+    value = names("policy.launch.py")["parse_parameter_value"]
     assert value("thread_priority", "7") == 7 and isinstance(value("thread_priority", "7"), int)
     with pytest.raises(ValueError, match=r"thread_priority:=7.5 is no whole number"):
         value("thread_priority", "7.5")

@@ -15,7 +15,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import TRAINING_SEEDS, episode_seed
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke_settings
+from an_control.learning.dagger.settings import StudentSizes, make_smoke_settings, read_recipe
 from an_control.learning.dagger.streams import (
     DaggerEpisode,
     DaggerStreams,
@@ -30,7 +30,7 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.dagger.student import Student
 from an_control.learning.runs.run_folder import CHECKPOINT, EpisodeRecordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import packaged_ant_teacher
+from an_control.learning.teacher.teachers import load_packaged_ant_teacher
 from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
@@ -39,7 +39,7 @@ from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
 ENVIRONMENT = TASK_ENVIRONMENTS["ant"]
-TEACHER = packaged_ant_teacher()
+TEACHER = load_packaged_ant_teacher()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,7 +62,7 @@ def env():
 
 
 def dagger(folder, settings=None, seed=3) -> RunLoop:
-    settings = smoke_settings(RECIPE) if settings is None else settings
+    settings = make_smoke_settings(RECIPE) if settings is None else settings
     learner = Dagger(folder, "ant", ENVIRONMENT, TEACHER, settings, seed)
     return RunLoop(RunFolder(folder, learner.config), learner)
 
@@ -73,7 +73,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ant-memory", "a
 
 @pytest.mark.parametrize("recipe", ["ant-missing", *SLOW])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    settings = smoke_settings(read_recipe(f"{STAGES}/{recipe}.yaml"))
+    settings = make_smoke_settings(read_recipe(f"{STAGES}/{recipe}.yaml"))
     whole = dagger(tmp_path / "whole", settings)
     whole.run()
     for stop in (1, 3):
@@ -89,7 +89,7 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
         settings = replace(
-            smoke_settings(read_recipe(f"{STAGES}/ant-rewired.yaml")), averaged=averaged
+            make_smoke_settings(read_recipe(f"{STAGES}/ant-rewired.yaml")), averaged=averaged
         )
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
@@ -109,7 +109,7 @@ def clock(monkeypatch):
 
 
 def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clock):
-    settings = replace(smoke_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
+    settings = replace(make_smoke_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
     run = dagger(tmp_path, settings)
     run.run()
     assert run.learner.progress == 1.0 and run.done == run.learner.steps > 3
@@ -119,19 +119,21 @@ def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clo
 def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_teacher(
     tmp_path, monkeypatch
 ):
-    settings = replace(smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
+    settings = replace(make_smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
     run = dagger(tmp_path, settings)
-    monkeypatch.setattr(run.learner, "_mean_return", lambda driver, how: 1.0)
+    monkeypatch.setattr(run.learner, "_play_validation", lambda driver, how: np.ones(1))
     run.run()
     assert run.finished and run.done == 5
 
 
 def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, monkeypatch):
     """A lucky early round was kept: 4,911 in ten episodes, 4,474 in a hundred."""
-    settings = replace(smoke_settings(RECIPE), rounds=6, validation_episodes=1)
+    settings = replace(make_smoke_settings(RECIPE), rounds=6, validation_episodes=1)
     run = dagger(tmp_path, settings)
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
-    monkeypatch.setattr(run.learner, "_mean_return", lambda driver, how: next(returns))
+    monkeypatch.setattr(
+        run.learner, "_play_validation", lambda driver, how: np.array([next(returns)])
+    )
     run.run()
     validations = [line["validation"] for line in run.metrics]
     assert validations == pytest.approx([500.0, 705.0, 570.0, 700.0, 698.3, 898.3, 895.0], abs=0.1)
@@ -139,7 +141,7 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
-    settings = replace(smoke_settings(RECIPE), min_return=1e9, rounds=1)
+    settings = replace(make_smoke_settings(RECIPE), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
     stored = [EpisodeRecordings(tmp_path, DaggerEpisode).read(number) for number in range(2)]
@@ -322,12 +324,12 @@ def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_
     back.load_neurons(again.make_model(Task(), {}), head=True)
     readings = torch.randn(3, 28)
     with torch.no_grad():
-        action = first.head_output(torch.cat([readings, torch.zeros(3, 28)], -1))
+        action = first.run_head(torch.cat([readings, torch.zeros(3, 28)], -1))
         torch.testing.assert_close(
-            again.head_output(torch.cat([readings, torch.randn(3, 4)], -1)), action
+            again.run_head(torch.cat([readings, torch.randn(3, 4)], -1)), action
         )
         torch.testing.assert_close(
-            back.head_output(torch.cat([readings, torch.randn(3, 28)], -1)), action
+            back.run_head(torch.cat([readings, torch.randn(3, 28)], -1)), action
         )
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(remembering, head=(5, 6))).load_neurons(
@@ -386,7 +388,9 @@ def test_a_missing_slot_adds_nothing_to_the_message():
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
     assert (batch.present == 0).any()
-    tame, wilder = (Student._route(weights, x, batch.present) for x in (batch.values, wild))
+    tame, wilder = (
+        Student._route_readings(weights, x, batch.present) for x in (batch.values, wild)
+    )
     assert torch.allclose(tame, wilder, atol=1e-3)
 
 
@@ -395,7 +399,7 @@ def test_the_true_message_shows_present_channels_and_nothing_else():
     how = StreamSettings({TrainingDisturbance(words): 1.0}, reshuffled=1.0)
     batch = DaggerStreams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).next_batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
-    shown, there = student.true_message(batch).split(8, -1)
+    shown, there = student.compute_true_message(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}
     assert (shown == torch.where(there > 0, batch.ordered, 0.0)).all()
     for row in range(2):

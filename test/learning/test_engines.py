@@ -101,7 +101,9 @@ def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole)
 def test_all_protocols_start_from_the_same_states(fused):
     starts = make_evaluation_starts(7, 5)
     assert starts == make_evaluation_starts(7, 5)
-    assert fused.initial_states(starts).tobytes() == fused.initial_states(starts).tobytes()
+    assert (
+        fused.make_initial_states(starts).tobytes() == fused.make_initial_states(starts).tobytes()
+    )
 
 
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import Disturber
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import Collection, read_recipe, smoke_settings
+from an_control.learning.dagger.settings import Collection, make_smoke_settings, read_recipe
 from an_control.learning.dagger.streams import (
     DaggerEpisode,
     DaggerStreams,
@@ -25,10 +25,10 @@ from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher,
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
+    assign_equal_probabilities,
     check_probabilities,
     draw_one,
     drop_unsupported,
-    equal_probabilities,
     make_disturber,
     make_sorted_ids,
 )
@@ -43,7 +43,7 @@ LATE = {Fault.parse("delay=1"): 1.0}
 
 def small(**changes):
     """The robust recipe, but of seconds."""
-    return replace(smoke_settings(read_recipe("robust")), **changes)
+    return replace(make_smoke_settings(read_recipe("robust")), **changes)
 
 
 def dagger(folder, settings, environment=CART, teacher=None):
@@ -166,7 +166,9 @@ def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
 @pytest.mark.parametrize("number", [9, 11])
 def test_faults_may_share_out_all_episodes_among_them(number):
     """Nine times 1/9 is over 1 in floating point, but to the `sum` of CPython 3.12 and later."""
-    faults = equal_probabilities([f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0)
+    faults = assign_equal_probabilities(
+        [f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0
+    )
     assert len(faults) == number and np.cumsum(list(faults.values()))[-1] > 1.0
     check_probabilities(faults)
     with pytest.raises(ValueError, match=r"\(allowed: up to 1"):

@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.es.search import Hinted, Search, SearchSettings, hinted_share
+from an_control.learning.es.search import Hinted, Search, SearchSettings, compute_hinted_share
 from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
@@ -33,7 +33,7 @@ def starts():
 
 def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
     """The returns with hints in this share of the episodes; None: without any."""
-    models, rng = form.models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
+    models, rng = form.make_models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
     hints = None if share is None else form.make_hints(vectors, share, len(starts), rng)
     return fused.play(models, starts, disturbance, hints).returns
 
@@ -78,7 +78,7 @@ def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
 
 
 def test_ever_fewer_are_told():
-    shares = [hinted_share(progress) for progress in np.linspace(0.0, 1.0, 11)]
+    shares = [compute_hinted_share(progress) for progress in np.linspace(0.0, 1.0, 11)]
     assert shares[:3] == [1.0] * 3 and shares[6:] == [0.0] * 5
     assert sorted(shares, reverse=True) == shares and 0.4 < shares[4] < 0.6
 

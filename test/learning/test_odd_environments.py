@@ -23,7 +23,7 @@ from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
-from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
+from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
@@ -161,7 +161,7 @@ def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one
     """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
     name = "odd:Odd/BlindStart-v0"
     with opened("BlindStart") as env:
-        settings = replace(smoke_settings(settings_for_environment(env, algorithm)), burst=0.0)
+        settings = replace(make_smoke_settings(choose_teacher_settings(env, algorithm)), burst=0.0)
     learner = TeacherLearner(tmp_path, name, name, settings, TeacherLimits(steps=1000), seed=1)
     with closing(learner):
         for _ in range(3):
@@ -420,7 +420,7 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
             self.slots = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
-    assert validation.found_share(Knows(), alike, [trace] * 20, rng) == 1.0
+    assert validation.measure_found_share(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])
@@ -461,5 +461,5 @@ def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp
     robot.step(np.array(commands))
     robot.fill(0)
     assert tuple(seen[0].tolist()) == pytest.approx(action)
-    assert len(robot.outlets[0].message.position) == len(drafted.channels)
+    assert len(robot.sensor_topics[0].message.position) == len(drafted.channels)
     robot.close()

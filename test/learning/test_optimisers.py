@@ -5,8 +5,13 @@ import pytest
 
 pytest.importorskip("cma", reason="needs the train extra")
 
-from an_control.learning.es.optimisers import Cma, centred_ranks, make_optimiser, rank_failed_last
-from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
+from an_control.learning.es.optimisers import (
+    Cma,
+    compute_centred_ranks,
+    make_optimiser,
+    rank_failed_last,
+)
+from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
 from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
@@ -41,7 +46,7 @@ def test_only_the_rank_counts(name):
 def test_failed_candidates_rank_below_all_others():
     fitness = rank_failed_last(np.array([3.0, np.nan, -5.0, np.nan]))
     assert np.isfinite(fitness).all() and fitness[[1, 3]].max() < -5.0
-    assert centred_ranks(fitness) == pytest.approx([0.5, -1 / 3, 1 / 6, -1 / 3])
+    assert compute_centred_ranks(fitness) == pytest.approx([0.5, -1 / 3, 1 / 6, -1 / 3])
 
 
 def test_cma_restarts_from_its_mean_where_it_has_stalled():
@@ -80,7 +85,7 @@ def test_the_authors_form_maps_back_exactly(form):
     rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.size)
     model = form.make_model(vector, Task(), {})
-    assert form_for_model(model) == form
+    assert choose_form(model) == form
     np.testing.assert_allclose(form.to_vector(model), vector, atol=1e-4)
     again = form.make_model(form.to_vector(model), Task(), {})
     one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
@@ -94,7 +99,7 @@ def test_the_authors_form_maps_back_exactly(form):
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
-    assert form_for_model(model) == Authors()
+    assert choose_form(model) == Authors()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 )
 def test_the_whole_form_takes_every_number(sizes):
     model = random_model(sizes, seed=1)
-    form = form_for_model(model)
+    form = choose_form(model)
     assert form == Whole(sizes) and form.size == model.parameters
     again = form.make_model(form.to_vector(model), Task(), {})
     assert all(

@@ -27,7 +27,7 @@ from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
 )
 from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student  # noqa: E402
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
-from an_control.learning.dagger.settings import patch_smoke_settings, read_recipe  # noqa: E402
+from an_control.learning.dagger.settings import make_patch_smoke_settings, read_recipe  # noqa: E402
 from an_control.learning.evaluation.evaluate import play_episodes  # noqa: E402
 from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
@@ -280,7 +280,10 @@ def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
 
 @pytest.mark.parametrize("fault", ["lose=0.5", "delay=1", "lose=0.5,repeat=0.1"])
 def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_path):
-    smoke, environment = patch_smoke_settings(PATCH_RECIPES["pong"]), find_environment_id("pong")
+    smoke, environment = (
+        make_patch_smoke_settings(PATCH_RECIPES["pong"]),
+        find_environment_id("pong"),
+    )
     settings = dataclasses.replace(smoke, faults={PatchDisturbance.parse(fault): 1.0})
     env = make_environment(environment)
     learner = PatchDagger(tmp_path, env, describe_task(env, "pong", environment), settings, seed=5)
@@ -322,7 +325,7 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
 
 
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
-    settings = dataclasses.replace(patch_smoke_settings(PATCH_RECIPES[task]), rounds=3)
+    settings = dataclasses.replace(make_patch_smoke_settings(PATCH_RECIPES[task]), rounds=3)
     environment = find_environment_id(task)
 
     def run(folder, rounds):

@@ -20,10 +20,10 @@ from an_control.cli.terminal import (
     PartBars,
     ProgressLine,
     RunAtTerminal,
-    duration,
+    format_duration,
     is_live,
 )
-from an_control.cli.verbs import verb_class
+from an_control.cli.verbs import load_verb_class
 from an_control.learning.api import pipeline
 from an_control.learning.rollout.processes import _block_interrupts
 from an_control.learning.runs.progress import RunProgress
@@ -68,8 +68,8 @@ def test_the_time_that_is_left_follows_the_pace_of_the_run(monkeypatch):
     monkeypatch.setattr("an_control.cli.terminal.time.monotonic", lambda: now[0])
     clock, later = Clock(BEGIN), replace(BEGIN, share=0.25)
     now[0] = 160.0
-    assert clock.left_s(later) == 180.0
-    assert clock.line(later) == "round 1 of about 4, 3 min left"
+    assert clock.estimate_left_s(later) == 180.0
+    assert clock.format_step(later) == "round 1 of about 4, 3 min left"
 
 
 def test_a_line_is_as_wide_as_the_terminal_at_most_and_covers_the_last_one(terminal):
@@ -100,7 +100,7 @@ def test_only_figures_that_are_explained_are_shown(capsys):
 @pytest.mark.parametrize("verb", ["learn", "distill", "train", "train-teacher", "train-monitor"])
 def test_help_explains_the_figures(verb):
 
-    text = verb_class(verb).__doc__
+    text = load_verb_class(verb).__doc__
     assert sum(about in text for about in FIGURES.values()) >= 1 and "time that is left" in text
 
 
@@ -108,7 +108,7 @@ def test_help_explains_the_figures(verb):
     ("seconds", "text"), [(3.2, "3 s"), (99, "99 s"), (100, "2 min"), (7500, "2 h 05 min")]
 )
 def test_a_duration_is_said_in_words(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
@@ -151,14 +151,14 @@ def test_a_worker_that_starts_does_not_answer_ctrl_c():
 def test_a_signal_stops_a_run_after_its_step_and_interrupts_between_the_parts_of_learn(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with RunAtTerminal(ProgressLine(None)) as terminal:
-        assert terminal.progress(RunProgress("begin", "part", part="student"))
+        assert terminal.report_progress(RunProgress("begin", "part", part="student"))
         assert signal.getsignal(signal.SIGTERM) == before
-        assert terminal.progress(replace(BEGIN, folder=Path("run")))
+        assert terminal.report_progress(replace(BEGIN, folder=Path("run")))
         signal.raise_signal(signal.SIGTERM)
-        assert not terminal.progress(step(1))
+        assert not terminal.report_progress(step(1))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-        terminal.progress(replace(BEGIN, event="end", done=1))
+        terminal.report_progress(replace(BEGIN, event="end", done=1))
         assert signal.getsignal(signal.SIGTERM) == before
     said = capsys.readouterr().out
     assert "stops after this round (Ctrl-C again: at once)" in said

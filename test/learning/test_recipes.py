@@ -10,9 +10,9 @@ from an_control.cli import main
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.settings import (
     DaggerSettings,
+    choose_recipe,
+    list_recipes,
     read_recipe,
-    recipe_for_task,
-    recipe_names,
 )
 from an_control.wiring import WiringError
 
@@ -26,14 +26,14 @@ PATCHES = (
 )
 
 
-@pytest.mark.parametrize("name", [*recipe_names(), *STUDIED], ids=lambda name: Path(name).stem)
+@pytest.mark.parametrize("name", [*list_recipes(), *STUDIED], ids=lambda name: Path(name).stem)
 def test_every_recipe_is_one(name):
     patches = name in ("car_racing", "pong") or "pong_late" in name
     assert type(read_recipe(name)) is (PatchDaggerSettings if patches else DaggerSettings)
 
 
 def test_the_recipes_that_ship_are_those_of_robots_and_the_generic_ones():
-    assert recipe_names() == ("ant", "car_racing", "cartpole", "pong", "quick", "robust")
+    assert list_recipes() == ("ant", "car_racing", "cartpole", "pong", "quick", "robust")
 
 
 def test_a_stage_of_the_ant_whose_start_model_remembers_keeps_its_head():
@@ -104,7 +104,7 @@ def test_a_wrong_recipe_is_refused_with_its_place(tmp_path, text, named):
 
 
 def test_a_task_without_a_recipe_of_its_own_takes_the_robust_one():
-    assert (recipe_for_task("ant"), recipe_for_task("Hopper-v5")) == ("ant", "robust")
+    assert (choose_recipe("ant"), choose_recipe("Hopper-v5")) == ("ant", "robust")
 
 
 def test_an_unknown_recipe_ends_distill_with_2_and_the_names_that_there_are(tmp_path, capsys):

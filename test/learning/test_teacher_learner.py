@@ -18,9 +18,9 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
 from an_control.learning.teacher.library import CLIP, REPLAY
 from an_control.learning.teacher.settings import (
-    contender_settings,
-    settings_for_environment,
-    smoke_settings,
+    choose_teacher_settings,
+    make_contender_settings,
+    make_smoke_settings,
 )
 from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.learning.training_disturbances import Fault
@@ -92,7 +92,7 @@ gymnasium.register("Steps-v0", Steps, max_episode_steps=1000)
 def settings_of(environment, algorithm, start, **changed):
     with closing(make_environment(environment)) as env:
         return replace(
-            smoke_settings(settings_for_environment(env, algorithm, start)),
+            make_smoke_settings(choose_teacher_settings(env, algorithm, start)),
             **{"burst": 0.05} | changed,
         )
 
@@ -187,7 +187,10 @@ def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm)
     with closing(learner_in(tmp_path, environment, algorithm)) as learner:
         learner.step()
         policy = make_policy(learner.make_model())
-        library, norm = learner._newest.library._algorithm, learner._newest.library.normalisation()
+        library, norm = (
+            learner._newest.library._algorithm,
+            learner._newest.library.compute_normalisation(),
+        )
         for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
             observation = (norm.mean + norm.sd * scaled).astype(np.float32)
             entering = library.env.normalize_obs(observation)
@@ -330,7 +333,7 @@ def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
 
 def test_choices_have_no_noise_that_could_race():
     settings = settings_of("CartPole-v1", "ppo", None)
-    assert contender_settings(settings) == [settings]
+    assert make_contender_settings(settings) == [settings]
 
 
 def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):

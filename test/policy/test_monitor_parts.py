@@ -26,7 +26,10 @@ from an_control.monitor.forward_model import ForwardModel, Prediction
 from an_control.monitor.search import ChangeDetector
 from an_control.monitor.settings import MONITOR
 
-ASSIGN = kernels.assign, getattr(kernels.assign, "py_func", kernels.assign)
+ASSIGN = (
+    kernels.solve_assignment,
+    getattr(kernels.solve_assignment, "py_func", kernels.solve_assignment),
+)
 """Compiled, where numba is installed, and as the plain Python that it is without."""
 
 
@@ -161,8 +164,8 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
     chance = rng.random((ticks, 6)).astype(np.float32)
     expected, prediction = drawn(), Prediction(drawn(), np.exp(drawn()), chance)
     kernel, formula = np.zeros((2, 6, 6))
-    costs.add(kernel, moved, expected, reads, prediction)
-    costs.add_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
+    costs.add_ticks(kernel, moved, expected, reads, prediction)
+    costs.add_ticks_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
     np.testing.assert_allclose(kernel, formula, atol=1e-4, rtol=1e-4)
 
 
@@ -209,7 +212,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     def fresh():
         costs, budget = Costs(forward, MONITOR.costs), TimeBudget(forward, MONITOR.budget)
         evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
-        evidence.start(link)
+        evidence.restart(link)
         return evidence
 
     def drawn(count):

@@ -109,7 +109,7 @@ def test_the_last_output_alone_is_the_last_of_all(torch, learned, sizes, ticks):
     module.load_arrays(arrays_of(sizes))
     inputs = inputs_of(ticks, rows=3)
     with torch.no_grad():
-        last = module.last_output(torch.from_numpy(inputs)).numpy()
+        last = module.compute_last_output(torch.from_numpy(inputs)).numpy()
     every = in_pieces(torch, module, inputs, ())
     np.testing.assert_allclose(last, every[-1], rtol=0, atol=1e-6)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from an_control.monitor.sensor_noise import SensorNoise, roughness
+from an_control.monitor.sensor_noise import SensorNoise, estimate_roughness
 from an_control.monitor.settings import MONITOR
 
 TICKS = MONITOR.noise.ticks
@@ -20,8 +20,11 @@ def smooth_and_rough(ticks, rng):
 def test_the_noise_is_estimated_by_the_smoothest_channels(sd):
     rng = np.random.default_rng(1)
     clean = smooth_and_rough(TICKS, rng)
-    assert roughness(clean, MONITOR.noise) == pytest.approx(0.0, abs=1e-9)
-    noisy = [roughness(clean + sd * rng.normal(size=clean.shape), MONITOR.noise) for _ in range(20)]
+    assert estimate_roughness(clean, MONITOR.noise) == pytest.approx(0.0, abs=1e-9)
+    noisy = [
+        estimate_roughness(clean + sd * rng.normal(size=clean.shape), MONITOR.noise)
+        for _ in range(20)
+    ]
     assert 0.5 * sd < np.mean(noisy) < 1.1 * sd
 
 
@@ -56,7 +59,7 @@ def test_signals_that_move_are_no_noise():
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
             order = rng.permutation(5)
-            noise.signals_moved()
+            noise.note_moved_signals()
         noise.estimate(row[order])
         assert noise.sd == 0.0
 

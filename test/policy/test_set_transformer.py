@@ -73,7 +73,7 @@ def test_attention_and_message_are_those_of_the_plain_equations(name):
         there = rng.permutation(12)[: rng.integers(0 if tick % 10 == 9 else 8, 13)]
         policy.step({f"channel_{i}": float(values[i]) for i in there})
         columns = [policy._column[channel] for channel in policy.channel_order]
-        encoded = parts.encode(policy._engine.outputs(np.array(columns, np.int64)))
+        encoded = parts.encode(policy._engine.neuron_outputs(np.array(columns, np.int64)))
         if model.sizes.attention == "pma":
             np.testing.assert_allclose(policy.message, parts.pool(encoded).ravel(), atol=1e-6)
         elif model.sizes.attention == "tanh":

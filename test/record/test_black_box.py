@@ -70,9 +70,9 @@ def test_a_failed_tick_writes_the_black_box(
 
 def test_a_watchdog_that_trips_writes_the_black_box(stand: Stand, tmp_path: Path) -> None:
     node = stand.start(black_box=str(tmp_path / "boxes"), mode="rate", watchdog_s=0.05)
-    stand.until(lambda: node._loop._watchdog.begun or not stand.send(0), "a command")
-    trips = node._loop._watchdog.trips
-    while node._loop._watchdog.trips == trips:
+    stand.until(lambda: node._loop._guard.watchdog.begun or not stand.send(0), "a command")
+    trips = node._loop._guard.watchdog.trips
+    while node._loop._guard.watchdog.trips == trips:
         time.sleep(0.02)  # nobody spins
     node.trigger_shutdown()
     assert len(boxes(tmp_path / "boxes")) == 1

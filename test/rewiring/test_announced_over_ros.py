@@ -60,7 +60,7 @@ class MovingSensors:
 
     def reset(self, episode: int) -> None: ...
 
-    def take(self, topic: str, message: Any) -> None:
+    def store_message(self, topic: str, message: Any) -> None:
         name = topic.rpartition("/")[2]
         if name not in self._publishers:
             self._publishers[name] = [
@@ -153,8 +153,8 @@ def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Se
         sensors = make(node, pid)
         robot = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
         bridge = sensors.bridge = Bridge(node, robot, tap=sensors)
-        for outlet in robot.outlets:
-            sensors.take(outlet.topic, outlet.message)
+        for sensor_topic in robot.sensor_topics:
+            sensors.store_message(sensor_topic.topic, sensor_topic.message)
         try:
             yield bridge, sensors
         finally:

@@ -79,7 +79,7 @@ class Ticks:
             publisher = self._stand.joints if topic == "joint_states" else self._stand.tilt
             publisher.publish(message)
             if self._scrambler is not None:
-                self._scrambler.take(topic, message)
+                self._scrambler.store_message(topic, message)
         if self._scrambler is not None:
             self._scrambler.prepare(stamp_ns, stamp_of(self.step))
             self._scrambler.send()
@@ -174,7 +174,7 @@ def test_the_scrambler_of_its_own_repeats_no_old_readings_to_the_policy(stand):
 
     assert ticks(3) == 0
     set_stamp(joints.header.stamp, now_ns)
-    scrambler.take("joint_states", joints)
+    scrambler.store_message("joint_states", joints)
     assert ticks(MAX_AGE) == 1
     assert ticks(MAX_AGE) == 1, "that they are missing now"
     assert all(value != value for value in sent[-1].position)

@@ -237,10 +237,10 @@ def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypat
 def reports(stand, count: int, between) -> list:
     """The statuses of source joints of so many reports, a second of the node's clock apart."""
     loop, found = stand.node._loop, []
-    now_ns = loop._now_ns()
+    now_ns = loop._clock.now_ns()
     for number in range(count):
         between(number)
-        found.append(loop._report.make_message(True, now_ns + number * 10**9).status)
+        found.append(loop._reports.diagnostics.make_message(True, now_ns + number * 10**9).status)
     return [next(s for s in one if s.name.endswith("source joints")) for one in found]
 
 
@@ -260,8 +260,10 @@ def test_a_source_at_another_rate_is_told_with_both_rates_and_the_remedy(stand, 
     def send(number: int) -> None:
         for k in range(hz):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
-        table.read(stand.node._loop._now_ns() + 10**9 * number)
+            table.store(
+                "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
+            )
+        table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
 
     last = reports(stand, 7, send)[-1]
     log = capfd.readouterr().err
@@ -281,7 +283,9 @@ def test_an_error_that_comes_after_a_warning_is_logged_and_ends_nothing(stand, c
     def send(number: int) -> None:
         for k in range(200):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+            table.store(
+                "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
+            )
         if number == 6:
             stand.peer.create_publisher(JointState, "commands", 10)
             stand.until(lambda: stand.node.count_publishers("commands") == 2, "another commander")
@@ -309,8 +313,10 @@ def test_a_rate_that_only_begins_or_changes_is_no_wrong_rate(stand, capfd, count
     def send(number: int) -> None:
         for k in range(counts[number]):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
-        table.read(stand.node._loop._now_ns() + 10**9 * number)
+            table.store(
+                "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
+            )
+        table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
 
     told = [one for one in reports(stand, len(counts), send) if "messages a sec" in one.message]
     log = capfd.readouterr().err
@@ -328,8 +334,10 @@ def test_publishers_that_share_a_topic_have_no_rate_that_could_be_wrong(stand, c
     def send(number: int) -> None:
         for k in range(200):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
-        table.read(stand.node._loop._now_ns() + 10**9 * number)
+            table.store(
+                "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
+            )
+        table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
 
     assert reports(stand, 6, send)[-1].level == OK
     assert "messages a second" not in capfd.readouterr().err
@@ -358,8 +366,10 @@ def test_a_source_that_should_send_more_slowly_says_so_in_the_wiring(stand, capf
     def send(number: int) -> None:
         for k in range(50):
             message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
-        table.read(stand.node._loop._now_ns() + 10**9 * number)
+            table.store(
+                "joints", message, None, stand.node._loop._clock.now_ns() + 10**9 * number + k
+            )
+        table.read(stand.node._loop._clock.now_ns() + 10**9 * number)
 
     assert reports(stand, 7, send)[-1].level == OK
     assert "messages a second" not in capfd.readouterr().err
@@ -372,8 +382,8 @@ def test_stamps_of_another_day_are_told_once_with_what_to_do(stand, capfd):
 
     def send(number: int) -> None:
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-        now_ns = loop._now_ns() + number * 10**9
-        stamp_ns = loop._stamp_ns() + 86_400 * 10**9 + number
+        now_ns = loop._clock.now_ns() + number * 10**9
+        stamp_ns = loop._clock.stamp_ns() + 86_400 * 10**9 + number
         table.store("joints", message, stamp_ns, now_ns)
         table.read(now_ns)
 
@@ -390,9 +400,9 @@ def test_what_was_latched_long_ago_has_no_wrong_clock(stand, capfd, max_age_s):
     )
     stand.start(mode="rate")
     loop = stand.node._loop
-    table, now_ns = loop.controller.table, loop._now_ns()
+    table, now_ns = loop.controller.table, loop._clock.now_ns()
     message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
-    table.store("joints", message, loop._stamp_ns() - 3600 * 10**9, now_ns)
+    table.store("joints", message, loop._clock.stamp_ns() - 3600 * 10**9, now_ns)
     table.read(now_ns)
     assert reports(stand, 4, lambda number: None)[-1].level == OK
     assert "clock" not in capfd.readouterr().err
@@ -401,7 +411,7 @@ def test_what_was_latched_long_ago_has_no_wrong_clock(stand, capfd, max_age_s):
 def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):
     stand.start(mode="rate")
     loop = stand.node._loop
-    table, now_ns = loop.controller.table, loop._now_ns()
+    table, now_ns = loop.controller.table, loop._clock.now_ns()
     for k in range(100):
         message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
         table.store("joints", message, 12_500_000_000, now_ns + k * 10_000_000)

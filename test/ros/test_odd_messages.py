@@ -36,7 +36,7 @@ def wait_for(stand, step: int) -> None:
 
 
 def now_present(stand) -> set[str]:
-    return set(stand.node._loop.controller.table.read(stand.node._loop._now_ns()).ids)
+    return set(stand.node._loop.controller.table.read(stand.node._loop._clock.now_ns()).ids)
 
 
 def send_parts(tick: RosTime, stand, step: int) -> None:
@@ -78,9 +78,9 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
 
 def test_the_diagnostics_of_a_source_name_what_is_missing_and_count_strays(stand):
     lose_the_right_joint(stand)
-    report = stand.node._loop._report
+    report = stand.node._loop._reports.diagnostics
     now_present(stand)
-    status = report.make_message(True, stand.node._loop._now_ns()).status
+    status = report.make_message(True, stand.node._loop._clock.now_ns()).status
     (joints,) = [one for one in status if one.name.endswith("source joints")]
     found = {pair.key: pair.value for pair in joints.values}
     assert found["missing"] == "right.position"
@@ -98,7 +98,7 @@ def test_two_publishers_may_share_the_joints_of_one_topic(stand):
 def test_joints_of_a_publisher_that_stops_grow_old_by_themselves(stand):
     lose_the_right_joint(stand)
     controller = stand.node._loop.controller
-    readings = controller.table.read(stand.node._loop._now_ns())
+    readings = controller.table.read(stand.node._loop._clock.now_ns())
     assert set(readings.ids) == {"left.position", "tilt.x", "tilt.y"}
     assert (controller.safe_reason, readings.expected) == ("", 4)
 

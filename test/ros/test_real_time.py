@@ -51,12 +51,12 @@ def test_a_timer_that_was_due_before_a_tick_makes_no_second_one(stand):
     for step in range(1, 6):
         step_on(step)
     loop = stand.node._loop
-    stand.until(lambda: loop._ticks.count >= 5, "five ticks")
-    count = loop._ticks.count
-    loop._act_in_time()  # as the events executor does
-    assert loop._ticks.count == count
+    stand.until(lambda: loop._reports.ticks.count >= 5, "five ticks")
+    count = loop._reports.ticks.count
+    loop._ticker.tick_in_time()  # as the events executor does
+    assert loop._reports.ticks.count == count
     step_on.advance(1.5)
-    stand.until(lambda: loop._ticks.count > count, "a tick without readings")
+    stand.until(lambda: loop._reports.ticks.count > count, "a tick without readings")
 
 
 def proposals(stand: Stand) -> list[JointState]:
@@ -169,7 +169,7 @@ def test_before_the_first_message_a_source_is_waited_for_and_only_later_missed(
     assert log.count("[INFO]") == log.count("waiting for the first message of joints, tilt") == 1
     assert "[WARN]" not in log and "[ERROR]" not in log
     monkeypatch.setattr(diagnostics, "START_S", 0.0)  # and some more
-    stand.node._loop._events._patient_until_s = 0.0
+    stand.node._loop._reports.events._patient_until_s = 0.0
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err
@@ -335,7 +335,7 @@ def test_sensors_at_another_rate_leave_the_commands_at_the_control_rate(stand, p
             stand.send(step)
             stand.until(lambda n=messages: step_on.messages() == n + 2, "the readings")
         stand.executor.spin_once(timeout_sec=0.0)
-        at.append(stand.node._loop._ticked_ns / STEP_NS)
+        at.append(stand.node._loop._guard.ticked_ns / STEP_NS)
     ticks = np.unique(at)
     ticks = ticks[ticks > ticks[0] + 15]
     assert np.diff(ticks).min() >= 0.5
@@ -365,7 +365,7 @@ def test_a_robot_that_holds_its_position_gets_proposals_in_shadow_from_the_first
     assert np.abs(proposed - [0.3, -0.7]).max() > 0.1, "it proposes more than to hold"
     log = capfd.readouterr().err
     assert "watchdog:" not in log and "safe command" not in log
-    assert not stand.node._loop._watchdog.sent
+    assert not stand.node._loop._guard.watchdog.sent
 
 
 def test_a_source_that_is_lost_again_and_again_gets_one_line_with_its_rate_and_the_limit(

@@ -132,7 +132,7 @@ def test_sources_that_swap_topics_within_a_step_both_read_their_new_topic(stand,
     stand.until(stand.joints.get_subscription_count, "joint_states matched")
     left, right, x, y = readings_of(1)
     stand.send_joints(stamp_of(1), (x, y), ("x", "y"))
-    stand.until(lambda: stand.node._loop._lockstep._have, "the message of joint_states")
+    stand.until(lambda: stand.node._loop._ticker._stamps._have, "the message of joint_states")
     assert not rewire(
         stand, **{"sources.joints.topic": "levels", "sources.tilt.topic": "joint_states"}
     )
@@ -383,7 +383,7 @@ def test_a_source_that_a_rewiring_adds_is_waited_for_before_it_is_missed(stand, 
     monkeypatch.setattr(diagnostics, "START_S", 1e9)
     stand.start()
     stand.step(1)
-    stand.node._loop._events._patient_until_s = 0.0  # the start is over
+    stand.node._loop._reports.events._patient_until_s = 0.0  # the start is over
     text = stand.wiring.read_text()
     spare = "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n"
     stand.wiring.write_text(text.replace("sources:\n", spare))

@@ -166,11 +166,11 @@ def compute(seconds):
     tick = loop.controller.tick
 
     def slow(*arguments):
-        policy, sent = scheduled(), loop._watchdog.sent
+        policy, sent = scheduled(), loop._guard.watchdog.sent
         end_s = time.thread_time() + seconds
         while time.thread_time() < end_s:
             pass
-        print(policy, loop._watchdog.sent - sent)
+        print(policy, loop._guard.watchdog.sent - sent)
         return tick(*arguments)
 
     loop.controller.tick = slow

@@ -98,7 +98,7 @@ def test_while_a_tick_hangs_the_safe_command_goes_out_every_period(stand, listen
     during = [values for at_s, values in listener.heard if 0.1 < at_s - begin_s < 0.5]
     assert during and all(values == SAFE for values in during)
     assert len(during) >= 10
-    assert stand.node._loop._watchdog.trips >= 1
+    assert stand.node._loop._guard.watchdog.trips >= 1
 
 
 def sent_during(output, tick, monkeypatch) -> list[list[float]]:
@@ -126,12 +126,12 @@ def test_the_command_of_a_tick_that_came_too_late_is_not_sent(stand, monkeypatch
     loop = stand.node._loop
     hang(monkeypatch, 0.3)
     # On a busy machine a trip may be under way already.
-    trips = loop._watchdog.trips - loop._watchdog.tripped
+    trips = loop._guard.watchdog.trips - loop._guard.watchdog.tripped
     sent = sent_during(loop._output, lambda: loop._act(None), monkeypatch)
-    assert loop._watchdog.trips > trips
+    assert loop._guard.watchdog.trips > trips
     assert len(sent) >= 2 and sent[0] == sent[-1] == SAFE
     assert all(one == SAFE for one in sent)
-    assert not loop._watchdog.tripped
+    assert not loop._guard.watchdog.tripped
     act(stand, range(8, 30))
     assert "watchdog: no command for 0.0175 s" in capfd.readouterr().err
 
@@ -141,7 +141,7 @@ def test_after_a_trip_the_next_fresh_action_goes_out_at_once(stand, listener):
     stand.start(mode="rate", watchdog_s=-1.0)
     stand.until(lambda: listener.heard, "the listener hears")
     act(stand, range(1, 8))
-    watchdog, trips = stand.node._loop._watchdog, stand.node._loop._watchdog.trips
+    watchdog, trips = stand.node._loop._guard.watchdog, stand.node._loop._guard.watchdog.trips
     time.sleep(0.1)
     assert watchdog.trips > trips
     before = len(stand.commands)
@@ -183,7 +183,7 @@ def test_a_ros_clock_that_stops_gives_the_safe_command(stand, listener, capfd):
         stand.send_tilt(0, *readings_of(step)[2:])
         stand.executor.spin_once(timeout_sec=0.005)
     stand.until(lambda: any(v != SAFE for v in listener.since(begin_s)), "the policy acts")
-    watchdog = stand.node._loop._watchdog
+    watchdog = stand.node._loop._guard.watchdog
     stand.until(lambda: watchdog.tripped, "the clock has stopped again")
     said, log = "ROS time stands still or is slow: /clock", []
     stand.until(lambda: log.append(capfd.readouterr().err) or said in "".join(log), "the log")
@@ -195,7 +195,7 @@ def test_in_lockstep_the_watchdog_is_off_unless_asked_for(stand, listener, capfd
     stand.start(watchdog_s=-1.0)
     stand.step(1)
     assert "the watchdog is off" in capfd.readouterr().err
-    assert not stand.node._loop._watchdog.timeout_s
+    assert not stand.node._loop._guard.watchdog.timeout_s
     stand.node.trigger_deactivate()
     stand.node.trigger_cleanup()
     from rclpy.parameter import Parameter
@@ -208,7 +208,7 @@ def test_in_lockstep_the_watchdog_is_off_unless_asked_for(stand, listener, capfd
     stand.until(lambda: len(listener.since(begin_s)) > 3, "the watchdog's safe commands")
     assert all(values == SAFE for values in listener.since(begin_s))
     stand.send(2)
-    stand.until(lambda: not stand.node._loop._watchdog.tripped, "a tick")
+    stand.until(lambda: not stand.node._loop._guard.watchdog.tripped, "a tick")
 
 
 class Blocked:
@@ -232,7 +232,7 @@ def test_a_publish_that_blocks_is_logged_and_counted_and_does_not_hold_up_the_en
     blocked = Blocked(node._loop._output)
     act(stand, range(8, 16))
     assert blocked not in node._loop._output._publishers
-    stand.until(lambda: node._loop._watchdog.longest_s >= 0.1, "the silence counted")
+    stand.until(lambda: node._loop._guard.watchdog.longest_s >= 0.1, "the silence counted")
     assert "s to send a command, which delayed all others" in capfd.readouterr().err
     Blocked(node._loop._output)
     begin_s = time.monotonic()

@@ -15,7 +15,7 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control.system.share import share_path
 from an_control.wiring import WiringError
-from an_control_sim.bridge.publishers import Outlet
+from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import (
     ExpressionError,
@@ -147,7 +147,7 @@ def test_an_environment_of_a_module_in_the_current_directory_is_served(tmp_path,
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
     one = robot(tmp_path, ("test/Still-v0", "my_robots:mine/Still-v0"))
     one.fill(0)
-    assert list(one.outlets[0].message.position) == [0.5, -0.25]
+    assert list(one.sensor_topics[0].message.position) == [0.5, -0.25]
 
 
 def test_the_first_episode_is_played_in_a_fresh_environment(tmp_path):
@@ -162,7 +162,7 @@ def test_the_first_episode_is_played_in_a_fresh_environment(tmp_path):
     one = robot(tmp_path, ("test/Still-v0", "test/CountsResets-v0"))
     one.reset(5)
     one.fill(0)
-    assert list(one.outlets[0].message.position) == [1.0, 1.0]
+    assert list(one.sensor_topics[0].message.position) == [1.0, 1.0]
 
 
 def test_interleaved_positions_and_velocities_become_a_proper_joint_state(tmp_path):
@@ -172,7 +172,7 @@ def test_interleaved_positions_and_velocities_become_a_proper_joint_state(tmp_pa
     )
     one = robot(tmp_path, text=text)
     one.fill(0)
-    message = one.outlets[0].message
+    message = one.sensor_topics[0].message
     assert list(message.position) == [0.5, 2.0] and list(message.velocity) == [2.0, -0.25]
 
 
@@ -208,9 +208,9 @@ def filled(kind: Any, fields: dict[str, Any], sensors: dict[str, Any]) -> Any:
         path: (parse_expression(value) or value) if isinstance(value, str) else value
         for path, value in fields.items()
     }
-    outlet = Outlet(SimulatedTopicConfig("topic", "", values), kind, "file")
-    outlet.check(np.zeros(3, np.float32), sensors)
-    return outlet.fill(np.zeros(3, np.float32), sensors, 3_000_000_004)
+    sensor_topic = SensorTopic(SimulatedTopicConfig("topic", "", values), kind, "file")
+    sensor_topic.check(np.zeros(3, np.float32), sensors)
+    return sensor_topic.fill(np.zeros(3, np.float32), sensors, 3_000_000_004)
 
 
 def test_values_are_cast_to_exactly_the_type_of_their_field():
@@ -261,7 +261,7 @@ def test_a_picture_becomes_an_image_message(tmp_path):
     ).replace("sensor_msgs/msg/JointState", "sensor_msgs/msg/Image")  # fmt: skip
     shown = robot(tmp_path, text=text)
     shown.fill(1)
-    image = shown.outlets[0].message
+    image = shown.sensor_topics[0].message
     assert isinstance(image, Image)
     assert (image.height, image.width, image.step, image.encoding) == (4, 5, 15, "rgb8")
     assert bytes(image.data) == bytes(range(60))
@@ -272,7 +272,7 @@ def test_a_command_becomes_the_action_by_scale_and_offset(tmp_path):
     read = one.commands.read
     assert read(Float64MultiArray(data=[2.0])).tolist() == [0.5]
     assert one.commands.safe.tolist() == [0.0]
-    assert one.commands.action(np.array([7.0])).tolist() == [1.0], "within the action space"
+    assert one.commands.make_action(np.array([7.0])).tolist() == [1.0], "within the action space"
     with pytest.raises(ValueError, match="2 values for 1 actuators"):
         read(Float64MultiArray(data=[1.0, 2.0]))
 
@@ -330,12 +330,12 @@ def test_what_does_not_fit_of_several_command_topics_is_named_by_its_place(tmp_p
 def test_a_discrete_environment_takes_an_index_or_the_largest_of_n(tmp_path):
     options = ("step_s", "options: {actions: 3}\nstep_s")
     index = robot(tmp_path, options, (", offset: 1.0", "")).commands
-    assert [index.action(np.array([value])) for value in (-4.0, 1.2, 9.0)] == [0, 1, 2]
+    assert [index.make_action(np.array([value])) for value in (-4.0, 1.2, 9.0)] == [0, 1, 2]
     three = "{a: {scale: 1, safe: 0}, b: {scale: 1, safe: 0}, c: {scale: 1, safe: 0}}"
     largest = robot(
         tmp_path, options, ("{push: {scale: 2.0, offset: 1.0, safe: 1.0}}", three)
     ).commands
-    assert largest.action(np.array([-3.0, 5.0, 2.0])) == 1
+    assert largest.make_action(np.array([-3.0, 5.0, 2.0])) == 1
 
 
 def test_the_ants_yaml_serves_every_sensor_on_five_topics():
@@ -343,7 +343,7 @@ def test_the_ants_yaml_serves_every_sensor_on_five_topics():
     ant = SimulatedRobot(load_simulation(share_path("config/ant_sim.yaml")))
     ant.reset(3)
     ant.fill(1_000_000_000)
-    topics = {outlet.topic: outlet.message for outlet in ant.outlets}
+    topics = {sensor_topic.topic: sensor_topic.message for sensor_topic in ant.sensor_topics}
     assert set(topics) == {"joint_states", "imu", "odometry", "goal", "foot_contacts"}
     assert len(topics["joint_states"].name) == len(topics["joint_states"].position) == 8
     assert np.hypot(topics["goal"].vector.x, topics["goal"].vector.y) == pytest.approx(1.0)

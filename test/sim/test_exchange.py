@@ -57,7 +57,10 @@ class Network:
         self.exchange.close()
         for self.step in range(1, steps + 1):
             self._parts, self.published = [None] * len(self._stamped), 0
-            whole = self.exchange.ask(self.step, lambda: None not in self._parts) is not None
+            whole = (
+                self.exchange.request_command(self.step, lambda: None not in self._parts)
+                is not None
+            )
             self.taken.append(tuple(self._parts) if whole else ())
         self.exchange.finish()
         return self
@@ -223,6 +226,6 @@ def test_an_episode_that_is_broken_off_within_a_step_leaves_no_command_for_the_n
             raise KeyboardInterrupt
 
         network.step = 8
-        network.exchange.ask(8, complete)
+        network.exchange.request_command(8, complete)
     assert network.play(7).taken == [(step,) for step in range(1, 8)]
     assert not network.exchange.unmatched

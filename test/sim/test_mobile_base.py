@@ -67,7 +67,9 @@ def test_the_wiring_reads_what_the_environment_observes_to_the_last_bit(lost):
     for step in range(1, 60):
         stamp_ns = step * 50_000_000
         robot.fill(stamp_ns)
-        messages = {outlet.topic: outlet.message for outlet in robot.outlets}
+        messages = {
+            sensor_topic.topic: sensor_topic.message for sensor_topic in robot.sensor_topics
+        }
         for source in table.wiring.sources:
             table.store(source.name, messages[source.topic], stamp_ns, step)
         readings = table.read(step, stamp_ns)

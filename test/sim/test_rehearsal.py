@@ -121,7 +121,7 @@ def simulated_messages(simulation: Path) -> dict[str, Any]:
     simulated = SimulatedRobot(load_simulation(simulation))
     simulated.reset(0)
     simulated.fill(1)
-    messages = {one.topic: copy.deepcopy(one.message) for one in simulated.outlets}
+    messages = {one.topic: copy.deepcopy(one.message) for one in simulated.sensor_topics}
     simulated.close()
     return messages
 
@@ -156,14 +156,14 @@ class Both:
         """A tick on these messages by topic; what is read on both ways."""
         for topic, message in messages.items():
             set_stamp(message.header.stamp, now_ns)
-            self._scrambler.take(topic, message)
+            self._scrambler.store_message(topic, message)
             for table in self.tables:
                 for source in table.wiring.sources:
                     if source.topic == topic:
                         table.store(source.name, message, now_ns, now_ns)
         self._scrambler.prepare(now_ns, None if self._lockstep else now_ns)
         if self._sends:
-            scrambled = copy.deepcopy(self._scrambler._out.message)
+            scrambled = copy.deepcopy(self._scrambler._output.message)
             self.tables[1].store(TOPIC, scrambled, now_ns, now_ns)
         stamp_ns = now_ns if self._lockstep else None
         first, second = (table.read(now_ns, stamp_ns) for table in self.tables)
@@ -356,9 +356,9 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     def stop(self: Any, name: str, wiring: Path, model: Path) -> Any:
         raise Seen(wiring.read_text())
 
-    monkeypatch.setattr(sim.SimCommand, "_policy_node", stop)
+    monkeypatch.setattr(sim.SimCommand, "_start_policy_node", stop)
     monkeypatch.setattr("an_control_sim.bridge.policy_link.wait_until_alone", lambda *_: None)
-    files = sim._Files(
+    files = sim._SimulationFiles(
         share_path("config/mobile_base_sim.yaml"),
         share_path("config/mobile_base.yaml"),
         tmp_path / "model.safetensors",

@@ -79,18 +79,18 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     assert scrambler.topic == "/ant/scrambled"
     scrambler.reset(2)
     joints, feet = messages(1)
-    scrambler.take("joints", joints)
-    scrambler.take("/ant/feet", feet)
-    scrambler.take("nobody_reads_this", feet)
+    scrambler.store_message("joints", joints)
+    scrambler.store_message("/ant/feet", feet)
+    scrambler.store_message("nobody_reads_this", feet)
     scrambler.prepare(1_000_000_000)
     ids = (*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1")
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
     pure = Disturber(ids, settings, 7)
     pure.reset(2)
     expected, names = pure.apply(values, ids)
-    assert scrambler._out.message.name == list(names)
-    assert list(scrambler._out.message.position) == expected.astype(float).tolist()
-    assert scrambler._out.message.header.stamp.sec == 1
+    assert scrambler._output.message.name == list(names)
+    assert list(scrambler._output.message.position) == expected.astype(float).tolist()
+    assert scrambler._output.message.header.stamp.sec == 1
     assert scrambler.shuffles == 1
     node.destroy_node()
 
@@ -123,9 +123,9 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
 
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
-            scrambler.take(topic, message)
+            scrambler.store_message(topic, message)
         scrambler.prepare(1_000_000_000)
-        return channels(scrambler._out.message)
+        return channels(scrambler._output.message)
 
     plain = shown()
     (result,) = node.set_parameters([Parameter("missing", value=0.5)])
@@ -160,9 +160,9 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
 
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
-            scrambler.take(topic, message)
+            scrambler.store_message(topic, message)
         scrambler.prepare(1_000_000_000)
-        return channels(scrambler._out.message)
+        return channels(scrambler._output.message)
 
     def order(*entries: str) -> str:
         return node.set_parameters([Parameter("order", value=list(entries))])[0].reason
@@ -211,7 +211,7 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
     node = Node("host", namespace="ant")
     scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
     for topic, message in zip(("joints", "feet"), messages(1), strict=True):
-        scrambler.take(topic, message)
+        scrambler.store_message(topic, message)
     scrambler.prepare(1_000_000_000)
     scrambler.move_signals({"a.position": "b.position"})
     scrambler.reset(1)

@@ -43,24 +43,24 @@ class Browser:
         """Where it sent requests to."""
         return {urlsplit(url).hostname for url in self.requests if not url.startswith("data:")}
 
-    def ready(self, plugs: int) -> None:
-        """Wait until a robot with so many plugs runs."""
+    def ready(self, slots: int) -> None:
+        """Wait until a robot with so many slots runs."""
         self.page.wait_for_selector("#lamp[data-state=running]", state="attached")
-        self.page.wait_for_function(f"document.querySelectorAll('#bay .plug').length == {plugs}")
+        self.page.wait_for_function(f"document.querySelectorAll('#wiring .slot').length == {slots}")
 
     def wires(self) -> dict[str, str]:
-        """By plug what the page says that it carries."""
+        """By slot what the page says that it carries."""
         labels = self.page.eval_on_selector_all(
-            "#bay .plug", "all => all.map(one => [one.dataset.plug, one.ariaLabel])"
+            "#wiring .slot", "all => all.map(one => [one.dataset.slot, one.ariaLabel])"
         )
-        return {plug: label.rpartition(": carries ")[2] for plug, label in labels}
+        return {slot: label.rpartition(": carries ")[2] for slot, label in labels}
 
-    def drag(self, signal: str, plug: str) -> None:
-        """Take the end of a signal with the mouse and drop it on a plug."""
+    def drag(self, signal: str, slot: str) -> None:
+        """Take the end of a signal with the mouse and drop it on a slot."""
         mouse = self.page.mouse
         mouse.move(*self._middle(f'.signal[data-signal="{signal}"] .dot'))
         mouse.down()
-        x, y = self._middle(f'.plug[data-plug="{plug}"] .dot')
+        x, y = self._middle(f'.slot[data-slot="{slot}"] .dot')
         mouse.move(x, y, steps=3)
         mouse.up()
 

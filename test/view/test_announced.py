@@ -24,7 +24,7 @@ from an_control.view.schema import ConnectCommand
 POLICY, SCRAMBLER = "/r/policy", "/r/scrambler"
 STRAIGHT = {"a": "a", "b": "b"}
 SWAPPED = {"a": "b", "b": "a"}
-DRAG = ConnectCommand(id=1, signal="a", plug="b", announced=True)
+DRAG = ConnectCommand(id=1, signal="a", slot="b", announced=True)
 TICK_TOPIC = "/r/policy/channels"
 
 
@@ -69,11 +69,11 @@ def heard() -> Iterator[tuple[Node, Listener]]:
 def deeds_of(nodes: Nodes, listener: Listener) -> CommandHandlers:
     deeds = CommandHandlers(nodes, listener)
     deeds.found = RobotGraph(policy=POLICY, scrambler=SCRAMBLER)
-    deeds.bay.set_order(STRAIGHT)
+    deeds.panel.set_order(STRAIGHT)
     wiring = {"sources.s.topic": f"/r/{SCRAMBLED}"}
     for one in STRAIGHT:
         wiring |= {f"channels.{one}.source": "s", f"channels.{one}.field": f"position[{one}]"}
-    deeds.bay.set_wiring(wiring, SCRAMBLED, new=True)
+    deeds.panel.set_wiring(wiring, SCRAMBLED, new=True)
     return deeds
 
 

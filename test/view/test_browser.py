@@ -16,7 +16,7 @@ pytest.importorskip("playwright")
 from view.browser import CHROMIUM, Browser, browsing
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs Chromium (Debian: chromium)")
-PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
+SLOTS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 LIMIT_S = 30.0
 
 
@@ -35,30 +35,30 @@ def page(cartpole):
 
 
 @pytest.fixture(autouse=True)
-def straight(page):
-    page.page.click("#straight")
-    until(page, lambda: page.wires() == {one: one for one in PLUGS}, "all straight")
+def restored(page):
+    page.page.click("#restore")
+    until(page, lambda: page.wires() == {one: one for one in SLOTS}, "the wiring of the file")
 
 
-def test_a_cable_is_dragged_to_another_plug_and_undone(page):
+def test_a_connection_is_dragged_to_another_slot_and_undone(page):
     page.drag("pole.cos", "pole.sin")
-    swapped = {one: one for one in PLUGS} | {"pole.sin": "pole.cos", "pole.cos": "pole.sin"}
+    swapped = {one: one for one in SLOTS} | {"pole.sin": "pole.cos", "pole.cos": "pole.sin"}
     until(page, lambda: page.wires() == swapped, "swapped")
     until(page, lambda: "pole.cos to pole.sin, announced" in page.reply(), "the reply")
-    label = page.page.get_attribute('.plug[data-plug="pole.sin"]', "aria-label")
-    assert label == "Plug pole.sin, read as pole.cos: carries pole.cos"
+    label = page.page.get_attribute('.slot[data-slot="pole.sin"]', "aria-label")
+    assert label == "Input slot pole.sin, read as pole.cos: carries pole.cos"
     page.page.click("#undo")
-    until(page, lambda: page.wires() == {one: one for one in PLUGS}, "undone")
+    until(page, lambda: page.wires() == {one: one for one in SLOTS}, "undone")
 
 
 def test_unannounced_and_with_the_tools(page):
     page.page.check("input[name=announced][value=no]")
     page.drag("cart.position", "cart.velocity")
     until(page, lambda: "unannounced" in page.reply(), "the reply")
-    for tool, plug, carried in (("cut", "pole.sin", "nothing"), ("noise", "pole.cos", "noise")):
+    for tool, slot, carried in (("cut", "pole.sin", "nothing"), ("noise", "pole.cos", "noise")):
         page.page.select_option("#tool", tool)
-        page.page.locator(f'.plug[data-plug="{plug}"] .handle').click()
-        until(page, lambda p=plug, c=carried: page.wires()[p] == c, tool)
+        page.page.locator(f'.slot[data-slot="{slot}"] .handle').click()
+        until(page, lambda p=slot, c=carried: page.wires()[p] == c, tool)
     page.page.select_option("#tool", "copy")
     page.drag("pole.velocity", "pole.sin")
     until(page, lambda: page.wires()["pole.sin"] == "pole.velocity", "copied")
@@ -69,11 +69,11 @@ def test_unannounced_and_with_the_tools(page):
 
 def test_everything_can_be_done_by_keyboard(page):
     key = page.page.keyboard.press
-    page.page.focus('.plug[data-plug="cart.position"]')
+    page.page.focus('.slot[data-slot="cart.position"]')
     for one in ("Enter", "ArrowDown", "ArrowDown", "Enter"):
         key(one)
     until(page, lambda: page.wires()["pole.cos"] == "cart.position", "moved by keys")
-    focused = page.page.evaluate("document.activeElement.dataset.plug")
+    focused = page.page.evaluate("document.activeElement.dataset.slot")
     assert focused == "pole.cos"
     key("Delete")
     until(page, lambda: page.wires()["pole.cos"] == "nothing", "cut by a key")
@@ -83,7 +83,7 @@ def test_everything_can_be_done_by_keyboard(page):
     for _ in range(40):
         key("Tab")
         reached.add(page.page.evaluate("document.activeElement.id"))
-    assert reached >= {"restart", "estop", "shuffle", "straight", "undo", "tool", "jitter"}
+    assert reached >= {"restart", "estop", "shuffle", "restore", "undo", "tool", "jitter"}
     key("Escape")
     page.page.wait_for_selector("#estop.latched")
     page.page.click("#reset-estop")
@@ -123,9 +123,9 @@ def test_a_page_that_is_closed_in_mid_drag_leaves_everything_as_it_was(page, car
         other.ready(5)
         other.page.mouse.move(*other._middle('.signal[data-signal="pole.cos"] .dot'))
         other.page.mouse.down()
-        other.page.mouse.move(*other._middle('.plug[data-plug="pole.sin"] .dot'))
+        other.page.mouse.move(*other._middle('.slot[data-slot="pole.sin"] .dot'))
     page.page.wait_for_timeout(300)
-    assert page.wires() == {one: one for one in PLUGS}
+    assert page.wires() == {one: one for one in SLOTS}
 
 
 def test_a_server_that_ends_is_said_to_be_gone(page, cartpole):

@@ -25,7 +25,7 @@ links:
   left: {joint: left, axis: [0, 1, 0], to: [0, 0.1, 0.3], width: 0.05}
   right: {joint: right, axis: [0, 1, 0], to: [0, -0.1, 0.3], width: 0.05}
 """
-PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
+SLOTS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 
 
 def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_path):
@@ -49,15 +49,17 @@ def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_p
             await visitor.until(
                 lambda: robot_("lockstep") and robot_("simulated"), "what the page pauses"
             )
-            bay = {(one, one) for one in PLUGS}  # before that, the fields that the node reads
-            await visitor.until(lambda: bay == set(visitor.wires().values()), "the scrambler's bay")
+            panel = {(one, one) for one in SLOTS}  # before that, the fields that the node reads
+            await visitor.until(
+                lambda: panel == set(visitor.wires().values()), "the scrambler's panel"
+            )
             for _ in range(30):
                 wires = visitor.wires()
-                signal_, plug = rng.choice(PLUGS), rng.choice(PLUGS)
-                if wires[plug][0] != signal_:
-                    await visitor.done("connect", signal=signal_, plug=plug, announced=True)
+                signal_, slot = rng.choice(SLOTS), rng.choice(SLOTS)
+                if wires[slot][0] != signal_:
+                    await visitor.done("connect", signal=signal_, slot=slot, announced=True)
                 note()
-            assert any(plug != one[0] for plug, one in visitor.wires().items())
+            assert any(slot != one[0] for slot, one in visitor.wires().items())
             assert all(signal_ == channel for signal_, channel in visitor.wires().values())
             first = max(returns, default=0)
             await visitor.until(
@@ -90,22 +92,25 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
             await visitor.state("waiting")
             with program.started(*arguments) as process:
                 await visitor.state("running")
-                await visitor.until(lambda: len(visitor.wires()) == 4, "the patch bay")
-                bay = visitor.newest["bay"]
-                assert "no scrambler" in bay["why_not_unannounced"] and not bay["why_not_announced"]
+                await visitor.until(lambda: len(visitor.wires()) == 4, "the wiring panel")
+                panel = visitor.newest["wiring"]
+                assert (
+                    "no scrambler" in panel["why_not_unannounced"]
+                    and not panel["why_not_announced"]
+                )
                 assert visitor.newest["robot"]["name"] == "/tiny"
                 await visitor.until(lambda: "drawing" in visitor.newest, "the drawing")
                 assert visitor.newest["drawing"] == {
                     "is": "drawing", "kind": "dials", "joints": list(JOINTS),
                     "skeleton": None, "problem": "",
                 }  # fmt: skip
-                swap = {"signal": "tilt: vector.x", "plug": "left.position", "announced": True}
+                swap = {"signal": "tilt: vector.x", "slot": "left.position", "announced": True}
                 await visitor.done("connect", **swap)
                 swapped = lambda: visitor.wires()["tilt.x"][0] == "joints: position[left]"  # noqa: E731
                 await visitor.until(swapped, "the swap on the page")
                 for refused in (
-                    await visitor.ask("connect", **(swap | {"announced": False, "plug": "tilt.y"})),
-                    await visitor.ask("cut", plug="tilt.x"),
+                    await visitor.ask("connect", **(swap | {"announced": False, "slot": "tilt.y"})),
+                    await visitor.ask("cut", slot="tilt.x"),
                     await visitor.ask("set", name="missing", value=0.5),
                 ):
                     assert not refused["ok"] and "no scrambler" in refused["text"]

@@ -77,13 +77,13 @@ def test_each_of_a_hundred_announced_drags_reaches_the_nodes_in_time(simulate, t
     with browsing(ant.address()) as page:
         page.ready(28)
         seen.until(lambda: len(seen.order) == 28, "the scrambler's order")
-        plugs = list(seen.order)
+        slots = list(seen.order)
         for _ in range(DRAGS):
-            signal, plug = rng.choice(plugs), rng.choice(plugs)
-            if seen.order[plug] == signal:
+            signal, slot = rng.choice(slots), rng.choice(slots)
+            if seen.order[slot] == signal:
                 continue
-            page.drag(signal, plug)
-            took_s.append(seen.until(lambda p=plug, s=signal: seen.order[p] == s, signal))
+            page.drag(signal, slot)
+            took_s.append(seen.until(lambda p=slot, s=signal: seen.order[p] == s, signal))
         assert page.hosts == {"127.0.0.1"} and page.errors == []
     last = max(seen.returns, default=-1)
     if mode == "lockstep":

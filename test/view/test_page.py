@@ -70,9 +70,9 @@ def until(page: Browser, ready: Callable[[], object], what: str) -> None:
         page.page.wait_for_timeout(20)
 
 
-def bay(*plugs: str, settings: dict[str, float] | None = None) -> schema.BayUpdate:
-    wires = [schema.SlotWiring(one, one, one) for one in plugs]
-    return schema.BayUpdate(list(plugs), wires, "", "", 0, settings or {})
+def panel(*slots: str, settings: dict[str, float] | None = None) -> schema.WiringUpdate:
+    wires = [schema.SlotWiring(one, one, one) for one in slots]
+    return schema.WiringUpdate(list(slots), wires, "", "", 0, settings or {})
 
 
 @pytest.fixture
@@ -82,20 +82,20 @@ def server() -> Server:
 
 @pytest.fixture
 def page(server: Server) -> Iterator[Browser]:
-    """The page, with a patch bay of two plugs."""
+    """The page, with a wiring panel of two slots."""
     with browsing(ADDRESS, server.route) as opened:
         until(opened, lambda: server.tries, "the connection")
         server.say(schema.RobotUpdate("running", "", "/r"))
-        server.say(bay("a", "b"))
-        until(opened, lambda: set(opened.wires()) == {"a", "b"}, "the patch bay")
+        server.say(panel("a", "b"))
+        until(opened, lambda: set(opened.wires()) == {"a", "b"}, "the wiring panel")
         yield opened
 
 
-def test_escape_stops_the_robot_also_after_the_plugs_have_changed_during_a_drag(page, server):
-    page.page.mouse.move(*page._middle('.plug[data-plug="a"] .dot'))
+def test_escape_stops_the_robot_also_after_the_slots_have_changed_during_a_drag(page, server):
+    page.page.mouse.move(*page._middle('.slot[data-slot="a"] .dot'))
     page.page.mouse.down()
-    server.say(bay("c", "d", "e"))
-    until(page, lambda: set(page.wires()) == {"c", "d", "e"}, "the new patch bay")
+    server.say(panel("c", "d", "e"))
+    until(page, lambda: set(page.wires()) == {"c", "d", "e"}, "the new wiring panel")
     page.page.keyboard.press("Escape")
     until(page, lambda: server.heard, "the e-stop")
     assert [one["do"] for one in server.heard] == ["estop"]
@@ -108,7 +108,7 @@ def test_escape_stops_the_robot_also_after_the_plugs_have_changed_during_a_drag(
 
 def test_a_setting_that_is_refused_does_not_stay_on_its_slider(page, server):
     settings = {"jitter": 0.05, "missing": 0.1, "shuffle": 0.0}
-    server.say(bay("a", "b", settings=settings))
+    server.say(panel("a", "b", settings=settings))
     until(page, lambda: page.page.text_content("#jitter-value") == "0.05", "the setting")
     page.page.fill("#jitter", "0.3")
     page.page.check("#reshuffle")
@@ -122,7 +122,7 @@ def test_a_setting_that_is_refused_does_not_stay_on_its_slider(page, server):
 
 
 def test_a_setting_beyond_its_slider_is_shown_as_it_is(page, server):
-    server.say(bay("a", "b", settings={"jitter": 2.0, "missing": 0.33}))
+    server.say(panel("a", "b", settings={"jitter": 2.0, "missing": 0.33}))
     until(page, lambda: page.page.text_content("#jitter-value") == "2.00", "the noise")
     assert page.page.text_content("#missing-value") == "33 %"
 
@@ -142,7 +142,7 @@ def test_the_page_clears_when_the_robot_has_gone(page, server):
     drawn = page.page.evaluate(inked, "robot")
     server.say(schema.DiagnosticsUpdate([]))
     server.say(schema.ChannelsUpdate([]))
-    server.say(bay())
+    server.say(panel())
     page.page.wait_for_selector("#estop:not(.latched)")
     until(page, lambda: texts() == ["\u2013", "\u2013"], "no figures")
     assert page.page.text_content("#diagnostics") == "" and page.wires() == {}

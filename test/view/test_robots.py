@@ -23,7 +23,7 @@ from an_control.view.graph import find_robot
 from an_control.view.listener import Listener
 from an_control.view.process import NICE
 
-PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
+SLOTS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 
 
 class Witness:
@@ -75,17 +75,17 @@ async def witness(domain: int) -> AsyncIterator[Witness]:
 
 
 async def begin(visitor: Visitor) -> None:
-    """Wait for the robot, straight and with the patch bay of its scrambler.
+    """Wait for the robot, wired as in the file and with its scrambler's settings.
 
     Until the scrambler is found the page shows the five channels that the policy reads.
     """
     await visitor.state("running")
-    scrambled = lambda: visitor.newest["bay"]["why_not_unannounced"] == ""  # noqa: E731
-    await visitor.until(lambda: len(visitor.wires()) == 5 and scrambled(), "the patch bay")
-    await visitor.until(lambda: visitor.newest["bay"]["settings"], "the scrambler's settings")
+    scrambled = lambda: visitor.newest["wiring"]["why_not_unannounced"] == ""  # noqa: E731
+    await visitor.until(lambda: len(visitor.wires()) == 5 and scrambled(), "the wiring panel")
+    await visitor.until(lambda: visitor.newest["wiring"]["settings"], "the scrambler's settings")
     await visitor.until(lambda: visitor.newest["robot"]["simulated"], "the simulator")
     await visitor.until(lambda: "tick" in visitor.newest, "a tick")
-    await visitor.done("straight")
+    await visitor.done("restore")
 
 
 def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
@@ -98,9 +98,9 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
             )
             links = visitor.newest["drawing"]["skeleton"]["links"]
             assert {one["joint"] for one in links} == {"", "cart", "pole"}
-            assert visitor.newest["bay"]["why_not_announced"] == ""
+            assert visitor.newest["wiring"]["why_not_announced"] == ""
             order = await seen.order()
-            assert order == {one: one for one in PLUGS}
+            assert order == {one: one for one in SLOTS}
 
             async def shows(expected: dict[str, str]) -> None:
                 await visitor.until(lambda: seen.hear() == order | expected, str(expected))
@@ -110,30 +110,30 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
                 )
 
             swap = {"pole.cos": "pole.sin", "pole.sin": "pole.cos"}
-            announced = {"signal": "pole.cos", "plug": "pole.sin", "announced": True}
+            announced = {"signal": "pole.cos", "slot": "pole.sin", "announced": True}
             await visitor.done("connect", **announced)
             await shows(swap)
             fields = [f"channels.{one}.field" for one in ("pole.cos", "pole.sin")]
-            read = await seen.calls.parameters("/cartpole/policy", fields)
+            read = await seen.calls.get_parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.sin]", "position[pole.cos]"]
             assert visitor.wires()["pole.sin"] == ("pole.cos", "pole.cos")
             await visitor.done("undo")
             await shows({})
-            read = await seen.calls.parameters("/cartpole/policy", fields)
+            read = await seen.calls.get_parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.cos]", "position[pole.sin]"]
             await visitor.done("connect", **(announced | {"announced": False}))
             await shows(swap)
-            read = await seen.calls.parameters("/cartpole/policy", fields)
+            read = await seen.calls.get_parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.cos]", "position[pole.sin]"]
-            await visitor.done("cut", plug="cart.velocity")
-            await visitor.done("noise", plug="pole.velocity")
-            await visitor.done("copy", plug="pole.sin", signal="pole.sin")
+            await visitor.done("cut", slot="cart.velocity")
+            await visitor.done("noise", slot="pole.velocity")
+            await visitor.done("copy", slot="pole.sin", signal="pole.sin")
             await shows({"pole.cos": "pole.sin", "cart.velocity": "", "pole.velocity": "noise"})
             await visitor.until(
                 lambda: "cart.velocity" not in visitor.newest["channels"]["ids"], "it is absent"
             )
             assert len(visitor.newest["marks"]["marks"]) >= 6
-            await visitor.done("straight")
+            await visitor.done("restore")
             await shows({})
 
     asyncio.run(run())
@@ -156,11 +156,11 @@ def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):
                 ("jitter", 0.0, 0.0), ("shuffle", 50.0, "50"), ("shuffle", 0.0, "none"),
             ):  # fmt: skip
                 await visitor.done("set", name=name, value=value)
-                read = await seen.calls.parameters("/cartpole/simulator", [name])
+                read = await seen.calls.get_parameters("/cartpole/simulator", [name])
                 assert read == {name: expected}
                 await visitor.until(
                     lambda name=name, value=value: (
-                        visitor.newest["bay"]["settings"].get(name) == value
+                        visitor.newest["wiring"]["settings"].get(name) == value
                     ),
                     f"the page shows {name} {value:g}",
                 )
@@ -188,11 +188,11 @@ def test_two_visitors_see_the_same_and_one_may_leave_at_any_time(cartpole):
                 await second.state("running")
                 await first.until(lambda: first.newest["health"]["clients"] == 2, "two browsers")
                 await second.done("shuffle", announced=False)
-                await first.until(lambda: first.wires() == second.wires(), "the same patch bay")
+                await first.until(lambda: first.wires() == second.wires(), "the same wiring panel")
                 await second.say(json.dumps({"do": "shuffle", "id": 1, "announced": True}))
             await first.until(lambda: first.newest["health"]["clients"] == 1, "one browser")
-            refused = await first.ask("connect", signal="x", plug="pole.cos", announced=True)
+            refused = await first.ask("connect", signal="x", slot="pole.cos", announced=True)
             assert not refused["ok"] and "'x' is no signal" in refused["text"]
-            await first.done("straight")
+            await first.done("restore")
 
     asyncio.run(run())

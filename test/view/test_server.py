@@ -121,17 +121,17 @@ def test_a_command_that_fails_unexpectedly_is_answered_and_logged(caplog):
         async with serving(0) as (server, looking), visiting(server.address) as visitor:
 
             async def fail(command: schema.Command) -> schema.ReplyUpdate:
-                raise KeyError("plug")
+                raise KeyError("slot")
 
             server.live.carry_out = fail
             reply = await visitor.ask("undo")
             assert (
-                not reply["ok"] and reply["text"] == "undo: an unexpected error: KeyError('plug')"
+                not reply["ok"] and reply["text"] == "undo: an unexpected error: KeyError('slot')"
             )
             assert not looking.done()
 
     asyncio.run(run())
-    assert "Traceback" in caplog.text and "KeyError: 'plug'" in caplog.text
+    assert "Traceback" in caplog.text and "KeyError: 'slot'" in caplog.text
 
 
 def test_ten_thousand_bad_messages_are_counted_and_the_connection_stays():

@@ -20,10 +20,10 @@ class Scrambler(ServiceCalls):
     def __init__(self, values: Mapping[str, object]) -> None:
         self._values = values
 
-    async def parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, object]:
+    async def get_parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, object]:
         return {}
 
-    async def parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
+    async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
         return {name: self._values[name] for name in names if name in self._values}
 
 
@@ -55,8 +55,8 @@ def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simul
     class Nodes(Scrambler):
         """Like rclpy's nodes they return nothing where one of the parameters is not declared."""
 
-        async def parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
-            found = await super().parameters(node, [f"{node} {name}" for name in names])
+        async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
+            found = await super().get_parameters(node, [f"{node} {name}" for name in names])
             plain = {key.split()[1]: value for key, value in found.items()}
             return plain if len(plain) == len(names) else {}
 

@@ -93,7 +93,7 @@ def test_a_policy_node_is_stopped_before_its_parameters_are_known(policy):
         async with serving(0) as (server, _), visiting(server.address) as visitor:
             await shows(visitor, "/a")
             await visitor.done("estop")
-            refused = await visitor.ask("straight")
+            refused = await visitor.ask("restore")
             assert not refused["ok"] and "/a/policy has not answered" in refused["text"]
 
     asyncio.run(run())
@@ -134,7 +134,7 @@ def test_of_a_robot_that_has_gone_nothing_stays_on_the_page(policy):
             await visitor.until(lambda: "tick" in visitor.newest, "a tick")
             robot.close()
             await visitor.state("waiting")
-            await visitor.until(lambda: not visitor.wires(), "an empty patch bay")
+            await visitor.until(lambda: not visitor.wires(), "an empty wiring panel")
             await visitor.until(lambda: not parts(visitor), "no diagnostics")
             assert visitor.newest["channels"]["ids"] == []
             async with visiting(server.address) as late:

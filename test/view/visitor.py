@@ -73,9 +73,9 @@ class Visitor:
         assert reply["ok"], reply
 
     def wires(self) -> dict[str, tuple[str, str]]:
-        """By plug its signal and its channel."""
-        wires = self.newest.get("bay", {}).get("wires", [])
-        return {one["plug"]: (one["signal"], one["channel"]) for one in wires}
+        """By slot its signal and its channel."""
+        wires = self.newest.get("wiring", {}).get("wires", [])
+        return {one["slot"]: (one["signal"], one["channel"]) for one in wires}
 
 
 async def connected(address: str, **headers: str) -> WebSocketClientConnection:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
-from an_control.wiring.readers import pool
+from an_control.wiring.readers import pool_values
 
 Table = Callable[..., ChannelTable]
 Load = Callable[..., Wiring]
@@ -133,9 +133,9 @@ def test_pooling_is_numpys_minimum_and_mean_of_what_is_finite() -> None:
     values = np.random.default_rng(1).normal(size=30)
     values[::4] = NAN
     sectors = np.pad(values, (0, 2), constant_values=NAN).reshape(-1, 8)
-    np.testing.assert_array_equal(pool(values, 8, "min"), np.nanmin(sectors, axis=1))
-    np.testing.assert_allclose(pool(values, 8, "mean"), np.nanmean(sectors, axis=1))
-    assert len(pool(np.zeros(0), 8, "min")) == 0
+    np.testing.assert_array_equal(pool_values(values, 8, "min"), np.nanmin(sectors, axis=1))
+    np.testing.assert_allclose(pool_values(values, 8, "mean"), np.nanmean(sectors, axis=1))
+    assert len(pool_values(np.zeros(0), 8, "min")) == 0
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class Likelihood:
         costs = 2.0 * np.log1p(square / wide**2) + np.log(wide) + np.log(scale)
         if self._binary.any():
             costs[..., self._binary] = self._binary_costs(
-                after[..., self._binary], prediction.chance[..., self._binary]
+                after[..., self._binary], prediction.probability[..., self._binary]
             )
         inside = (after > self._low) & (after < self._high)
         factors = np.stack([np.log(np.abs(wires.scale)) for wires in several])

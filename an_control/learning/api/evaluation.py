@@ -1,4 +1,4 @@
-"""Evaluate a model file under the disturbances of the simulator, without ROS."""
+"""Evaluate a model file in simulated episodes under disturbances, without ROS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ SHARED_OPTIONS = "monitor", "recovery", "normalise"
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Options of `evaluate`.
+    """Options of `evaluate`, which measures a model's returns under disturbances.
+
+    A protocol is a text such as "reset,noise=5" that says how the episodes are disturbed.
 
     Attributes:
         model: The model file to evaluate.
@@ -70,7 +72,7 @@ class EvaluateOptions:
     plots: Path | None = None
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are within their bounds.
 
         Raises:
             ValueError: A number is out of bounds.
@@ -83,7 +85,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """Result of `evaluate`.
+    """Result of `evaluate`: returns of a model under one or more kinds of disturbance (protocols).
 
     Attributes:
         task: The task that was played.
@@ -105,10 +107,12 @@ class EvaluateResult:
 
 
 def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -> EvaluateResult:
-    """Play a model's episodes without ROS, with its readings disturbed as in the simulator.
+    """Measure a model's returns under disturbances of its readings, without ROS.
+
+    The episodes are the same as in the simulator over ROS.
 
     Args:
-        options: The model, the protocols and the number of episodes.
+        options: The model, the protocols (disturbances as text) and the number of episodes.
         progress: Called after each protocol (unit "row"), and after each episode (unit "episode")
             unless compiled code plays them.
 
@@ -119,7 +123,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False; with `state` the same call continues.
+        RunStoppedError: `progress` returned False; with the option `state` the same call continues.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,
@@ -151,7 +155,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         kept = (
             None
             if options.state is None
-            else KeptResults(options.state, _deciding_options(options, task))
+            else KeptResults(options.state, _collect_deciding_options(options, task))
         )
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
@@ -180,11 +184,11 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
 
 
 def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
-    """Check that a Markdown file has the marks for these tables.
+    """Check that a Markdown file has the marks between which tables are written.
 
     Args:
         path: The file; one that does not exist passes.
-        titles: The titles of the tables.
+        titles: Titles of the tables.
 
     Raises:
         ValueError: A mark is missing, or the file cannot be read.
@@ -200,7 +204,18 @@ def check_table_marks(path: Path, titles: tuple[str, ...]) -> None:
 
 
 def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, EvaluationProtocol]:
-    """Return the protocols to play by their text, each checked against the model."""
+    """Parse the protocols, texts such as "reset,noise=5" that say how episodes are disturbed.
+
+    Args:
+        options: Options of the evaluation, with the protocols.
+        model: The model.
+
+    Returns:
+        The protocols by their text.
+
+    Raises:
+        ValueError: A protocol is not valid, or the model does not support it.
+    """
     from an_control.learning.evaluation.ablation import remove_part
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
@@ -218,7 +233,13 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
 def _collect_warnings(
     options: EvaluateOptions, model: Model, protocols: dict[str, EvaluationProtocol]
 ) -> list[str]:
-    """Return warnings to show to the user before the episodes are played."""
+    """Return warnings for the user, to show before the episodes are played.
+
+    Args:
+        options: Options of the evaluation.
+        model: The model.
+        protocols: The protocols by their text.
+    """
     warnings = []
     moved = [
         text
@@ -239,7 +260,16 @@ def _collect_warnings(
 
 
 def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    """Make the environment of `task` and check that its channels and actions fit the model."""
+    """Make the environment of a task and check that its channels and actions fit the model.
+
+    Args:
+        options: Options of the evaluation, for errors.
+        task: A task known by name, or a gymnasium id.
+        model: The model.
+
+    Raises:
+        ValueError: They do not fit.
+    """
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
@@ -265,7 +295,12 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
 
 
 def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-    """Return the model with its attention divided by the number of channels that are present."""
+    """Return the model with its attention divided by the number of channels that are present.
+
+    Args:
+        model: The model.
+        env: Environment that gives the task's number of channels.
+    """
     from an_control_sim.gym.environments import describe_task
 
     try:
@@ -275,9 +310,16 @@ def _normalise_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
 
 
 def _play_and_report(
-    stage: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
+    player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
 ) -> list[PlayedEpisode]:
-    """Play the episodes of one protocol, report each, and return their results."""
+    """Play the episodes of one protocol, report each, and return their results.
+
+    Args:
+        player: Player of the episodes.
+        protocol: The protocol.
+        episodes: Number of episodes.
+        progress: Called after each episode, unless compiled code plays them.
+    """
     done = 0
 
     def report(result: PlayedEpisode) -> None:
@@ -286,11 +328,16 @@ def _play_and_report(
         figures = {"return": result.total, "steps": result.steps}
         progress(RunProgress("step", "episode", done, episodes, done / episodes, figures=figures))
 
-    return stage.play(protocol, episodes, report)
+    return player.play(protocol, episodes, report)
 
 
-def _deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return the options that, beside the protocols, decide the returns of a table."""
+def _collect_deciding_options(options: EvaluateOptions, task: str) -> dict[str, Any]:
+    """Return the options, other than the protocols, on which the returns of a table depend.
+
+    Args:
+        options: Options of the evaluation.
+        task: The task that is played.
+    """
     return {
         "model": hashlib.sha256(options.model.read_bytes()).hexdigest(),
         "task": task,
@@ -304,9 +351,16 @@ def _draw_figures(
     folder: Path,
     protocols: dict[str, EvaluationProtocol],
     runs: dict[str, list[PlayedEpisode]],
-    stage: ProtocolPlayer,
+    player: ProtocolPlayer,
 ) -> list[Path]:
-    """Draw the figures of these results, write them to `folder` and return their paths."""
+    """Draw the figures of an evaluation, write them and return their paths.
+
+    Args:
+        folder: Folder for the pictures.
+        protocols: The protocols by their text.
+        runs: Results by the protocols' text.
+        player: Player of the episodes whose attention is plotted.
+    """
     from an_control.learning.evaluation import plots
 
     lost = {name: protocol.disturbance.missing.middle for name, protocol in protocols.items()}
@@ -314,8 +368,8 @@ def _draw_figures(
     figures = {"recovery": plots.plot_recovery(runs), "loss": loss}
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
-        trace = plots.AttentionTrace(stage.channels)
-        (result,) = stage.play(protocol, 1, watch=trace.record)
+        trace = plots.AttentionTrace(player.channels)
+        (result,) = player.play(protocol, 1, watch=trace.record)
         word = plots.make_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)

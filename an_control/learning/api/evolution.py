@@ -1,4 +1,4 @@
-"""Search for a policy by evolution, from episode returns alone."""
+"""Search for a policy by an evolution strategy, from the returns of episodes alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from an_control.learning.runs.run_loop import RunLoop
 
 ATTENTION_OPTIONS = "queries", "neuron", "stack"
-"""Options of the attention forms, as are the fields of `PolicyParts`."""
+"""Options of the attention forms; the fields of `PolicyParts` are such options too."""
 
 FINAL_SEED = 1
 """Seed of the evaluation on the model's card; training and validation use others."""
@@ -37,7 +37,7 @@ Ant two thirds of its return."""
 
 @dataclass(frozen=True)
 class EvolveOptions:
-    """Options of `evolve`."""
+    """Options of `evolve`, the search for a policy by an evolution strategy."""
 
     task: str
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -120,7 +120,7 @@ class EvolveOptions:
     continued as well, and otherwise a new one is started."""
 
     def check(self) -> None:
-        """Check the options against each other.
+        """Check that all numbers are within their bounds, and that the options fit each other.
 
         Raises:
             ValueError: An option is out of bounds, or would be ignored.
@@ -158,7 +158,7 @@ class EvolveOptions:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
             self._refuse_options(
                 [
-                    *self._changed_options("form", "hidden", *ATTENTION_OPTIONS),
+                    *self._list_changed_options("form", "hidden", *ATTENTION_OPTIONS),
                     *self.parts.chosen_options,
                 ],
                 why,
@@ -167,7 +167,7 @@ class EvolveOptions:
             why = "not for --form mlp; allowed is --hidden"
             self._refuse_options(
                 [
-                    *self._changed_options(*ATTENTION_OPTIONS, "normalise"),
+                    *self._list_changed_options(*ATTENTION_OPTIONS, "normalise"),
                     *self.parts.chosen_options,
                 ],
                 why,
@@ -175,35 +175,41 @@ class EvolveOptions:
         elif self.parts.pma or self.parts.learned_queries:
             names = ("form",) if self.hidden else ("form", "queries")
             self._refuse_options(
-                self._changed_options(*names), "not with --pma or --learned-queries"
+                self._list_changed_options(*names), "not with --pma or --learned-queries"
             )
         if not self.optimiser.startswith("pgpe"):
             why = f"not for --optimiser {self.optimiser}; only for pgpe and pgpe-clipup"
-            self._refuse_options(self._changed_options("rate", "sigma_rate"), why)
+            self._refuse_options(self._list_changed_options("rate", "sigma_rate"), why)
         if self.dask is not None:
             self._refuse_options(
-                self._changed_options("workers"), "not with --dask, whose scheduler has its own"
+                self._list_changed_options("workers"),
+                "not with --dask, whose scheduler has its own",
             )
 
-    def _changed_options(self, *names: str) -> list[str]:
-        """Return the names among `names` whose options differ from their defaults."""
+    def _list_changed_options(self, *names: str) -> list[str]:
+        """Return the names of those options that differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:
-        """Raise ValueError with the reason `why` if `names` is not empty."""
+        """Raise ValueError if there are any options to refuse.
+
+        Args:
+            names: Names of the options.
+            why: Reason for the error's text.
+        """
         if names:
             raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
 
 
 @dataclass(frozen=True)
 class EvolveResult:
-    """Result of `evolve`.
+    """Result of `evolve`, the search for a policy by an evolution strategy.
 
     Attributes:
         model: The model file of the best validated policy.
         evaluations: The distribution of its returns, undisturbed and under each disturbance of
             `shuffle`.
-        metrics: The metrics of each generation.
+        metrics: The figures of each generation, by name.
     """
 
     model: Path
@@ -212,7 +218,7 @@ class EvolveResult:
 
 
 def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> EvolveResult:
-    """Search for a policy by its return alone, or continue the run in its folder.
+    """Search for a policy by an evolution strategy, or continue the run in its folder.
 
     Args:
         options: The task, the run's folder and the settings of the search.
@@ -249,7 +255,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     form, start = _make_parametrisation(options, channels, len(task.actuators), model)
     if options.hints:
         form, start = _add_hints(form, start, channels)
-    settings = _search_settings(options, channels)
+    settings = _make_search_settings(options, channels)
     for disturbance in settings.mixture:
         check_robot(env, disturbance)
     engine = make_engine(
@@ -273,8 +279,13 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     return EvolveResult(loop.model_path, evaluations, loop.metrics)
 
 
-def _search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
-    """Return the search's settings from the options and their defaults."""
+def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
+    """Return the settings of the search, from the options and their defaults.
+
+    Args:
+        options: Options of the search.
+        channels: Number of channels of the task.
+    """
     from an_control.learning.es.search import SearchSettings
 
     refining = options.start_model is not None  # take small steps, to keep what it has learned
@@ -307,7 +318,7 @@ def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[Disturbance
     """Parse disturbances and check them against the number of channels.
 
     Args:
-        texts: Disturbances in the words of `evaluate --table`.
+        texts: Disturbances as texts, in the words of `evaluate --table`.
         channels: Number of channels of the task.
 
     Raises:
@@ -326,13 +337,26 @@ def parse_disturbances(texts: Sequence[str], channels: int) -> tuple[Disturbance
 def _make_parametrisation(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
-    """Return the parametrisation to search, and the start vector or None for a random start."""
-    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_for_model
+    """Return the parametrisation to search, and the vector to start from.
+
+    Args:
+        options: Options of the search.
+        channels: Number of channels of the task.
+        actions: Number of actions of the task.
+        model: Model to start from; None for none.
+
+    Returns:
+        The parametrisation, and the start vector (size,), None for a random start.
+
+    Raises:
+        ValueError: The model does not fit the task, or options do not fit each other.
+    """
+    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, choose_form
 
     if model is not None:
         if options.normalise:
             model = model.normalised(channels)
-        form = form_for_model(model)
+        form = choose_form(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
@@ -358,14 +382,26 @@ def _make_parametrisation(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.paper_arguments(),
+        **options.parts.make_paper_arguments(),
     )
-    pooled = options.parts.with_pooling(form.sizes)
+    pooled = options.parts.change_pooling(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 
 def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm, Any]:
-    """Return the parametrisation and the start vector extended by the weights of the hints."""
+    """Extend a parametrisation by hints, vectors that tell sensory neurons their channels.
+
+    Args:
+        form: The parametrisation.
+        start: Start vector (size,); None for a random start.
+        channels: Number of channels of the task.
+
+    Returns:
+        The extended parametrisation and start vector.
+
+    Raises:
+        ValueError: The policy is not in the paper's attention form.
+    """
     from an_control.learning.es.parametrisation import Authors
     from an_control.learning.es.search import Hinted
 
@@ -380,7 +416,14 @@ def _add_hints(form: PolicyForm, start: Any, channels: int) -> tuple[PolicyForm,
 def _evaluate_and_write_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
-    """Evaluate the best model, write its card and return the evaluations."""
+    """Evaluate the best model of the run, write its card and return the evaluations.
+
+    Args:
+        options: Options of the search.
+        loop: The finished run.
+        search: Its search, which plays the episodes.
+        progress: Called after each evaluation.
+    """
     from an_control.learning.runs.card import summarise_returns, write_card
 
     model = read_model(loop.model_path)

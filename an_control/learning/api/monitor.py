@@ -1,4 +1,7 @@
-"""Train the forward model of the monitor, which detects unannounced rewiring."""
+"""Train the identity monitor's networks, with which it detects unannounced rewiring.
+
+Unannounced rewiring means that the signals behind the channels change without a notice.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MonitorOptions:
-    """Options of `train_monitor`."""
+    """Options of `train_monitor`, the training of a monitor that detects rewired sensors."""
 
     model: Path
     """A .safetensors model file, or an .onnx file of another tool."""
@@ -69,7 +72,7 @@ class MonitorOptions:
     """Seed of everything random."""
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are within their bounds.
 
         Raises:
             ValueError: A number is out of bounds.
@@ -93,14 +96,14 @@ class MonitorOptions:
 
 @dataclass(frozen=True)
 class MonitorResult:
-    """Result of `train_monitor`.
+    """Result of `train_monitor`, the training of a monitor that detects rewired sensors.
 
     Attributes:
-        model: The model file that was written; for an ONNX policy the one of its monitor.
+        model: The model file that was written; for an ONNX policy that of its monitor.
         validation: How well the monitor detects rewiring; None if it was copied from another model,
             or learned from recordings.
         why_off: Why the monitor stays off unless it is asked for; "" if it is on.
-        metrics: The metrics of each step of the training.
+        metrics: The figures of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """
 
@@ -112,9 +115,10 @@ class MonitorResult:
 
 
 def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progress) -> MonitorResult:
-    """Train the forward model of a model's monitor and write it into the model file.
+    """Train the networks of a model's identity monitor and write them into the model file.
 
-    With `take` or `validate` nothing is trained.
+    The identity monitor detects unannounced rewiring: signals that swap their input slots without a
+    notice. With the options `take` or `validate` nothing is trained.
 
     Args:
         options: The model file and the settings. With `folder`, a run in it is continued.
@@ -131,16 +135,16 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         RunStoppedError: `progress` returned False.
     """
     if options.bag:
-        return _from_bags(options, progress)
+        return _train_from_bags(options, progress)
     from an_control.learning.runs.run_folder import RunError
-    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     try:
-        faults = equal_probabilities(options.disturb, options.disturb_share)
+        faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
     # One beside an ONNX file may belong to another version: then it is replaced.
@@ -184,20 +188,23 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
-def _from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
-    """Train on recordings: no environment, and so no validation."""
+def _train_from_bags(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
+    """Train the monitor's networks on recordings of a robot, without an environment.
+
+    The monitor is not validated, as that needs an environment.
+    """
     from an_control.learning.forward_model.learner import ForwardModelLearner
-    from an_control.learning.recordings import recorded_traces
+    from an_control.learning.recordings import read_recorded_traces
     from an_control.learning.runs.run_folder import RunError, RunFolder
     from an_control.learning.runs.run_loop import RunLoop
 
     options.check()
     model, path = read_model(options.model), options.out or options.model
-    traces = recorded_traces(options.bag, options.model, model)
+    traces = read_recorded_traces(options.bag, options.model, model)
     with TemporaryDirectory() as beside:
         folder, settings = (
             options.folder or Path(beside),
-            _forward_model_settings(options, model, {}),
+            _make_forward_model_settings(options, model, {}),
         )
         try:
             learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
@@ -218,7 +225,18 @@ def _train_and_validate(
     faults: dict[Fault, float],
     progress: OnProgress,
 ) -> tuple[Model, list[dict[str, Any]]]:
-    """Validate the forward model, after training it unless `validate`; return (model, metrics)."""
+    """Train the monitor's networks and validate them; with the option `validate`, only validate.
+
+    Args:
+        options: Options of the training.
+        env: Environment of the model's task.
+        model: The policy.
+        faults: Probability of each disturbance in the recorded episodes.
+        progress: Called after each step of the training.
+
+    Returns:
+        The model with its monitor, and the figures of each step.
+    """
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.forward_model.validation import ROBOT_TICKS, validate
     from an_control.learning.runs.run_folder import RunFolder
@@ -229,7 +247,7 @@ def _train_and_validate(
         if not options.validate:
             folder, settings = (
                 options.folder or Path(beside),
-                _forward_model_settings(options, model, faults),
+                _make_forward_model_settings(options, model, faults),
             )
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
             loop = RunLoop(RunFolder(folder, learner.config), learner)
@@ -242,10 +260,16 @@ def _train_and_validate(
         return validate(env, model, faults, options.seed, ticks), metrics
 
 
-def _forward_model_settings(
+def _make_forward_model_settings(
     options: MonitorOptions, model: Model, faults: dict[Fault, float]
 ) -> ForwardModelSettings:
-    """Return the settings of the forward model from the options and the number of channels."""
+    """Return the settings of the training, from the options and the number of channels.
+
+    Args:
+        options: Options of the training.
+        model: The policy.
+        faults: Probability of each disturbance in the recorded episodes.
+    """
     from an_control.learning.forward_model.networks import ForwardModelSettings
 
     few = len(model.task.channels) <= 8
@@ -265,7 +289,16 @@ def _forward_model_settings(
 
 
 def _copy_networks(model: Model, other: Model, options: MonitorOptions) -> Model:
-    """Return `model` with the forward model of `other`, which must be of the same task."""
+    """Return a model with the monitor's networks of another model of the same task.
+
+    Args:
+        model: The model that gets the networks.
+        other: The model that has them.
+        options: Options, for the errors and the monitor's setting.
+
+    Raises:
+        ValueError: The other model has no such networks, or is of another task.
+    """
     if other.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):

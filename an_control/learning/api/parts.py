@@ -1,4 +1,4 @@
-"""Options for the parts of a policy: encoder, pooling and recurrence.
+"""Options for the optional parts of a policy: encoder, pooling and recurrence.
 
 `evolve` and `distill` share them.
 """
@@ -28,7 +28,10 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class PolicyParts:
-    """Architecture options of a policy; None takes the recipe's value, or leaves the part out."""
+    """Options for the optional parts of a policy's network: encoder, pooling and recurrence.
+
+    None takes the value of the recipe (a file of settings), or leaves the part out.
+    """
 
     encoder: Encoder | None = None
     """Let the channels' neurons attend to each other before the message (Set Transformer): all to
@@ -54,8 +57,8 @@ class PolicyParts:
     window: int | None = None
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
-    def student_changes(self) -> dict[str, Any]:
-        """Return the changed fields of `StudentSizes` by name.
+    def make_student_changes(self) -> dict[str, Any]:
+        """Return the fields of `StudentSizes` that these options change, by name.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -63,36 +66,36 @@ class PolicyParts:
         self._check_used("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
         given = [name for name in numbers if name in self.chosen_options]
-        changes: dict[str, Any] = {name: self._number_or_default(name) for name in given}
+        changes: dict[str, Any] = {name: self._check_number(name) for name in given}
         if self.encoder is not None:
             changes["encoder"] = self.encoder
         if self.recurrence is not None:
-            changes["recurrence"] = self._recurrence_sizes()
+            changes["recurrence"] = self._make_recurrence_sizes()
         return changes
 
     @property
     def chosen_options(self) -> list[str]:
-        """Return the names of the options that are set."""
+        """Return the names of the options that are set, that is, not None."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
-    def paper_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of `paper_sizes` for these parts.
+    def make_paper_arguments(self) -> dict[str, Any]:
+        """Return these options as keyword arguments of `paper_sizes`.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
         """
         self._check_used(*self.chosen_options)
         encoder = self.encoder or "none"
-        compares = encoder != "none" or self._number_or_default("pma")
+        compares = encoder != "none" or self._check_number("pma")
         return {
             "encoder": encoder,
-            "inducing": self._number_or_default("inducing") if encoder == "isab" else 0,
-            "heads": self._number_or_default("heads") if compares else 1,
-            "recurrence": self._recurrence_sizes(),
+            "inducing": self._check_number("inducing") if encoder == "isab" else 0,
+            "heads": self._check_number("heads") if compares else 1,
+            "recurrence": self._make_recurrence_sizes(),
         }
 
-    def with_patch_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
-        """Return the sizes of a policy for image patches with these parts.
+    def change_patch_sizes(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+        """Return the sizes of a policy for image patches, changed by these options.
 
         Args:
             sizes: The sizes to change.
@@ -100,7 +103,7 @@ class PolicyParts:
         Raises:
             ValueError: A part is not available for image patches, or a number is out of bounds.
         """
-        changes = self.student_changes()
+        changes = self.make_student_changes()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
                 raise ValueError(f"{format_flag(name)}: not for image patches")
@@ -116,13 +119,13 @@ class PolicyParts:
                 )
             changes |= {"attention": "pma", "grid": grid}
         encoder = changes.get("encoder", sizes.encoder)
-        points = changes.get("inducing") or sizes.inducing or self._number_or_default("inducing")
+        points = changes.get("inducing") or sizes.inducing or self._check_number("inducing")
         sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
         sizes.check()
         return sizes
 
-    def with_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return the sizes with PMA seeds or learned queries, if either is set.
+    def change_pooling(self, sizes: AttentionSizes) -> AttentionSizes:
+        """Return the sizes of a policy, changed to PMA seeds or learned queries if either is set.
 
         Args:
             sizes: The sizes to change.
@@ -130,7 +133,7 @@ class PolicyParts:
         Raises:
             ValueError: Both are set, or a number is out of bounds.
         """
-        seeds, queries = self._number_or_default("pma"), self._number_or_default("learned_queries")
+        seeds, queries = self._check_number("pma"), self._check_number("learned_queries")
         if seeds:
             if queries:
                 raise ValueError(
@@ -143,7 +146,14 @@ class PolicyParts:
         return sizes
 
     def _check_used(self, *names: str) -> None:
-        """Raise ValueError if one of these options is set although no chosen part uses it."""
+        """Check that none of these options is set without a part that uses it.
+
+        Args:
+            names: Names of the options.
+
+        Raises:
+            ValueError: One is.
+        """
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
         needs = {
@@ -159,23 +169,30 @@ class PolicyParts:
             if name in self.chosen_options and not there:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
-    def _number_or_default(self, name: str) -> int:
-        """Return an option's number or its default; raise ValueError if it is too small."""
+    def _check_number(self, name: str) -> int:
+        """Return the number of an option, or its default if the option is not set.
+
+        Args:
+            name: Name of the option.
+
+        Raises:
+            ValueError: The number is too small.
+        """
         given: int | None = getattr(self, name)
         value, minimum = DEFAULTS[name] if given is None else given, min(DEFAULTS[name], 1)
         if value < minimum:
             raise ValueError(f"{format_flag(name)} {value}: must be {minimum} or more")
         return value
 
-    def _recurrence_sizes(self) -> RecurrenceSizes | None:
-        """Return the sizes of the recurrence, None without one."""
+    def _make_recurrence_sizes(self) -> RecurrenceSizes | None:
+        """Return the sizes of the recurrence that the options choose; None for no recurrence."""
         if self.recurrence in (None, "none"):
             return None
         header: dict[str, Any] = {
             "kind": self.recurrence,
-            "units": self._number_or_default("units"),
+            "units": self._check_number("units"),
         }
         if self.recurrence in TRANSFORMERS:
-            header |= {name: self._number_or_default(name) for name in ("layers", "window")}
-            header["heads"] = self._number_or_default("recurrent_heads")
+            header |= {name: self._check_number(name) for name in ("layers", "window")}
+            header["heads"] = self._check_number("recurrent_heads")
         return RecurrenceSizes.from_header(header)

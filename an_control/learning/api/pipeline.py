@@ -1,4 +1,4 @@
-"""Make a policy from an environment: teacher, student, monitor, table of scores, and card."""
+"""Make a policy for an environment in one run: teacher, student, monitor, scores and card."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMOKE_EPISODES = 2, 2
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """Options of `learn`."""
+    """Options of `learn`, which makes a policy for an environment in one run."""
 
     task: str
     """A gymnasium id, also as module:id, or a task known by name (ant, cartpole)."""
@@ -64,19 +64,19 @@ class LearnOptions:
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Check now what would otherwise fail only after hours of training.
+        """Check now everything that would otherwise fail only after hours of training.
 
         Raises:
             ValueError: A number is out of bounds, or the recipe is not one for scalar channels.
         """
-        from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
+        from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
-        recipe = read_recipe(self.recipe or recipe_for_task(self.task))
+        recipe = read_recipe(self.recipe or choose_recipe(self.task))
         if not isinstance(recipe, DaggerSettings):
             raise ValueError(
                 f"{self.task}: image patches are not supported; use an-control distill"
@@ -86,7 +86,7 @@ class LearnOptions:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that the run's folder keeps."""
+        """Return the settings that identify the run, for its `config.json`."""
         names = ("minutes", "teacher_minutes", "recipe", "smoke")
         settings = {name: getattr(self, name) for name in names}
         task = {"task": self.task, "seed": self.seed, "teacher": self.teacher}
@@ -95,7 +95,7 @@ class LearnOptions:
 
 @dataclass(frozen=True)
 class LearnResult:
-    """Result of `learn`.
+    """Result of `learn`, which makes a policy for an environment in one run.
 
     Attributes:
         model: The model file of the policy with its monitor.
@@ -112,6 +112,8 @@ class LearnResult:
 
 def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> LearnResult:
     """Make a policy for any environment, or continue the run in its folder.
+
+    This trains a teacher, a student that imitates it, and the student's monitor, and scores them.
 
     Args:
         options: The task, the run's folder and the time limits.
@@ -140,19 +142,32 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
 
 @dataclass
 class _RunState:
-    """Results of the parts so far, as the run's folder keeps them."""
+    """State of a run of `learn` as it is stored in the run's folder.
+
+    Attributes:
+        has_monitor: Whether the monitor is trained.
+        rows: Rows of the table of scores that are played.
+        made_from_steps: For each part, its number of finished steps when the later parts were made
+            from it.
+        time_limits_s: For each of the parts monitor and table, its time limit in seconds when it
+            was made.
+    """
 
     has_monitor: bool = False
-    """Whether the monitor is trained."""
     rows: list[ScoreRow] = field(default_factory=list)
     made_from_steps: dict[str, int] = field(default_factory=dict)
-    """By part: its number of finished steps when the later parts were made from it."""
     time_limits_s: dict[str, float] = field(default_factory=dict)
-    """By part (monitor, table): its time limit in seconds when it was made."""
 
 
 class _Run:
-    """A run of `learn` in `folder`; `env` is the task's environment."""
+    """Run of `learn` in its folder: makes the parts teacher, student, monitor and table.
+
+    Args:
+        options: Options of the run.
+        folder: The run's folder.
+        env: Environment of the task.
+        progress: Called with each progress report.
+    """
 
     def __init__(
         self,
@@ -162,12 +177,12 @@ class _Run:
         progress: OnProgress,
     ) -> None:
         from an_control.learning.evaluation.scores import ScoreRow
-        from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
+        from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
         self._options, self._folder, self._progress = options, folder, progress
         self._out = folder.path.absolute()
         self._model = self._out / "model.safetensors"
-        self._given_teacher: Teacher | None = teacher_of_task(options.task)
+        self._given_teacher: Teacher | None = find_task_teacher(options.task)
         if options.teacher is not None:
             self._given_teacher = read_teacher(options.teacher, env)
         self._monitor_minutes = options.minutes * SHARES["monitor"]
@@ -179,12 +194,12 @@ class _Run:
             self._state = _RunState(state["watched"], rows, *past)
 
     def make_all_parts(self) -> LearnResult:
-        """Make the parts that are not finished, write the card and return the result."""
+        """Make the parts that are not finished, write the model card and return the result."""
         from an_control.learning.evaluation.scores import format_scores
         from an_control.learning.runs.card import summarise_returns, write_card
 
         for part in PARTS:
-            shutil.rmtree(self._trash_path(part), ignore_errors=True)
+            shutil.rmtree(self._make_trash_path(part), ignore_errors=True)
         makers = self._train_teacher, self._train_student, self._train_monitor, self._score_policies
         for part, make in zip(PARTS, makers, strict=True):
             self._progress(RunProgress("begin", "part", part=part))
@@ -200,13 +215,17 @@ class _Run:
         write_card(self._folder, model, title, evaluations, how, table)
         random, teacher, *_ = rows
         scored = [
-            {"name": row.name, "score": row.score(random, teacher), **of}
+            {"name": row.name, "score": row.compute_score(random, teacher), **of}
             for row, of in zip(rows, known, strict=True)
         ]
         return LearnResult(self._model, scored, table, self._notes)
 
     def _train_teacher(self) -> str:
-        """Train the teacher unless one exists; return a note on the result for the report."""
+        """Train the teacher unless there is one already.
+
+        Returns:
+            A note for the progress report.
+        """
         options = self._options
         if self._given_teacher is not None:
             return "is there already"
@@ -227,13 +246,17 @@ class _Run:
 
     @property
     def _teacher(self) -> str | None:
-        """Return the teacher in the form that `distill` takes; None for the task's own."""
+        """Return the teacher's name as an option of `distill`; None for the task's own teacher."""
         if self._options.teacher is not None or self._given_teacher is not None:
             return self._options.teacher
         return str(self._out / "teacher/model.safetensors")
 
     def _train_student(self) -> str:
-        """Train the student; return a note on the result for the report."""
+        """Train the student, which imitates the teacher.
+
+        Returns:
+            A note for the progress report.
+        """
         options, minutes = self._options, self._options.minutes * SHARES["student"]
         result = distill(
             DistillOptions(
@@ -260,7 +283,11 @@ class _Run:
         return f"{done} rounds{best}"
 
     def _train_monitor(self) -> str:
-        """Train the monitor if it is missing or may now train for longer."""
+        """Train the monitor if there is none, or if it may now train for longer.
+
+        Returns:
+            A note for the progress report.
+        """
         options, seconds = self._options, 60.0 * self._monitor_minutes
         monitor = MonitorOptions(
             self._out / "student/model.safetensors",
@@ -296,12 +323,16 @@ class _Run:
 
     @property
     def _monitor_updates(self) -> int:
-        """Return the number of gradient updates that the saved monitor had."""
+        """Return the number of gradient updates with which the saved monitor was trained."""
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
     def _score_policies(self) -> str:
-        """Fill the table of scores with the rows that are missing."""
+        """Play the rows of the table of scores that are missing.
+
+        Returns:
+            A note for the progress report.
+        """
         from an_control.learning.evaluation.scores import ScorePlayer
         from an_control.learning.teacher.teachers import read_teacher
         from an_control_sim.gym.environments import find_environment_id, make_environment
@@ -315,6 +346,11 @@ class _Run:
         return ""
 
     def _fill_table(self, scoring: ScorePlayer) -> None:
+        """Play the rows of the table of scores that are missing, and note what is unfinished.
+
+        Args:
+            scoring: Player of the episodes.
+        """
         from an_control.learning.evaluation.scores import CASES, EPISODES, REFERENCES
 
         made = self._state
@@ -345,22 +381,33 @@ class _Run:
             )
 
     def _report_as_part(self, part: str) -> OnProgress:
-        """Return a progress function that marks reports with this part."""
+        """Return a progress function that marks each report with the name of a part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_row(self, row: ScoreRow) -> None:
+        """Add a played row to the table of scores and save the state."""
         self._state.rows.append(row)
         self._save_state()
 
     def _has_more_time(self, part: str, seconds: float) -> bool:
-        """Return whether a part's time limit is now longer than when it was made."""
+        """Return whether a part's time limit is now longer than when the part was made.
+
+        Args:
+            part: Name of the part.
+            seconds: Its time limit now, in seconds.
+        """
         return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
 
     def _drop_outdated(self, part: str, before: int, done: int, *others: str) -> None:
-        """Drop the results in `others` if `part` has made steps since they were made from it.
+        """Drop later parts if the part from which they were made has been trained further.
 
-        This also works if the process was killed in between. `before` and `done` are the numbers of
-        steps of `part` before and after this call.
+        This also works if the process was killed in between.
+
+        Args:
+            part: Name of the part from which the others were made.
+            before: Its number of steps before this call of `learn`.
+            done: Its number of steps now.
+            others: Names of the later parts.
         """
         made_of = self._state.made_from_steps
         if made_of.get(part, before) != done:
@@ -370,23 +417,28 @@ class _Run:
             self._save_state()
 
     def _drop_parts(self, *parts: str) -> None:
-        """Delete the folders of these parts and everything that was made from them."""
+        """Delete the folders of some parts, the monitor and the table of scores.
+
+        Args:
+            parts: Names of the parts.
+        """
         for name in parts:  # rename first: if the process is killed, the next run drops them too
             with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
-                (self._out / name).rename(self._trash_path(name))
+                (self._out / name).rename(self._make_trash_path(name))
         self._state.has_monitor, self._state.rows = False, []
         self._save_state()
         for name in parts:
-            shutil.rmtree(self._trash_path(name), ignore_errors=True)
+            shutil.rmtree(self._make_trash_path(name), ignore_errors=True)
 
-    def _trash_path(self, part: str) -> Path:
-        """Return the name under which a part's folder is deleted.
+    def _make_trash_path(self, part: str) -> Path:
+        """Return the path to which a part's folder is renamed before it is deleted.
 
         The rename is atomic, so a kill never leaves half a folder under the part's own name.
         """
         return self._out / f".{part}.old"
 
     def _save_state(self) -> None:
+        """Write the state into the run's folder."""
         made = self._state
         self._folder.write_settings([])
         rows = [[row.name, row.array, row.steps] for row in made.rows]

@@ -1,4 +1,4 @@
-"""Train students that imitate a teacher (DAgger)."""
+"""Train students, permutation-invariant policies that imitate a teacher (DAgger)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ D = TypeVar("D", bound="TrainingDisturbance")
 
 @dataclass(frozen=True)
 class DistillOptions:
-    """Options of `distill`; None takes the recipe's value."""
+    """Options of `distill`, the training of a student.
+
+    None takes the value of the recipe, a file of settings.
+    """
 
     task: str
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -89,7 +92,7 @@ class DistillOptions:
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are within their bounds.
 
         Raises:
             ValueError: A number is out of bounds.
@@ -110,11 +113,11 @@ class DistillOptions:
 
 @dataclass(frozen=True)
 class DistillResult:
-    """Result of `distill`.
+    """Result of `distill`, the training of a student.
 
     Attributes:
         model: The model file of the best validated student.
-        metrics: The metrics of each round.
+        metrics: The figures of each round, by name.
         rounds: Number of rounds of a whole run.
         minutes: Processor time of the run, in minutes.
         done_before: Number of rounds that were finished before this call.
@@ -131,7 +134,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
     """Train a permutation-invariant student to imitate a teacher, or continue its run.
 
     Args:
-        options: The task, the run's folder, the teacher and the recipe.
+        options: The task, the run's folder, the teacher and the recipe (a file of settings).
         progress: Called after each round.
 
     Returns:
@@ -165,13 +168,13 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 
 
 def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTeaching:
-    """Return the learner for scalar channels or for image patches, as the recipe says."""
-    from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
+    """Return the trainer for scalar channels, for image patches, or for recordings."""
+    from an_control.learning.dagger.settings import DaggerSettings, choose_recipe, read_recipe
 
     options.check()
     if options.bag:
-        return _from_bags(options)
-    settings = read_recipe(options.recipe or recipe_for_task(options.task))
+        return _make_recorded_imitation(options)
+    settings = read_recipe(options.recipe or choose_recipe(options.task))
     if not isinstance(settings, DaggerSettings):
         return _make_patch_dagger(options, settings)
     if options.backgrounds is not None:
@@ -179,8 +182,8 @@ def _make_learner(options: DistillOptions) -> Dagger | PatchDagger | RecordedTea
     return _make_dagger(options, settings)
 
 
-def _from_bags(options: DistillOptions) -> RecordedTeaching:
-    """Return the learner of recorded commands.
+def _make_recorded_imitation(options: DistillOptions) -> RecordedTeaching:
+    """Return the trainer that imitates recorded commands.
 
     Raises:
         ValueError: A recording cannot be used, or options do not fit each other.
@@ -189,8 +192,8 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
     from an_control.learning.dagger.settings import (
         GENERIC,
         DaggerSettings,
+        make_smoke_settings,
         read_recipe,
-        smoke_settings,
     )
 
     for name in ("teacher", "start_model", "minutes", "backgrounds"):
@@ -200,7 +203,7 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
     if not isinstance(settings, DaggerSettings):
         raise ValueError(f"--recipe {options.recipe}: is not one for scalar channels")
     task, episodes = read_imitation_episodes(options.bag, options.task)
-    settings = smoke_settings(settings) if options.smoke else settings
+    settings = make_smoke_settings(settings) if options.smoke else settings
     settings = _change_disturbances(options, settings)
     settings = replace(
         settings,
@@ -218,18 +221,22 @@ def _from_bags(options: DistillOptions) -> RecordedTeaching:
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
-    """Return the DAgger learner for scalar channels.
+    """Return the DAgger trainer for scalar channels.
+
+    Args:
+        options: Options of the training.
+        settings: The recipe (settings file), which the options change.
 
     Raises:
         ValueError: The teacher does not fit the task, or options do not fit each other.
     """
     from an_control.learning.dagger.learner import Dagger
-    from an_control.learning.dagger.settings import smoke_settings
+    from an_control.learning.dagger.settings import make_smoke_settings
     from an_control_sim.gym.environments import find_environment_id
 
     environment = find_environment_id(options.task)
     teacher = _find_teacher(options, environment)
-    settings = smoke_settings(settings) if options.smoke else settings
+    settings = make_smoke_settings(settings) if options.smoke else settings
     start = None if options.start_model is None else read_model(options.start_model)
     student = settings.student
     if start is not None and settings.keep_head and isinstance(start.sizes, AttentionSizes):
@@ -261,7 +268,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         settings,
         options.seed,
         options.device,
-        _portable_teacher_name(options),
+        _make_portable_teacher_name(options),
         start,
     )
 
@@ -269,16 +276,20 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     """Return the teacher that the options name, or the task's own.
 
+    Args:
+        options: Options of the training.
+        environment: The gymnasium id.
+
     Raises:
         ValueError: There is no teacher.
     """
-    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
+    from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
     from an_control_sim.gym.environments import make_environment
 
     with closing(make_environment(environment)) as env:
         if options.teacher is not None:
             return read_teacher(options.teacher, env)
-        if (own := teacher_of_task(options.task)) is not None:
+        if (own := find_task_teacher(options.task)) is not None:
             return own
     raise ValueError(
         f"--teacher: must be given for {options.task}, which has no teacher of its own; train one"
@@ -286,10 +297,11 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     )
 
 
-def _portable_teacher_name(options: DistillOptions) -> str | None:
-    """Return the teacher's name as the run's folder keeps it.
+def _make_portable_teacher_name(options: DistillOptions) -> str | None:
+    """Return the teacher's name as it is stored in the run's folder.
 
-    A file beside the run's folder is kept by its relative path, so that both can be moved together.
+    A file beside the run's folder is stored by its relative path, so that both can be moved
+    together.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -298,11 +310,19 @@ def _portable_teacher_name(options: DistillOptions) -> str | None:
 
 
 def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSizes:
-    """Return the student's sizes with the options' changes."""
+    """Return the student's sizes, changed by the options.
+
+    Args:
+        options: Options of the training.
+        student: The recipe's sizes.
+
+    Raises:
+        ValueError: Options do not fit each other.
+    """
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.student_changes())
+    student = replace(student, **chosen, **options.parts.make_student_changes())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -311,7 +331,12 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
 
 
 def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the settings with the options' disturbances of training sequences and episodes."""
+    """Return the recipe with the options' disturbances of training sequences and episodes.
+
+    Args:
+        options: Options of the training.
+        settings: The recipe, the settings of the run.
+    """
     from an_control.learning.training_disturbances import TrainingDisturbance
 
     streams, collection = settings.streams, settings.collection
@@ -326,7 +351,11 @@ def _change_disturbances(options: DistillOptions, settings: DaggerSettings) -> D
 
 
 def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float]:
-    """Return the probability of each --disturb, parsed as `kind`.
+    """Return the probability of each disturbance that the option --disturb names.
+
+    Args:
+        options: Options of the training.
+        kind: Class of the disturbances, which parses them.
 
     Raises:
         ValueError: A disturbance or the share is not valid.
@@ -340,19 +369,24 @@ def _parse_disturbances(options: DistillOptions, kind: type[D]) -> dict[D, float
 
 
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
-    """Return the DAgger learner for image patches, taught by the environment's own teacher."""
+    """Return the DAgger trainer for image patches, with the environment's own teacher.
+
+    Args:
+        options: Options of the training.
+        settings: The recipe (settings file), which the options change.
+    """
     from an_control.learning.dagger.image_patches.learner import PatchDagger
-    from an_control.learning.dagger.settings import patch_smoke_settings
+    from an_control.learning.dagger.settings import make_patch_smoke_settings
     from an_control.learning.training_disturbances import PatchDisturbance
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
     _check_patches(options)
     if options.smoke:
-        settings = patch_smoke_settings(settings)
+        settings = make_patch_smoke_settings(settings)
     disturb, backgrounds = _parse_disturbances(options, PatchDisturbance), options.backgrounds
     settings = replace(
         settings,
-        student=options.parts.with_patch_sizes(settings.student),
+        student=options.parts.change_patch_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,
@@ -367,7 +401,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
 
 
 def _check_patches(options: DistillOptions) -> None:
-    """Raise ValueError for an option that image patches do not support."""
+    """Raise ValueError if an option is set that image patches do not support."""
     names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
     for name in (*names, "reshuffled_chance"):
         if getattr(options, name):

@@ -1,4 +1,4 @@
-"""Train teachers by reinforcement learning."""
+"""Train teachers, MLP policies for students to imitate, by reinforcement learning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """Options of `train_teacher`."""
+    """Options of `train_teacher`, the training of a teacher by reinforcement learning."""
 
     task: str
     """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
@@ -53,7 +53,7 @@ class TeacherOptions:
     """A run of seconds, to check that everything works; it learns almost nothing."""
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are within their bounds.
 
         Raises:
             ValueError: A number is out of bounds.
@@ -75,13 +75,13 @@ class TeacherOptions:
 
 @dataclass(frozen=True)
 class TeacherResult:
-    """Result of `train_teacher`.
+    """Result of `train_teacher`, the training of a teacher by reinforcement learning.
 
     Attributes:
         model: The model file of the best validated teacher.
         end: Why the run ended.
         evaluations: The distribution of the returns of a random policy and of the teacher.
-        metrics: The metrics of each iteration.
+        metrics: The figures of each iteration, by name.
         done_before: Number of iterations that were finished before this call.
     """
 
@@ -111,23 +111,23 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
     from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
-    from an_control.learning.teacher.settings import settings_for_environment, smoke_settings
-    from an_control.learning.training_disturbances import equal_probabilities
+    from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
+    from an_control.learning.training_disturbances import assign_equal_probabilities
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.varied_robot import check_robot
 
     options.check()
     environment = find_environment_id(options.task)
     limits = TeacherLimits(options.minutes, options.steps, options.score)
-    faults = equal_probabilities(options.disturb, options.disturb_share)
+    faults = assign_equal_probabilities(options.disturb, options.disturb_share)
     with closing(make_environment(environment)) as env:
         start = _find_start_policy(options, env)
         for fault in faults:
             check_robot(env, fault.settings)
-        settings = settings_for_environment(env, options.algorithm, start)
+        settings = choose_teacher_settings(env, options.algorithm, start)
         settings = replace(settings, burst=options.burst, faults=faults)
         if options.smoke:
-            settings = smoke_settings(settings)
+            settings = make_smoke_settings(settings)
             limits = TeacherLimits(options.minutes, 2 * settings.iteration)
         learner = TeacherLearner(
             options.out, options.task, environment, settings, limits, options.seed, start
@@ -143,11 +143,11 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
-    """Return the policy that the actor starts as; None for random weights."""
-    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
+    """Return the policy from which PPO's actor starts; None for random weights."""
+    from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
     if options.start_model is None:
-        return teacher_of_task(options.task) if options.algorithm in ("auto", "ppo") else None
+        return find_task_teacher(options.task) if options.algorithm in ("auto", "ppo") else None
     teacher = read_teacher(str(options.start_model), env)
     if teacher.layers is None:
         raise ValueError(f"--start-model {options.start_model}: must have relu units")
@@ -155,7 +155,15 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 
 
 def _evaluate_and_write_card(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
-    """Evaluate the best model and write its card, unless that is done; return the evaluations."""
+    """Evaluate the best model of the run and write its card, unless that is done.
+
+    Args:
+        options: Options of the run.
+        folder: The run's folder.
+
+    Returns:
+        The evaluations, as `evaluate_teacher` returns them.
+    """
     from an_control.learning.runs.card import write_card
 
     path = folder.path / "model.safetensors"

@@ -33,15 +33,15 @@ from an_control.learning.dagger.streams import (
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.runs.card import standard_error
+from an_control.learning.runs.card import compute_standard_error
 from an_control.learning.runs.run_folder import EpisodeRecordings, find_units, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
+    collect_run_hashes,
     convert_units,
     hash_model,
-    hashes_for_run,
 )
 from an_control.learning.training_disturbances import drop_unsupported
 from an_control.load import make_policy
@@ -76,7 +76,7 @@ class Dagger:
         name: The task's name in the model file.
         environment: Name from which `make_environment` makes the environment.
         teacher: The policy to imitate.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
         teacher_name: The user's name for the teacher, stored in the run's settings; None for the
@@ -116,7 +116,7 @@ class Dagger:
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = hashes_for_run(
+        self._hashes = collect_run_hashes(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = drop_unsupported(self._env, settings.faults)
@@ -148,7 +148,7 @@ class Dagger:
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        since_first = self._later_progress(self.settings.rounds)
+        since_first = self._measure_later_progress(self.settings.rounds)
         later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
         return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
@@ -200,9 +200,11 @@ class Dagger:
         recorded = self._record_round(rng)
         kept = self._drop_failed(recorded)
         self._recordings.write(self._round, kept)
-        self._episodes = self._newest_episodes(self._episodes + kept)
+        self._episodes = self._select_newest_episodes(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
-        line: dict[str, Any] = train_round(*what, self._later_progress(self.settings.rounds))
+        line: dict[str, Any] = train_round(
+            *what, self._measure_later_progress(self.settings.rounds)
+        )
         if self._average is not None:
             self._average.update_parameters(self._student)
         line |= {
@@ -236,7 +238,7 @@ class Dagger:
         Returns:
             {"undone": validation} if the round was undone, else {}.
         """
-        validation, error = float(np.mean(returns)), standard_error(returns)
+        validation, error = float(np.mean(returns)), compute_standard_error(returns)
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
         # Of equally good students the newest one is kept, which has learned from more episodes.
@@ -287,7 +289,9 @@ class Dagger:
         self._returns = state["returns"]
         self._best = tensors.get("best")  # an older run has none
         recorded = (self._recordings.read(number) for number in range(self._round))
-        self._episodes = self._newest_episodes([episode for part in recorded for episode in part])
+        self._episodes = self._select_newest_episodes(
+            [episode for part in recorded for episode in part]
+        )
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the student as a model; with the recipe's `averaged`, the mean over all rounds.
@@ -304,7 +308,8 @@ class Dagger:
     def _make_student(self) -> Student | PaperStudent:
         """Return the student with its initial weights.
 
-        They are random, but for the head, which is the teacher's, and for all that `start` gives.
+        The head's are the teacher's, if it is a relu network; those that the model `start` contains
+        are copied from it; all others are random.
         """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)
@@ -325,7 +330,7 @@ class Dagger:
             student.load_neurons(self._start, self.settings.keep_head)
         return student.to(self._device)
 
-    def _later_progress(self, rounds: int) -> float:
+    def _measure_later_progress(self, rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
         It is measured by processor time if the run has a time limit, else by rounds.
@@ -339,7 +344,7 @@ class Dagger:
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record_round(self, rng: np.random.Generator) -> list[DaggerEpisode]:
-        """Record the episodes of one round, which the student drives after the first round.
+        """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
             rng: Source of all random numbers of the round.
@@ -359,7 +364,9 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_round(self._later_progress(self.settings.rounds - 1))
+                for count, how in plan.plan_round(
+                    self._measure_later_progress(self.settings.rounds - 1)
+                )
             ]
         return [one for maker in makers for one in self._record_episodes(*maker, rng)]
 
@@ -394,14 +401,14 @@ class Dagger:
             yield episode
 
     def _validate(self) -> np.ndarray:
-        """Return the student's returns in the validation episodes, with shuffled channels."""
+        """Return the student's returns (E,) in the validation episodes, with shuffled channels."""
         policy, how = make_policy(self.make_model(), "off"), RolloutSettings()
         return self._play_validation(lambda rng: StudentDriver(rng, policy, how), how)
 
     def _play_validation(
         self, driver: Callable[[np.random.Generator], Driver], rollout: RolloutSettings
     ) -> np.ndarray:
-        """Return the returns of the validation episodes.
+        """Play the validation episodes and return their returns (E,).
 
         Args:
             driver: Makes the driver of an episode from a random generator.
@@ -418,12 +425,12 @@ class Dagger:
         teacher, *students = self._returns or [math.inf]
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
-    def _newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
+    def _select_newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
         """Return the newest of the episodes, as many as the recipe's `kept` allows."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_failed(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the recorded episodes without the student's whose return is below `min_return`.
+        """Drop the student's episodes whose return is below the recipe's `min_return`.
 
         A robot at rest shows no difference between channels. If all episodes are below, the best
         one is returned.

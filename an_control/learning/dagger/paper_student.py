@@ -81,7 +81,7 @@ class PaperStudent(nn.Module):
             ValueError: This student has parts beyond the paper's, or the model is built
                 differently.
         """
-        if not self._is_authors_form:
+        if not self._has_authors_form:
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
@@ -147,7 +147,7 @@ class PaperStudent(nn.Module):
             sums = sums * self.channels / batch.present.sum(-1, keepdim=True).clamp(min=1.0)
         return torch.tanh(sums)
 
-    def loss(
+    def compute_loss(
         self, batch: StreamBatch, state: StudentState, channel_loss: float, progress: float
     ) -> tuple[Tensor, StudentState, dict[str, float]]:
         """Compute the loss of the student on a batch.
@@ -190,7 +190,7 @@ class PaperStudent(nn.Module):
             "head.0.weight": to_array(self.out.weight),
             "head.0.bias": to_array(self.out.bias),
         }
-        if self._is_authors_form:
+        if self._has_authors_form:
             arrays["scores"] = to_array(self.scores)
             return self.form.make_model(join_arrays(arrays, self.form.shapes), task, trained)
         d = self.sizes.neuron
@@ -210,7 +210,7 @@ class PaperStudent(nn.Module):
         return Model("attention_neuron", sizes, arrays | self.parts.to_arrays(), task, trained)
 
     @property
-    def _is_authors_form(self) -> bool:
+    def _has_authors_form(self) -> bool:
         """Return whether the student has fixed queries and no parts beyond the paper's."""
         sizes = self.sizes
         return (

@@ -35,7 +35,8 @@ class RecordedTeaching:
     Args:
         task: Channels, actuators and time step of the recorded robot.
         episodes: The recorded episodes; their labels are the commands.
-        settings: The recipe, without disturbances that only a simulator can make.
+        settings: The recipe (the run's settings), without disturbances that only a simulator can
+            make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
     """
@@ -135,9 +136,9 @@ def read_imitation_episodes(paths: Sequence[Path], name: str) -> tuple[Task, lis
     Raises:
         ValueError: A recording cannot be read, or its robot is not that of the first recording.
     """
-    from an_control.learning.recordings import recorded_robot
+    from an_control.learning.recordings import read_recorded_robot
 
-    task, traces = recorded_robot(paths, name)
+    task, traces = read_recorded_robot(paths, name)
     episodes = []
     for trace in traces:
         actions = np.asarray(trace.actions, np.float32)

@@ -35,9 +35,9 @@ from an_control.wiring.checked_yaml import read_yaml
 class StudentSizes:
     """Sizes and optional parts of a student's network.
 
-    With `paper` the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one
-    linear layer. It then uses only `neuron`, `stack`, `normalise` and the settings that follow
-    `output`.
+    The sensory neurons are small networks, one for each channel, with common weights. With `paper`
+    the student is built as in Tang & Ha 2021: fixed queries, tanh attention, one linear layer. It
+    then uses only `neuron`, `stack`, `normalise` and the settings that follow `output`.
     """
 
     neuron: Positive = 32
@@ -177,8 +177,8 @@ class Collection:
 class DaggerSettings:
     """Settings of a DAgger run on scalar channels.
 
-    In the first round (round 0) the student learns to identify channels from the teacher's
-    episodes; `rounds` rounds of DAgger follow.
+    A recipe's YAML file has these settings. In the first round (round 0) the student learns to
+    identify channels from the teacher's episodes; `rounds` rounds of DAgger follow.
     """
 
     student: StudentSizes = field(default_factory=StudentSizes)
@@ -281,12 +281,12 @@ GENERIC = "robust"
 _OBSERVATION = re.compile("|".join(KINDS))
 
 
-def recipe_names() -> tuple[str, ...]:
+def list_recipes() -> tuple[str, ...]:
     """Return the names of the recipes that ship with the package, sorted."""
     return tuple(sorted(path.stem for path in share_path("recipes").glob("*.yaml")))
 
 
-def recipe_path(recipe: str) -> Path:
+def find_recipe_path(recipe: str) -> Path:
     """Return the path of a recipe's YAML file.
 
     Args:
@@ -297,9 +297,9 @@ def recipe_path(recipe: str) -> Path:
     """
     if recipe.endswith((".yaml", ".yml")):
         return Path(recipe)
-    if recipe not in recipe_names():
+    if recipe not in list_recipes():
         raise ValueError(
-            f"--recipe {recipe!r}: must be one of {', '.join(recipe_names())}, or a .yaml file"
+            f"--recipe {recipe!r}: must be one of {', '.join(list_recipes())}, or a .yaml file"
         )
     return share_path(f"recipes/{recipe}.yaml")
 
@@ -318,7 +318,7 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
         WiringError: The file is invalid; the error names file, key, value and what is allowed.
     """
     header = ("an_control_recipe", "observation")
-    entry = read_yaml(recipe_path(recipe))
+    entry = read_yaml(find_recipe_path(recipe))
     top = dict(entry.items(f"a mapping of {', '.join(header)} and settings"))
     kind = DaggerSettings
     if "observation" in top:
@@ -330,12 +330,12 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     return settings
 
 
-def recipe_for_task(task: str) -> str:
+def choose_recipe(task: str) -> str:
     """Return the name of the recipe for a task: the task's own, or else the generic one."""
-    return task if task in recipe_names() else GENERIC
+    return task if task in list_recipes() else GENERIC
 
 
-def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
+def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
     """Shrink a recipe for scalar channels to a run of seconds, to test that it runs.
 
     All stages of the run stay; the student learns next to nothing.
@@ -353,7 +353,7 @@ def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
     )
 
 
-def patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
+def make_patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
     """Shrink a recipe for image patches to a run of seconds, to test that it runs.
 
     All stages of the run stay; the student learns next to nothing.

@@ -368,8 +368,9 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, in which each row replays episodes one after the other.
 
-    If a reshuffle resets the sensory neurons, they are run separately before and after it. To keep
-    the number of such runs low, all rows of a batch are reshuffled at the same few steps (`CUTS`).
+    If a reshuffle of the input slots resets the student's sensory neurons, they are run separately
+    before and after it. To keep the number of such runs low, all rows of a batch are reshuffled at
+    the same few steps (`CUTS`).
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -471,9 +472,9 @@ class DaggerStreams:
         if rng.random() < how.reshuffled:
             mean = rng.choice(how.reshuffle_every)
             for at in (
-                self._shared_reshuffle_steps(steps, mean)
+                self._draw_shared_reshuffle_steps(steps, mean)
                 if self._reset_on_jump
-                else self._reshuffle_steps(steps, mean)
+                else self._draw_reshuffle_steps(steps, mean)
             ):
                 places.draw()
                 slots[at:, :channels] = places.signals
@@ -505,7 +506,7 @@ class DaggerStreams:
             return Disturber(make_sorted_ids(channels), drawn, seed).replay(observations)
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
-    def _reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
+    def _draw_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
         """Draw the steps at which a row's signals are permuted again, and yield them in order.
 
         Args:
@@ -517,7 +518,7 @@ class DaggerStreams:
             yield at
             at += 1 + int(self._rng.exponential(mean))
 
-    def _shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
+    def _draw_shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
         """Draw the steps at which a row is reshuffled, among those that all rows of a batch share.
 
         The row starts with the next batch.

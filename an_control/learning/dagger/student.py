@@ -34,6 +34,9 @@ RecurrenceState = tuple[Tensor, ...]
 class StudentParts(nn.Module):
     """Optional layers between the sensory neurons and the head: encoder, pooling and recurrence.
 
+    The sensory neurons are small networks, one for each input slot; the attention sums the slots'
+    readings to a message for the head.
+
     Args:
         sizes: Sizes and optional parts of the student.
         message: Length of the attention message where no pooling replaces it.
@@ -57,7 +60,8 @@ class StudentParts(nn.Module):
         """Return the sensory neurons' outputs after the encoder, unchanged without an encoder.
 
         Args:
-            outputs: Outputs (T, B, N, d) of the N input slots' neurons at T steps of B episodes.
+            outputs: Outputs (T, B, N, d) of the sensory neurons, one small network for each of N
+                input slots, at T steps of B episodes.
             present: 1 where a slot has a reading, else 0 (T, B, N).
         """
         return outputs if self.encoder is None else self.encoder(outputs, present)
@@ -65,10 +69,11 @@ class StudentParts(nn.Module):
     def run_recurrence(
         self, message: Tensor, state: RecurrenceState
     ) -> tuple[Tensor, RecurrenceState]:
-        """Run the recurrent layer, if there is one, on the attention messages of T steps.
+        """Run the recurrent layer, if there is one, on the attention's messages of T steps.
 
         Args:
-            message: Attention messages (T, B, M) of B episodes.
+            message: Attention messages (T, B, M), weighted sums over all input slots, of B
+                episodes.
             state: State of the recurrent layer before the first step.
 
         Returns:
@@ -123,7 +128,7 @@ class LstmNeuron(nn.LSTM):
     bias_hh_l0: nn.Parameter
 
     def __init__(self, actions: int, units: int, products: bool, change: bool = True) -> None:
-        super().__init__(_input_width(1 + change, actions, products), units)
+        super().__init__(_count_neuron_inputs(1 + change, actions, products), units)
         self.actions, self.products = actions, products
         self.inputs = ("value", "change") if change else ("value",)
         self.basis = np.diag([1.0, CHANGE_GAIN][: 1 + change])
@@ -157,7 +162,7 @@ class LstmNeuron(nn.LSTM):
         own = torch.stack([values, CHANGE_GAIN * change][: len(self.inputs)], -1)
         steps, rows, slots = values.shape
         outputs, (output, cell) = self(
-            _neuron_inputs(own, previous, self.products).reshape(steps, rows * slots, -1),
+            _join_neuron_inputs(own, previous, self.products).reshape(steps, rows * slots, -1),
             (state[0].flatten(0, 1)[None], state[1].flatten(0, 1)[None]),
         )
         shape = rows, slots, self.hidden_size
@@ -195,7 +200,7 @@ class StackedNeuron(nn.Linear):
     inputs = ("value",)
 
     def __init__(self, actions: int, units: int, products: bool, stack: int) -> None:
-        super().__init__(_input_width(stack, actions, products), units)
+        super().__init__(_count_neuron_inputs(stack, actions, products), units)
         self.actions, self.products, self.stack = actions, products, stack
         self.basis = CHANGE_GAIN * (np.eye(stack, k=-1) - np.eye(stack))
         self.basis[0] = np.eye(stack)[0]
@@ -212,7 +217,7 @@ class StackedNeuron(nn.Linear):
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
-        """Run the layer of each input slot over T steps of B episodes.
+        """Run each input slot's layer on its newest readings, over T steps of B episodes.
 
         Args:
             values: Readings (T, B, N) of N input slots.
@@ -228,7 +233,7 @@ class StackedNeuron(nn.Linear):
         line = torch.cat([older.flip(-1).movedim(-1, 0), values])  # oldest first
         readings = line.unfold(0, self.stack, 1).flip(-1)
         own = readings @ torch.as_tensor(self.basis.T, dtype=values.dtype, device=values.device)
-        outputs = torch.tanh(self(_neuron_inputs(own, previous, self.products)))
+        outputs = torch.tanh(self(_join_neuron_inputs(own, previous, self.products)))
         return outputs, (readings[-1][..., : self.stack - 1], torch.ones_like(known))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -243,7 +248,7 @@ class StackedNeuron(nn.Linear):
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
-def _input_width(inputs: int, actions: int, products: bool) -> int:
+def _count_neuron_inputs(inputs: int, actions: int, products: bool) -> int:
     """Return the number of inputs of a sensory neuron: readings, actions, and their products.
 
     Args:
@@ -254,7 +259,7 @@ def _input_width(inputs: int, actions: int, products: bool) -> int:
     return inputs + actions + (inputs * actions if products else 0)
 
 
-def _neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
+def _join_neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
     """Join the inputs of each sensory neuron: readings, previous actions, and their products.
 
     Args:
@@ -277,11 +282,12 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
 
     Args:
         weight: Learned weights (units, inputs).
-        basis: Matrix (F, F) that turns the policy's F inputs from readings into the learned ones.
+        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
+            learning.
         actions: Number of actions.
     """
     own, shared, *products = np.split(
-        to_array(weight), _part_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _find_part_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -290,7 +296,7 @@ def _export_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str
     return arrays
 
 
-def _part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
+def _find_part_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
     """Return the columns at which a neuron's weight matrix splits: readings | actions | products.
 
     Args:
@@ -309,7 +315,8 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 
     Args:
         arrays: Arrays by their names in the model file.
-        basis: Matrix (F, F) that turns the policy's F inputs from readings into the learned ones.
+        basis: Matrix (F, F) by which the policy's F inputs from readings are multiplied for
+            learning.
     """
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
@@ -321,6 +328,8 @@ def _import_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tens
 
 class StudentState(NamedTuple):
     """State of a student between two steps, for B episodes with N input slots and n channels.
+
+    An input slot is an input whose channel is not known yet.
 
     Attributes:
         first: First part (B, N, ...) of the sensory neurons' state.
@@ -447,7 +456,9 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def load_neurons(self, model: Model, head: bool = False) -> None:
-        """Copy sensory neurons, keys, queries and memory from a model.
+        """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
+
+        The weights of the head's memory, if both have one, are copied too.
 
         Args:
             model: The model to copy from.
@@ -457,9 +468,9 @@ class Student(nn.Module):
             ValueError: The sizes of the model and the student differ.
         """
         sizes = model.sizes
-        if not isinstance(sizes, AttentionSizes) or self._identification_sizes(self._sizes) != (
-            self._identification_sizes(sizes)
-        ):
+        if not isinstance(sizes, AttentionSizes) or self._select_identification_sizes(
+            self._sizes
+        ) != (self._select_identification_sizes(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
             )
@@ -536,7 +547,7 @@ class Student(nn.Module):
             self.prediction.copy_(arrays["attention.prediction"])
 
     @staticmethod
-    def _identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
+    def _select_identification_sizes(sizes: AttentionSizes) -> tuple[object, ...]:
         """Return those of a model's sizes that the parts that identify channels depend on."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
@@ -570,7 +581,7 @@ class Student(nn.Module):
             return self._run_without_memory(batch, state)
         encoded, state = self.run_neurons(batch, state)
         scores = self.key(encoded) @ self.queries.T
-        truth = None if teacher_forced is None else self.true_message(batch)
+        truth = None if teacher_forced is None else self.compute_true_message(batch)
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
@@ -581,7 +592,7 @@ class Student(nn.Module):
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
-            message = self._route(weights, batch.values[t], batch.present[t])
+            message = self._route_readings(weights, batch.values[t], batch.present[t])
             if truth is not None and teacher_forced is not None:
                 message = torch.where(teacher_forced[t].unsqueeze(-1) > 0, truth[t], message)
             last_message = self.blend_with_prediction(message, mean)
@@ -592,8 +603,8 @@ class Student(nn.Module):
         remembered = torch.stack(memories)
         return StudentOutput(
             torch.stack(attentions),
-            self.head_output(torch.cat([torch.stack(seen), remembered], -1)),
-            self.head_output(torch.cat([batch.ordered, remembered], -1)),
+            self.run_head(torch.cat([torch.stack(seen), remembered], -1)),
+            self.run_head(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
             state,
         )
@@ -605,9 +616,9 @@ class Student(nn.Module):
         ordered = None
         if not self.sizes.pma:
             whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
-            ordered = self.head_output(self.parts.run_recurrence(whole, state.recurrence)[0])
+            ordered = self.run_head(self.parts.run_recurrence(whole, state.recurrence)[0])
         state = state._replace(recurrence=recurrence)
-        return StudentOutput(attention, self.head_output(remembered), ordered, None, state)
+        return StudentOutput(attention, self.run_head(remembered), ordered, None, state)
 
     def attend(
         self, batch: StreamBatch, state: StudentState
@@ -629,14 +640,14 @@ class Student(nn.Module):
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
         if self.parts.pooling is not None:
             return attention, self.parts.pooling(encoded, batch.present).flatten(-2), state
-        message = self._route(attention.exp(), batch.values, batch.present)
+        message = self._route_readings(attention.exp(), batch.values, batch.present)
         routed, mass = message.split(self.channels, -1)
         if self.sizes.normalise:
             routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
         return attention, torch.cat([routed, mass - 1.0], -1), state
 
     def run_neurons(self, batch: StreamBatch, state: StudentState) -> tuple[Tensor, StudentState]:
-        """Run the sensory neurons and the encoder over a batch.
+        """Run the sensory neurons (one small network per slot) and the encoder over a batch.
 
         Where `batch.moved` is 1, the neurons of that episode are reset before the step.
 
@@ -670,7 +681,7 @@ class Student(nn.Module):
 
         Args:
             memory: GRU units (B, H) before the step.
-            last_message: Blended attention message (B, 2 n) of the last step.
+            last_message: Attention message (B, 2 n) of the last step, blended with predictions.
             previous: Previous actions (B, A).
 
         Returns:
@@ -697,7 +708,7 @@ class Student(nn.Module):
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
     def blend_with_prediction(self, message: Tensor, mean: Tensor) -> Tensor:
-        """Blend the readings in an attention message with the predicted readings.
+        """Blend the attention's sums of readings with the predicted readings.
 
         A channel that no slot was assigned to gets the predicted reading.
 
@@ -741,14 +752,14 @@ class Student(nn.Module):
             means.append(mean)
         remembered = torch.stack(memories)
         return (
-            self.head_output(torch.cat([torch.stack(seen), remembered], -1)),
-            self.head_output(torch.cat([batch.ordered, remembered], -1)),
+            self.run_head(torch.cat([torch.stack(seen), remembered], -1)),
+            self.run_head(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
             memory,
             last_message,
         )
 
-    def true_message(self, batch: StreamBatch) -> Tensor:
+    def compute_true_message(self, batch: StreamBatch) -> Tensor:
         """Return the attention message of an attention that identifies every channel correctly.
 
         Returns:
@@ -760,7 +771,7 @@ class Student(nn.Module):
         return torch.cat([batch.ordered * shown, shown], -1)
 
     @staticmethod
-    def _route(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
+    def _route_readings(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
         """Sum the readings of all input slots into the channels, by the attention weights.
 
         Args:
@@ -776,7 +787,7 @@ class Student(nn.Module):
         routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
-    def head_output(self, message: Tensor) -> Tensor:
+    def run_head(self, message: Tensor) -> Tensor:
         """Return the action (..., A) for the head's input (..., M), before it is clipped."""
         *hidden, last = self._layers
         for layer in hidden:
@@ -802,7 +813,7 @@ class Student(nn.Module):
                 "attention.key_bias": to_array(self.key.bias),
             }
         if self.sizes.memory:
-            arrays |= self._memory_arrays()
+            arrays |= self._export_memory()
         for place, layer in enumerate(self._layers):
             arrays[f"head.{place}.weight"] = to_array(layer.weight)
             arrays[f"head.{place}.bias"] = to_array(layer.bias)
@@ -832,7 +843,7 @@ class Student(nn.Module):
             **self.sizes.parts,
         )
 
-    def _memory_arrays(self) -> dict[str, np.ndarray]:
+    def _export_memory(self) -> dict[str, np.ndarray]:
         """Return the weights of the head's memory, by their array names in a model file."""
         memory, units = self.memory, self.sizes.memory
         bias = memory.bias_ih.clone()

@@ -90,13 +90,13 @@ def train_round(
         batch = streams.next_batch().to(device)
         teacher_forced = None
         if round_number == 0 and settings.memory_updates:
-            teacher_forced = _teacher_forced_rows(batch, 0.8 - 1.2 * over)
-        state = _state_for_batch(student, state, batch)
+            teacher_forced = _mask_teacher_forced_rows(batch, 0.8 - 1.2 * over)
+        state = _prepare_state(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
-            loss, state, figures = student.loss(batch, state, settings.channel_loss, so_far)
+            loss, state, figures = student.compute_loss(batch, state, settings.channel_loss, so_far)
         else:
-            loss, state, figures = _loss(student, batch, state, settings, teacher_forced)
+            loss, state, figures = _compute_loss(student, batch, state, settings, teacher_forced)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -149,8 +149,8 @@ def train_memory(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.next_batch().to(next(student.parameters()).device)
-        message = student.true_message(batch) * _draw_blank_steps(batch, rng).unsqueeze(-1)
-        state = _state_for_batch(student, state, batch)
+        message = student.compute_true_message(batch) * _draw_blank_steps(batch, rng).unsqueeze(-1)
+        state = _prepare_state(student, state, batch)
         action, ordered, expected, memory, seen = student.run_memory(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
         loss = (
@@ -180,14 +180,14 @@ def _draw_blank_steps(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
-    """Return a mask (T, B) with 1 in the first `share` (0..1) of the batch rows, else 0."""
+def _mask_teacher_forced_rows(batch: StreamBatch, share: float) -> Tensor:
+    """Return a mask (T, B) with 1 in the first `share` (0..1) of the batch's rows, else 0."""
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
     return first.float().expand(steps, rows)
 
 
-def _state_for_batch(
+def _prepare_state(
     student: Student | PaperStudent, state: StudentState | None, batch: StreamBatch
 ) -> StudentState:
     """Return the student's state at the start of a batch, reset in rows that start an episode.
@@ -202,7 +202,7 @@ def _state_for_batch(
     return state.keep_rows((~batch.fresh).float())
 
 
-def _loss(
+def _compute_loss(
     student: Student,
     batch: StreamBatch,
     state: StudentState,

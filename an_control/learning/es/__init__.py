@@ -1,1 +1,1 @@
-"""Search for a policy by its return alone: CMA-ES and PGPE."""
+"""Evolution strategies: search for a policy by its return alone."""

@@ -1,4 +1,4 @@
-"""Optimisers that rank candidates: `ask` for a generation, `tell` its fitness (larger is better).
+"""Optimisers by ranks: `ask` proposes candidates, `tell` takes their fitness (larger is better).
 
 All random numbers come from the generator passed to `ask`, so a generation follows from the
 optimiser's state and that generator alone.
@@ -34,15 +34,18 @@ SKIPPED = frozenset(
 
 
 def collect_values(strategy: Any) -> dict[str, Any]:
-    """Return the plain values of a pycma strategy between two generations, by their paths."""
+    """Return the numbers, arrays and lists in a pycma strategy, by their paths such as `.sm.C`.
+
+    This must be called between two generations.
+    """
     return {path: _to_plain(owner[key]) for path, (owner, key) in _find_values(strategy).items()}
 
 
 def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the values of a pycma strategy that was made with the same settings.
+    """Set the numbers, arrays and lists of a pycma strategy to those of a checkpoint.
 
     Args:
-        strategy: The strategy to change.
+        strategy: The strategy to change, made with the same settings as that of the checkpoint.
         values: The values by their paths, as `collect_values` returned them.
 
     Raises:
@@ -59,7 +62,11 @@ def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
 
 
 def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
-    """Return the dict and the key that hold each plain value of pycma's objects, by path."""
+    """Find the numbers, arrays and lists in a pycma strategy.
+
+    Returns:
+        (dict that holds the value, its key there) by path.
+    """
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
 
@@ -85,10 +92,12 @@ def _find_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
 
 
 def _is_pycma(value: Any) -> bool:
+    """Return whether a value is an object of one of pycma's classes."""
     return type(value).__module__.partition(".")[0] == "cma"
 
 
 def _is_plain(value: Any) -> bool:
+    """Return whether a value is None, a number, an array of numbers, or a list of these."""
     if type(value) in (list, tuple, range):
         return all(isinstance(entry, NUMBERS | np.ndarray) and _is_plain(entry) for entry in value)
     if isinstance(value, np.ndarray):
@@ -97,14 +106,23 @@ def _is_plain(value: Any) -> bool:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a plain value as a checkpoint stores it: Python numbers, and lists."""
+    """Convert a value to what a checkpoint stores: Python numbers, arrays and lists."""
     if isinstance(value, list | tuple | range):
         return [_to_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _match_type(example: Any, value: Any, path: str) -> Any:
-    """Return a checkpoint's value with the type and memory layout of the known one."""
+    """Convert a checkpoint's value to the type and memory layout of the attribute it replaces.
+
+    Args:
+        example: The attribute's present value.
+        value: The checkpoint's value.
+        path: Path of the attribute, for the error.
+
+    Raises:
+        CheckpointError: The types or shapes differ.
+    """
     expected = _to_plain(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
@@ -121,7 +139,7 @@ def _match_type(example: Any, value: Any, path: str) -> Any:
 
 
 def _describe_type(value: Any) -> str:
-    """Return the type of a value as text for an error."""
+    """Return the type of a value as text, for an error message."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape} of {value.dtype}"
     if isinstance(value, list) and not _is_plain(value):
@@ -133,29 +151,29 @@ OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
-    """A search distribution over vectors (n,)."""
+    """Interface of an optimiser: a distribution from which candidates (n,) are drawn."""
 
     @property
     def centre(self) -> np.ndarray:
-        """Return the mean (n,)."""
+        """Return the mean (n,) of the distribution."""
 
     @property
     def sigma(self) -> float:
         """Return the mean standard deviation of the vector's elements."""
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidates (P, n) of a generation."""
+        """Draw the P candidate vectors (P, n) of a generation from the distribution."""
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
         """Update the distribution by the fitness of the candidates of the last `ask`.
 
         Args:
-            fitness: (P,), NaN where a candidate failed.
+            fitness: Fitness (P,) of each candidate, NaN where one failed.
             progress: Finished share (0..1) of the run.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return arrays and numbers from which `restore` continues, between two generations."""
+        """Return the state between two generations, from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""
@@ -167,10 +185,10 @@ class Cma:
     Where pycma stops, it is restarted at the mean with the initial sigma.
 
     Args:
-        start: (n,) initial mean.
+        start: Initial mean (n,).
         sigma: Initial standard deviation.
-        population: Candidates of a generation.
-        diagonal: Use a diagonal covariance.
+        population: Number of candidates of a generation.
+        diagonal: Whether to use a diagonal covariance.
     """
 
     def __init__(
@@ -180,6 +198,7 @@ class Cma:
         self._restart(start)
 
     def _restart(self, start: np.ndarray) -> None:
+        """Make a new pycma strategy with the initial sigma and this mean (n,)."""
         import cma
 
         with warnings.catch_warnings():
@@ -210,7 +229,7 @@ class Cma:
 
     @property
     def centre(self) -> np.ndarray:
-        """Return the mean (n,)."""
+        """Return the mean (n,) of the distribution."""
         return np.array(self._strategy.mean)
 
     @property
@@ -222,7 +241,7 @@ class Cma:
         )
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidates (P, n) of a generation."""
+        """Draw the P candidate vectors (P, n) of a generation from the distribution."""
         self._noise.rng = rng
         if self._strategy.stop():
             self._restart(self.centre)
@@ -231,11 +250,16 @@ class Cma:
         return np.array(self._asked)
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Update the distribution by the fitness (P,); `progress` is not used."""
+        """Update the distribution by the fitness of the candidates of the last `ask`.
+
+        Args:
+            fitness: Fitness (P,) of each candidate, NaN where one failed.
+            progress: Not used.
+        """
         self._strategy.tell(self._asked, list(-rank_failed_last(fitness)))
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values of pycma's strategy."""
+        """Return the numbers and arrays of pycma's strategy, from which `restore` continues."""
         return {"strategy": collect_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -268,26 +292,30 @@ class _NoiseSource:
 
 
 class AscentRule(Protocol):
-    """Rule by which a mean (n,) follows an estimated gradient (n,) of unknown scale."""
+    """Interface of a rule by which a mean (n,) follows an estimated gradient of unknown scale."""
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) for a learning rate of 1."""
+        """Return the step (n,) of the mean for a learning rate of 1.
+
+        Args:
+            gradient: Estimated gradient (n,) of the fitness.
+        """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the rule's state, from which `restore` continues."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015) with bias-corrected moments."""
+    """Adam (Kingma & Ba 2015) with bias-corrected moments, as a rule for the mean's step."""
 
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) for a learning rate of 1."""
+        """Return the step (n,) of the mean for a learning rate of 1 and this gradient (n,)."""
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
@@ -296,7 +324,7 @@ class Adam:
         return mean / scale
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the rule's state, from which `restore` continues."""
         moments = {"first": self._first, "second": self._second}
         return moments | {"generation": self._generation}
 
@@ -307,24 +335,24 @@ class Adam:
 
 
 class ClipUp:
-    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients.
+    """ClipUp (Toklu, Liskowski & Srivastava 2020), as a rule for the mean's step.
 
-    The momentum's length is at most 1, so the learning rate is the length of the largest step.
-    Momentum 0.9 and step 0.5 are the authors' values.
+    It keeps a momentum of normalised gradients, whose length is at most 1, so the learning rate is
+    the length of the largest step. Momentum 0.9 and step 0.5 are the authors' values.
     """
 
     def __init__(self, size: int) -> None:
         self._velocity = np.zeros(size)
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) for a learning rate of 1."""
+        """Return the step (n,) of the mean for a learning rate of 1 and this gradient (n,)."""
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
         self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
         return self._velocity
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the rule's state, from which `restore` continues."""
         return {"velocity": self._velocity}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -336,15 +364,16 @@ class Pgpe:
     """PGPE (Sehnke et al. 2010) with mirrored candidates and centred ranks.
 
     Adam or ClipUp moves the mean, with a learning rate that falls to a tenth over the run. Each
-    element has its own sigma, which changes by at most a tenth in a generation.
+    element has its own standard deviation (sigma), which changes by at most a tenth in a
+    generation.
 
     Args:
-        start: (n,) initial mean.
+        start: Initial mean (n,).
         sigma: Initial standard deviation.
-        population: Candidates of a generation.
+        population: Number of candidates of a generation.
         rate: Learning rate of the mean.
         sigma_rate: Learning rate of the sigmas.
-        clipup: Move the mean by ClipUp, not Adam.
+        clipup: Whether to move the mean by ClipUp, not Adam.
 
     Raises:
         ValueError: The population is odd.
@@ -372,14 +401,19 @@ class Pgpe:
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the candidates (P, n) of a generation; the second half mirrors the first."""
+        """Draw the candidate vectors (P, n) of a generation; the second half mirrors the first."""
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas
         return np.concatenate([self.centre + self._steps, self.centre - self._steps])
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Update mean and sigmas by the fitness (P,) of the last candidates."""
-        ranks = centred_ranks(rank_failed_last(fitness))
+        """Update mean and sigmas by the fitness of the candidates of the last `ask`.
+
+        Args:
+            fitness: Fitness (P,) of each candidate, NaN where one failed.
+            progress: Finished share (0..1) of the run, by which the learning rate falls.
+        """
+        ranks = compute_centred_ranks(rank_failed_last(fitness))
         plus, minus = np.split(ranks, 2)
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
@@ -390,7 +424,7 @@ class Pgpe:
         self._sigmas = self._sigmas * (1.0 + change)
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the state, from which `restore` continues."""
         mean = {"centre": self.centre, "sigmas": self._sigmas}
         return mean | {"ascent": self._ascent.make_checkpoint()}
 
@@ -407,9 +441,9 @@ def make_optimiser(
 
     Args:
         name: One of `OptimiserName`.
-        start: (n,) initial mean.
+        start: Initial mean (n,).
         sigma: Initial standard deviation.
-        population: Candidates of a generation.
+        population: Number of candidates of a generation.
         settings: Further arguments of `Pgpe`.
 
     Raises:
@@ -423,7 +457,7 @@ def make_optimiser(
 
 
 def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
-    """Return the fitness with NaN replaced by a value just below the worst of the others."""
+    """Replace NaN in the fitness (P,) by a value just below the worst of the others."""
     failed = ~np.isfinite(fitness)
     if failed.all():
         return np.zeros_like(fitness)
@@ -431,8 +465,11 @@ def rank_failed_last(fitness: np.ndarray) -> np.ndarray:
     return np.where(failed, worst - abs(worst) - 1.0, fitness)
 
 
-def centred_ranks(fitness: np.ndarray) -> np.ndarray:
-    """Return ranks from -0.5 (worst) to 0.5 (best); equal values share their mean rank."""
+def compute_centred_ranks(fitness: np.ndarray) -> np.ndarray:
+    """Return the ranks (P,) of the fitness values (P,), from -0.5 (worst) to 0.5 (best).
+
+    Equal values share their mean rank.
+    """
     _, place, counts = np.unique(fitness, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2.0
     return middle[place] / max(1, len(fitness) - 1) - 0.5

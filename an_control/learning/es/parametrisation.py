@@ -1,4 +1,4 @@
-"""Forms: families of policies, each policy written as one vector for an optimiser."""
+"""Parametrisations of policies ("forms"), by which an optimiser sees a policy as one vector."""
 
 from __future__ import annotations
 
@@ -21,21 +21,32 @@ LARGEST = 1e5
 
 
 class PolicyForm(ABC):
-    """A family of policies, each of which is a vector of `size` numbers."""
+    """Interface of a parametrisation, which describes each policy of a family by one vector.
+
+    A policy consists of the named arrays of a model file. A parametrisation may compute these from
+    fewer arrays, the free ones, whose numbers make up the vector.
+    """
 
     @property
     @abstractmethod
     def sizes(self) -> AttentionSizes | MlpSizes:
-        """Return the policies' sizes."""
+        """Return the sizes that all policies of this family have."""
 
     @property
     @abstractmethod
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays of which a vector consists."""
+        """Return names and shapes of the free arrays that make up a vector, in their order."""
 
     @abstractmethod
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
+        """Compute the arrays of model files from the free arrays, for P policies at once.
+
+        Args:
+            free: Free arrays (P, ...) by name; this may change the dict.
+
+        Returns:
+            Model file arrays (P, ...) by name.
+        """
 
     @abstractmethod
     def to_vector(self, model: Model) -> np.ndarray:
@@ -47,23 +58,23 @@ class PolicyForm(ABC):
 
     @property
     def size(self) -> int:
-        """Return the length of a vector."""
+        """Return the number of elements of a vector."""
         return sum(map(math.prod, self.shapes.values()))
 
     @property
     def scales(self) -> np.ndarray:
-        """Return the usual size (size,) of each number.
+        """Return the usual magnitude of each element of a vector (size,).
 
         Random starts have these standard deviations, and searches without a start model use them as
         units.
         """
-        return layer_scales(self.shapes)
+        return compute_layer_scales(self.shapes)
 
-    def models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
-        """Return the policies that vectors (P, size) describe.
+    def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
+        """Return the policies that P vectors describe.
 
         Args:
-            vectors: (P, size); numbers beyond the bounds of a model file are clipped.
+            vectors: Vectors (P, size); elements beyond the bounds of a model file are clipped.
             task: The task for the model file.
             trained: How the policies were made, for the model file.
         """
@@ -76,32 +87,36 @@ class PolicyForm(ABC):
         ]
 
     def make_model(self, vector: np.ndarray, task: Task, trained: dict[str, Any]) -> Model:
-        """Return the policy that a vector (size,) describes; see `models`."""
-        return self.models(vector[None], task, trained)[0]
+        """Return the policy that one vector (size,) describes; see `make_models`."""
+        return self.make_models(vector[None], task, trained)[0]
 
 
 @dataclass(frozen=True)
 class Whole(PolicyForm):
-    """The family of policies in which every number of every array is free."""
+    """Parametrisation in which a vector holds every number of every array of the policy.
+
+    Attributes:
+        whole: Sizes of the policies.
+    """
 
     whole: AttentionSizes | MlpSizes
 
     @property
     def sizes(self) -> AttentionSizes | MlpSizes:
-        """Return the policies' sizes."""
+        """Return the sizes that all policies of this family have."""
         return self.whole
 
     @property
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the model file's arrays."""
+        """Return names and shapes of the model file's arrays, which are the free ones here."""
         return self.whole.shapes()
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the free arrays, which are the model file's."""
+        """Return the free arrays unchanged, as they are those of the model file."""
         return free
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) of a policy.
+        """Return the vector (size,) that describes a policy.
 
         Raises:
             ValueError: The policy has other sizes.
@@ -112,11 +127,13 @@ class Whole(PolicyForm):
 
 @dataclass(frozen=True)
 class Authors(PolicyForm):
-    """The AttentionNeuron with the authors' fixed queries, without their redundant numbers.
+    """Parametrisation of the paper's policy, with fixed queries and without redundant numbers.
 
-    The authors' two LSTM biases act as one, and their query projection and keys act only as a
-    product, whose rank the positional table limits. So with one action and 16 queries 417 numbers
-    stand for the authors' 913, and map back to them exactly.
+    The two LSTM biases of the paper's authors act as one, and their query projection and keys act
+    only as a product, whose rank the positional table (the fixed queries) limits. So with one
+    action and 16 queries 417 numbers stand for the authors' 913, and map back to them exactly.
+
+    The attributes are sizes of the policy; see `AttentionSizes`.
     """
 
     actions: int = 1
@@ -133,15 +150,16 @@ class Authors(PolicyForm):
 
     @cached_property
     def sizes(self) -> AttentionSizes:
-        """Return the policies' sizes."""
+        """Return the sizes that all policies of this family have."""
         return paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the factors of the positional table's singular value decomposition.
 
-        They have the shapes (M, rank), (rank,) and (rank, d), with the largest singular value
-        first.
+        Returns:
+            Arrays (M, rank), (rank,) and (rank, d) for M queries, with the largest singular value
+            first.
         """
         left, stretch, right = np.linalg.svd(
             positional_table(self.queries, self.neuron), full_matrices=False
@@ -151,7 +169,7 @@ class Authors(PolicyForm):
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays.
+        """Return names and shapes of the free arrays that make up a vector, in their order.
 
         They are those of the model file, but `scores` (rank, d) replaces the attention's arrays.
         """
@@ -164,14 +182,21 @@ class Authors(PolicyForm):
 
     @property
     def scores_basis(self) -> np.ndarray:
-        """Return the matrix (M, rank) that maps the free `scores` to attention scores.
+        """Return the matrix (M, rank) that maps the free array `scores` to the attention scores.
 
-        The scores are this matrix times `scores` times a neuron's output.
+        The attention scores are this matrix times `scores` times a sensory neuron's output.
         """
         return self._table[0]
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
+        """Compute the arrays of model files from the free arrays, for P policies at once.
+
+        Args:
+            free: Free arrays (P, ...) by name; this changes the dict.
+
+        Returns:
+            Model file arrays (P, ...) by name.
+        """
         _, stretch, right = self._table
         product = right.T @ (free.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
@@ -179,10 +204,17 @@ class Authors(PolicyForm):
         some = min(self.key, self.neuron)  # the product's rank is no higher
         query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
         key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
-        return free | self._attention_arrays(query, key)
+        return free | self._compose_attention_arrays(query, key)
 
-    def _attention_arrays(self, query: np.ndarray, key: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the attention's arrays for P query and key projections (P, k, d)."""
+    def _compose_attention_arrays(
+        self, query: np.ndarray, key: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Compute the model file's attention arrays for P policies.
+
+        Args:
+            query: Query projections (P, k, d).
+            key: Key projections (P, k, d).
+        """
         table = positional_table(self.queries, self.neuron)
         return {
             "attention.queries": table @ query.swapaxes(1, 2),
@@ -191,10 +223,11 @@ class Authors(PolicyForm):
         }
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) of a policy.
+        """Return the vector (size,) that describes a policy.
 
         Raises:
-            ValueError: The policy has other sizes, or its attention is not of the authors' form.
+            ValueError: The policy has other sizes, or its attention does not have the fixed
+                queries.
         """
         _check_same_sizes(model, self.sizes)
         if not self.is_authors_form(model):
@@ -205,9 +238,10 @@ class Authors(PolicyForm):
         return join_arrays(arrays, self.shapes)
 
     def is_authors_form(self, model: Model) -> bool:
-        """Return whether the attention of a model with these sizes is of the authors' form.
+        """Return whether a model with these sizes has the paper's attention with fixed queries.
 
-        Up to float32 rounding, its scores must lie within the basis; its keys must have no bias.
+        Its attention scores must lie within the basis `scores_basis`, up to float32 rounding, and
+        its keys must have no bias.
         """
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
@@ -218,31 +252,39 @@ class Authors(PolicyForm):
 
 @dataclass(frozen=True)
 class AuthorsRaw(Authors):
-    """The same policies as `Authors`, with all of the authors' own numbers.
+    """Parametrisation of the paper's policy by all numbers that its authors trained.
 
-    These have two LSTM biases, the queries' projection, and the keys: 913 numbers with one action
-    and 16 queries.
+    These include two LSTM biases, the query projection, and the keys: 913 numbers with one action
+    and 16 queries. `Authors` describes the same policies by fewer numbers.
     """
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays."""
+        """Return names and shapes of the free arrays that make up a vector, in their order."""
         shapes = dict(super().shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
+        """Compute the arrays of model files from the free arrays, for P policies at once.
+
+        Args:
+            free: Free arrays (P, ...) by name; this changes the dict.
+
+        Returns:
+            Model file arrays (P, ...) by name.
+        """
         if not self.stack:
             free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
-        return free | self._attention_arrays(free.pop("query"), free.pop("key"))
+        return free | self._compose_attention_arrays(free.pop("query"), free.pop("key"))
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) of a policy.
+        """Return the vector (size,) that describes a policy.
 
         Raises:
-            ValueError: The policy has other sizes, or its attention is not of the authors' form.
+            ValueError: The policy has other sizes, or its attention does not have the fixed
+                queries.
         """
         _check_same_sizes(model, self.sizes)
         if not self.is_authors_form(model):
@@ -256,8 +298,8 @@ class AuthorsRaw(Authors):
         return join_arrays(arrays, self.shapes)
 
 
-def form_for_model(model: Model) -> PolicyForm:
-    """Return the form of a policy: `Authors` where it fits, else `Whole`.
+def choose_form(model: Model) -> PolicyForm:
+    """Return a parametrisation that fits a policy: `Authors` where possible, else `Whole`.
 
     Raises:
         ValueError: The policy does not take scalar channels.
@@ -284,8 +326,8 @@ def form_for_model(model: Model) -> PolicyForm:
     return Whole(sizes)
 
 
-def layer_scales(shapes: Shapes) -> np.ndarray:
-    """Return the usual size (size,) of each number in arrays of these shapes.
+def compute_layer_scales(shapes: Shapes) -> np.ndarray:
+    """Return the usual magnitude of each number in arrays of these shapes, as one vector (size,).
 
     It is 1 / sqrt(inputs) for weights, so that a layer's outputs are as large as its inputs, 0.1
     for biases, and 1 for attention scores.
@@ -302,23 +344,36 @@ def layer_scales(shapes: Shapes) -> np.ndarray:
 
 
 def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """Split vectors (P, size) into named arrays (P, ...), in the order of `shapes`."""
+    """Split P vectors into named arrays; the inverse of `join_arrays`.
+
+    Args:
+        vectors: Vectors (P, size).
+        shapes: Names and shapes of the arrays, in their order in a vector.
+
+    Returns:
+        Arrays (P, ...) by name.
+    """
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vectors, ends[:-1], 1)
     return {
-        name: part.reshape(len(vectors), *shape) + _value_at_zero(name)
+        name: part.reshape(len(vectors), *shape) + _find_value_at_zero(name)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
 
 def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
-    """Join named arrays into one vector, as float64; the inverse of `split_vectors`."""
-    parts = [arrays[name].ravel().astype(np.float64) - _value_at_zero(name) for name in shapes]
+    """Join named arrays of one policy into a vector (size,) float64.
+
+    Args:
+        arrays: Arrays by name.
+        shapes: Names of the arrays, in their order in the vector.
+    """
+    parts = [arrays[name].ravel().astype(np.float64) - _find_value_at_zero(name) for name in shapes]
     return np.concatenate(parts)
 
 
-def _value_at_zero(name: str) -> float:
-    """Return the value of a weight whose number in the vector is 0.
+def _find_value_at_zero(name: str) -> float:
+    """Return the weight that the number 0 in a vector stands for, by the array's name.
 
     Norms start with weight 1, and gates let most of their input pass (Parisotto et al. 2019, b_g =
     2).
@@ -329,5 +384,6 @@ def _value_at_zero(name: str) -> float:
 
 
 def _check_same_sizes(model: Model, sizes: Sizes) -> None:
+    """Raise ValueError if a model has other sizes than these."""
     if model.sizes != sizes:
         raise ValueError(f"its sizes are {model.sizes}, but this run needs {sizes}")

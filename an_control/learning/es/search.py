@@ -1,9 +1,10 @@
-"""Search for a policy by its return alone: ask, play, tell, generation by generation.
+"""Search for a policy by its return alone, with an evolution strategy: ask, play, tell.
 
-A generation follows from the run's seed, its number, and the state before it. All its candidates
-play the same episodes (common random numbers). A candidate whose rollouts failed gets the worst
-rank; an episode that failed for all candidates is left out. Every `validate_every` generations the
-mean plays the validation episodes, which training never uses.
+One step is a generation: the optimiser proposes candidate policies (ask), all candidates play the
+same episodes (common random numbers), and the optimiser gets their returns (tell). A generation
+follows from the run's seed, its number, and the state before it. A candidate whose rollouts failed
+gets the worst rank; an episode that failed for all candidates is left out. Every `validate_every`
+generations the mean of the search plays the validation episodes, which training never uses.
 
 Without a start model a search begins at random weights: at zeros no single weight changes an
 action. Results depend more on the random start than on any setting, so several starts race and the
@@ -12,9 +13,9 @@ the noise of the returns.
 
 Hints help a policy to learn to identify its channels. A policy that knows its channels is found
 quickly; one that must identify them is hardly found, since identifying is worth nothing until the
-policy also balances. So each channel gets a code, which is searched like the weights and which its
-neuron adds to its gates. At first all neurons get their code, then each gets it in a falling share
-of the episodes, in the end none does: the result is a policy without hints.
+policy also balances. So each channel gets a code, a vector that its sensory neuron adds to its
+gates and that is searched like the weights. At first all neurons get their code, then each gets it
+in a falling share of the episodes, in the end none does: the result is a policy without hints.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ from an_control.learning.rollout.engine import (
     make_evaluation_starts,
 )
 from an_control.learning.runs.card import (
+    compute_mean_return,
+    compute_standard_error,
     count_failures,
     drop_unplayable_episodes,
-    mean_return,
-    standard_error,
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
@@ -66,7 +67,12 @@ CODE_SCALE = 0.5
 
 @dataclass(frozen=True)
 class Hinted(PolicyForm):
-    """Form that adds a code for each channel to the form `own`, to tell neurons their channels."""
+    """Parametrisation with a code for each channel that tells its sensory neuron the channel.
+
+    Attributes:
+        own: Parametrisation of the policy itself.
+        channels: Number of channels.
+    """
 
     own: Authors
     channels: int
@@ -77,54 +83,62 @@ class Hinted(PolicyForm):
 
     @property
     def sizes(self) -> AttentionSizes:
-        """Return the policies' sizes."""
+        """Return the sizes that all policies of this family have."""
         return self.own.sizes
 
     @property
     def shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays: those of `own`, and the codes."""
+        """Return names and shapes of the free arrays: those of the policy, and the codes."""
         return {**self.own.shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
     def scales(self) -> np.ndarray:
-        """Return the usual size (size,) of each number."""
+        """Return the usual magnitude of each element of a vector (size,)."""
         codes = np.full(self.size - self.own.size, CODE_SCALE)
         return np.concatenate([self.own.scales, codes])
 
     def to_arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the model file arrays (P, ...) of P policies, without the codes."""
+        """Compute the arrays of model files for P policies, without the codes.
+
+        Args:
+            free: Free arrays (P, ...) by name; this changes the dict.
+        """
         del free["codes"]
         return self.own.to_arrays(free)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) of a policy, with codes of zeros."""
+        """Return the vector (size,) that describes a policy, with zeros as the channels' codes."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.size - len(own))])
 
     def make_hints(
         self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Return the hints for policies (P, size) in a number of episodes.
+        """Draw which of the channels' networks (sensory neurons) get their channel's code.
 
         Args:
-            vectors: (P, size) the policies with their codes.
-            share: Share of the episodes in which each channel's neuron gets its code.
+            vectors: Vectors (P, size) of P policies with their codes.
+            share: Share (0..1) of the episodes in which each channel's neuron gets its code.
             episodes: Number of episodes.
-            rng: Draws which neurons get their code.
+            rng: Source of random numbers.
         """
         codes = vectors[:, self.own.size :].reshape(-1, *self.shapes["codes"])
         hinted = rng.random((episodes, self.channels)) < share
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
-def hinted_share(progress: float) -> float:
-    """Return the share of the episodes in which a neuron gets its code, for a progress (0..1)."""
+def compute_hinted_share(progress: float) -> float:
+    """Return the share of the episodes in which a channel's network gets the code of its channel.
+
+    Args:
+        progress: Finished share (0..1) of the run.
+    """
     return float(np.clip((NONE_FROM - progress) / (NONE_FROM - ALL_UNTIL), 0.0, 1.0))
 
 
 MIN_RELIABLE, MAX_RELIABLE = 0.5, 0.9
 """Bounds of the share of the variance between candidates that is not noise. Below the first, more
-episodes are played, above the second, fewer."""
+episodes are played; above the second, fewer."""
 MEMORY = 10
 """Generations over which that share is averaged."""
 MIN_VALIDATIONS = 20
@@ -140,9 +154,10 @@ MAX_EQUAL = 10
 
 
 class Race:
-    """Successive halving (Karnin et al. 2013) of contenders that take turns, one generation each.
+    """Race between searches from several starts, by successive halving (Karnin et al. 2013).
 
-    At equal intervals of the race's time the worse half leaves, until one contender is left.
+    The contenders, one search for each start, take turns of one generation. At equal intervals of
+    the race's time the worse half is dropped, until one contender is left.
 
     Args:
         count: Number of contenders at the start.
@@ -157,18 +172,29 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        """Return whether one contender is left."""
+        """Return whether the race is over, as only one contender is left."""
         return self.count == 1
 
     def pass_turn(self, progress: float) -> bool:
-        """Pass the turn on, and return whether it is time to call `keep_better_half`."""
+        """Give the next contender its turn.
+
+        Args:
+            progress: Finished share (0..1) of the run.
+
+        Returns:
+            Whether it is time to call `keep_better_half`.
+        """
         self.turn = (self.turn + 1) % self.count
         return not self.is_over and self.turn == 0 and progress >= self._ends[0]
 
     def keep_better_half(self, scores: Sequence[float]) -> list[int]:
-        """Return the indices of the better half of the contenders by these scores, best first.
+        """Drop the worse half of the contenders.
 
-        NaN counts as worst.
+        Args:
+            scores: Score of each contender; NaN counts as worst.
+
+        Returns:
+            Indices of the contenders that are kept, the best first.
         """
         ranks = rank_failed_last(np.array(scores))
         ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
@@ -177,11 +203,11 @@ class Race:
         return ranked[: self.count]
 
     def rescale(self, ratio: float) -> None:
-        """Multiply the race's times by `ratio`, since the run has a new length."""
+        """Multiply the times of the race by `ratio`, when the run gets a new length."""
         self._ends = [ratio * end for end in self._ends]
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the race's state as plain values, from which `restore` continues."""
         return {"count": self.count, "turn": self.turn, "ends": self._ends}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -190,12 +216,12 @@ class Race:
 
 
 class EpisodeCount:
-    """The number of episodes that each candidate plays, adapted to the noise of the returns.
+    """Number of episodes that each candidate plays, adapted to the noise of the returns.
 
-    It is doubled where noise decides the ranks, and halved where it hardly does. All candidates
-    play the same episodes, so the residual of the returns (P, R) after subtracting candidate means
-    and episode means is noise. The variance between candidates' means, less the noise in it, is
-    their own.
+    The number is doubled if noise decides the candidates' ranks, and halved if it has little
+    effect. All candidates play the same episodes, so the residual of the returns (P, R) after
+    subtracting candidate means and episode means is noise. The variance between the candidates'
+    means, less the noise in it, is their true difference.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -208,7 +234,11 @@ class EpisodeCount:
         self.reliable: float | None = None
 
     def adapt(self, returns: np.ndarray) -> None:
-        """Adapt the number to a generation's returns (P, R), without rows that contain NaN."""
+        """Adapt the number of episodes to the noise in the returns of a generation.
+
+        Args:
+            returns: Returns (P, R) of P candidates in R episodes; candidates with NaN are left out.
+        """
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
         if candidates < 2 or episodes < 2:
@@ -227,7 +257,7 @@ class EpisodeCount:
             self.current, self.reliable = self.current // 2, None
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the state as plain values, from which `restore` continues."""
         return {"now": self.current, "reliable": self.reliable}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -236,10 +266,10 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a search that makes no further progress.
+    """Detector that says when a search makes no further progress.
 
     Args:
-        first_sigma: Initial standard deviation of the search.
+        first_sigma: Initial standard deviation of the search distribution.
     """
 
     def __init__(self, first_sigma: float) -> None:
@@ -247,27 +277,34 @@ class StallDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all validations and generations."""
+        """Forget all validations and generations seen so far."""
         self._validations: list[float] = []
         self._progress: list[float] = []
         """Progress (0..1) of the run at each of these validations."""
         self._equal = 0
 
     def count_equal(self, returns: np.ndarray) -> None:
-        """Count generations in a row whose returns (P, R) are equal for all candidates."""
+        """Count how many generations in a row had the same return for all candidates.
+
+        Args:
+            returns: Returns (P, R) of the newest generation.
+        """
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
     def find_reason(
         self, sigma: float, validation: float, error: float, progress: float
     ) -> str | None:
-        """Return why the search has stalled, as text for a log line, or None if it has not.
+        """Record a validation and return why the search has stalled, or None if it has not.
 
         Args:
-            sigma: The search's mean standard deviation.
-            validation: Mean return of a new validation.
-            error: Its standard error.
+            sigma: Mean standard deviation of the search distribution.
+            validation: Mean return of the validation.
+            error: Standard error of this mean.
             progress: Finished share (0..1) of the run.
+
+        Returns:
+            The reason as text for a log line.
         """
         self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
@@ -283,11 +320,11 @@ class StallDetector:
         return None
 
     def rescale(self, ratio: float) -> None:
-        """Multiply the recorded progress by `ratio`, since the run has a new length."""
+        """Multiply the recorded progress by `ratio`, when the run gets a new length."""
         self._progress = [ratio * then for then in self._progress]
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the values from which `restore` continues."""
+        """Return the state as plain values, from which `restore` continues."""
         validations = {"validations": self._validations, "progress": self._progress}
         return {**validations, "equal": self._equal}
 
@@ -300,14 +337,14 @@ class StallDetector:
 VALIDATION_SEED = 2**20 + 7
 """Seed of the validation episodes; evaluations use other seeds."""
 Mixture = Sequence[DisturbanceSettings]
-"""Disturbances that share the episodes evenly."""
+"""Disturbances among which the episodes are divided evenly."""
 Curriculum = Callable[[int], Mixture]
 """Function from the number of a generation to its disturbances."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of a search."""
+    """Settings of a search for a policy by its return."""
 
     optimiser: OptimiserName = "pgpe"
     """Name of the optimiser."""
@@ -331,10 +368,11 @@ class SearchSettings:
     race: float = 0.2
     """Share of the remaining run that a race takes."""
     decay: float = 0.0
-    """Weight of a candidate's squared length, which is subtracted from its fitness."""
+    """Weight of a candidate's squared length (of its vector), which is subtracted from its fitness.
+    """
     mixture: tuple[DisturbanceSettings, ...] = (NO_DISTURBANCE,)
-    """Disturbances that share a generation's episodes evenly, unless a curriculum decides. A
-    validation plays all its episodes under each of them."""
+    """Disturbances among which a generation's episodes are divided evenly, unless a curriculum
+    decides. A validation plays all its episodes under each of them."""
     validate_every: int = 10
     """Generations between validations."""
     validation_episodes: int = 100
@@ -346,28 +384,34 @@ class SearchSettings:
 
 
 class SearchValidation(NamedTuple):
-    """The result of the mean in the validation episodes."""
+    """Result of a validation: returns of the search's mean policy in the validation episodes.
+
+    Attributes:
+        line: Figures for the metrics. "validation" is the mean return of the episodes that did not
+            fail, if any; "validation_failed" is the number of those that did, if any.
+        score: Return by which starts are compared; -inf if all episodes failed.
+        error: Standard error of this mean return.
+    """
 
     line: dict[str, Any]
-    """Figures for the metrics. "validation" is the mean return of the episodes that did not fail,
-    if any; "validation_failed" is the number of those that did, if any."""
     score: float
-    """Return by which starts are compared; -inf if all episodes failed."""
     error: float
-    """Standard error of the mean return."""
 
 
 class Search:
-    """Learner that searches for a policy; a step of the run loop is a generation.
+    """Trainer that searches for a policy by its return, with an evolution strategy.
+
+    The run loop calls `step` once for each generation.
 
     Args:
         task: The task for the model file.
-        form: The family of policies to search.
+        form: Parametrisation of the policies to search.
         engine: Plays the episodes.
         settings: Numbers of generations, candidates and episodes.
-        seed: Decides all random numbers of the run.
-        start: (form.size,) initial mean; None for zeros, or random starts.
-        curriculum: Disturbances for each generation; None for `settings.mixture`.
+        seed: Seed of all random numbers of the run.
+        start: Initial mean (form.size,); None for zeros, or random starts.
+        curriculum: Function from a generation's number to its disturbances; None for
+            `settings.mixture`.
 
     Raises:
         ValueError: The settings contradict each other, or a form with hints is to be played by an
@@ -407,7 +451,12 @@ class Search:
         self._start_race(first, 0.0)
 
     def _start_race(self, means: list[np.ndarray], progress: float) -> None:
-        """Start a race of these means (size,), in units of `scales`, against random ones."""
+        """Start a race of the given means against random ones.
+
+        Args:
+            means: Initial means (size,) of the first contenders, in units of `scales`.
+            progress: Finished share (0..1) of the run.
+        """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
         fresh = max(0, settings.starts - len(means))
@@ -418,7 +467,7 @@ class Search:
         self._begun = progress
 
     def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
-        """Return a new optimiser that starts at this mean."""
+        """Return a new optimiser whose search starts at this mean (size,)."""
         settings = self.settings
         return make_optimiser(
             settings.optimiser, mean, settings.sigma, settings.population, **settings.options
@@ -431,26 +480,32 @@ class Search:
 
     @property
     def _used_share(self) -> float:
-        """Return the used share of the run's length, which may exceed 1."""
+        """Return the used share of the run's length, by time or generations; it may exceed 1."""
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
         return self.generation / self.settings.generations
 
     @property
     def steps(self) -> int:
-        """Return the number of generations of the run, or one more than done under a time limit."""
+        """Return the number of generations of the run.
+
+        Under a time limit it is one more than done so far.
+        """
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
         return self.settings.generations
 
     @property
     def mean(self) -> np.ndarray:
-        """Return the mean (size,) of the search, during a race that of the last best contender."""
+        """Return the mean (size,) of the search distribution.
+
+        During a race it is that of the leading contender.
+        """
         return self._scales * self._contenders[0].centre
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for `config.json`."""
+        """Return the settings that identify the run, for its `config.json`."""
         return {
             "task": self._task.to_header(),
             "seed": self.seed,
@@ -460,7 +515,11 @@ class Search:
         }
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the policy of the mean."""
+        """Return the policy that the mean of the search distribution describes.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
         settings = self.settings
         trained = {
             "how": f"{settings.optimiser} on the return",
@@ -476,12 +535,19 @@ class Search:
     def play(
         self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
-        """Return the returns (episodes,) of an evaluation of the model."""
+        """Return a model's returns (episodes,) in an evaluation.
+
+        Args:
+            model: The model.
+            seed: Seed of the evaluation.
+            episodes: Number of episodes.
+            disturbance: Disturbance of the readings.
+        """
         starts = make_evaluation_starts(seed, episodes)
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
-        """Play one generation, update the search, and return its figures.
+        """Play one generation, update the search, and return the generation's figures by name.
 
         Raises:
             RolloutError: All candidates failed.
@@ -492,10 +558,10 @@ class Search:
         candidates = optimiser.ask(rng)
         starts = draw_training_starts(rng, self._episodes.current)
         vectors = candidates * self._scales
-        models = self._form.models(vectors, self._task, {})
+        models = self._form.make_models(vectors, self._task, {})
         conditions, hints = (
             self._curriculum(self.generation),
-            self._current_hints(vectors, starts, rng),
+            self._draw_hints(vectors, starts, rng),
         )
         outcomes = play_mixture(self._engine, models, starts, conditions, hints)
         episodes = drop_unplayable_episodes(outcomes.returns)
@@ -522,19 +588,22 @@ class Search:
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
         if self._hinted is not None:
-            line["hints"] = hinted_share(self.progress)
+            line["hints"] = compute_hinted_share(self.progress)
         if settings.starts:
             line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._after_generation(episodes)
+        line |= self._finish_generation(episodes)
         self._seconds += time.perf_counter() - begin
         return line
 
-    def _after_generation(self, returns: np.ndarray) -> dict[str, Any]:
-        """Choose the next contender, validate where it is due, and return the validation's figures.
+    def _finish_generation(self, returns: np.ndarray) -> dict[str, Any]:
+        """Choose the next contender, and validate if it is due.
 
         Args:
-            returns: (P, R) of the generation.
+            returns: Returns (P, R) of the generation.
+
+        Returns:
+            Figures of the validation by name; empty if there was none.
         """
         race, last = self._race, self.generation >= self.steps
         if not race.is_over:
@@ -558,14 +627,18 @@ class Search:
         return line
 
     def _halve_contenders(self) -> dict[str, Any]:
-        """Validate all contenders, keep the better half, and return the figures of the best."""
+        """Validate all contenders and keep the better half.
+
+        Returns:
+            The best contender's figures by name.
+        """
         found = [self._validate(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
         self._contenders = [self._contenders[contender] for contender in kept]
         return found[kept[0]].line
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+        """Return the run's checkpoint, from which `restore` continues."""
         return {
             "contenders": [one.make_checkpoint() for one in self._contenders],
             "race": self._race.make_checkpoint(),
@@ -600,17 +673,23 @@ class Search:
             self._race.rescale(ratio)
             self._stall.rescale(ratio)
 
-    def _current_hints(
+    def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeStart], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Return the hints for these policies at this progress of the run, None without hints."""
-        share = hinted_share(self.progress)
+        """Draw the hints of a generation at the current progress; None if there are none any more.
+
+        Args:
+            vectors: Vectors (P, size) of the candidates.
+            starts: Seeds of the episodes.
+            rng: Source of random numbers.
+        """
+        share = compute_hinted_share(self.progress)
         if self._hinted is None or share == 0.0:
             return None
         return self._hinted.make_hints(vectors, share, len(starts), rng)
 
     def _validate(self, contender: Optimiser) -> SearchValidation:
-        """Play the contender's mean through the validation episodes under each disturbance."""
+        """Play the mean of one search of the race through the validation episodes."""
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
@@ -619,31 +698,36 @@ class Search:
                 for disturbance in settings.mixture
             ]
         )
-        means = {"validation": mean_return(returns)}
+        means = {"validation": compute_mean_return(returns)}
         if settings.score is not None and means["validation"] >= settings.score:
             self._reached = True
         if len(returns) > 1:
             for disturbance, part in zip(settings.mixture, returns, strict=True):
-                means[f"validation {disturbance}"] = mean_return(part)
+                means[f"validation {disturbance}"] = compute_mean_return(part)
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
         if failed := count_failures(returns):
             shares["validation_failed"] = failed
-        if self._hinted is not None and hinted_share(self.progress) > 0.0:
-            means["hinted"] = self._hinted_return(model, contender)
+        if self._hinted is not None and compute_hinted_share(self.progress) > 0.0:
+            means["hinted"] = self._compute_hinted_return(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
-        return SearchValidation(line, score, standard_error(returns))
+        return SearchValidation(line, score, compute_standard_error(returns))
 
-    def _hinted_return(self, model: Model, contender: Optimiser) -> float:
-        """Return the contender's mean return in the validation episodes with the current hints."""
+    def _compute_hinted_return(self, model: Model, contender: Optimiser) -> float:
+        """Return a contender's mean return in the validation episodes with the current hints.
+
+        Args:
+            model: The policy of the contender's mean.
+            contender: The contender.
+        """
         settings = self.settings
         starts = make_evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
-        hints = self._current_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
+        hints = self._draw_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
         outcomes = play_mixture(self._engine, [model], starts, settings.mixture, hints)
-        return mean_return(outcomes.returns)
+        return compute_mean_return(outcomes.returns)
 
 
 def play_mixture(
@@ -653,14 +737,15 @@ def play_mixture(
     mixture: Mixture,
     hints: IdentityHints | None = None,
 ) -> Outcomes:
-    """Play every model through every episode, with the disturbances sharing the episodes evenly.
+    """Play every model through every episode, with the episodes divided among disturbances.
 
     Args:
         engine: Plays the episodes.
         models: The policies.
-        starts: The episodes.
-        mixture: The disturbances.
-        hints: Codes for the neurons; only a `FusedEngine` takes them.
+        starts: Seeds of the episodes.
+        mixture: Disturbances among which the episodes are divided evenly.
+        hints: Codes that tell the channels' networks their channels; only a `FusedEngine` takes
+            them. None for none.
     """
 
     def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:

@@ -1,1 +1,1 @@
-"""Evaluation of policies: episodes, tables, plots, and identification of channels."""
+"""Evaluation of policies: episodes under disturbances, tables and plots."""

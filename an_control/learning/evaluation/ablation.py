@@ -1,4 +1,4 @@
-"""Remove one part of a policy, to measure what it contributes."""
+"""Ablation: remove one part of a policy, to measure what it contributes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def remove_part(model: Model, part: RemovablePart) -> Model:
 
     Args:
         model: A model of kind attention_neuron.
-        part: "attention": the keys no longer depend on the neurons' state, so that every channel
-            gets the same weight. "queries": every query is replaced by their mean, so that all
-            places of the message are equal. "action": no neuron receives the previous action (a
-            recurrence still does).
+        part: "attention": the keys no longer depend on the readings, so that every channel gets the
+            same weight. "queries": every query is replaced by their mean, so that all elements of
+            the attention message are equal. "action": no sensory neuron receives the previous
+            action (a recurrence still does).
 
     Raises:
         ValueError: The model has no such part.

@@ -1,4 +1,4 @@
-"""Compare several protocols: distributions of returns, and differences over the same episodes.
+"""Compare protocols (disturbances of an evaluation): distributions and differences of returns.
 
 The rows of a table can be kept in a file one by one, so that an interrupted table continues.
 """
@@ -37,14 +37,14 @@ def compare_protocols(
     until: Mapping[str, int | None] | None = None,
     walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one table row for each protocol, with differences to the first protocol.
+    """Compare the results of several protocols (disturbances of an evaluation) with the first one.
 
     Differences compare episodes of the same number, which have the same start: mean, standard
     deviation, and the number of episodes whose returns are equal to the last bit.
 
     Args:
-        runs: Results by protocol.
-        success: An episode with a return above this is a success.
+        runs: Results of the episodes by protocol.
+        success: An episode with a return above this is a success; None if there is no threshold.
         until: For each protocol the step after which signals are not permuted any more, if any. The
             row's `back` is the share of episodes that then recovered. It is None if that is not
             defined: for the first protocol, if the first protocol permutes signals itself, or if
@@ -53,6 +53,9 @@ def compare_protocols(
             stop, the row's `walked_m` lists the distances of the robots that were upright when it
             ended, and `walk_again` is the number of distances from `walk_m` on. Without a stop both
             are None.
+
+    Returns:
+        One row of the table, a dict, for each protocol.
     """
     (first, *_) = runs.values()
     return [
@@ -61,8 +64,8 @@ def compare_protocols(
             **summarise_results(results, success),
             "difference": _compare_returns(results, first),
             "detected": sum(result.detected for result in results),
-            "back": _recovered_share(results, first, (until or {}).get(name)),
-            **_distances_after_stop(results, walk_m),
+            "back": _compute_recovered_share(results, first, (until or {}).get(name)),
+            **_summarise_distances(results, walk_m),
             "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
@@ -72,7 +75,15 @@ def compare_protocols(
 def _compare_returns(
     results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode]
 ) -> dict[str, Any]:
-    """Return mean, standard deviation and number of equal returns of two protocols' episodes."""
+    """Compare the returns under two protocols (kinds of disturbance), episode by episode.
+
+    Args:
+        results: Results of one protocol.
+        first: Results of the first protocol, in the same order.
+
+    Returns:
+        Mean and standard deviation of the differences, and the number of equal returns.
+    """
     pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
     apart = np.array([one - other for one, other in pairs])
     return {
@@ -82,10 +93,19 @@ def _compare_returns(
     }
 
 
-def _recovered_share(
+def _compute_recovered_share(
     results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode], until: int | None
 ) -> float | None:
-    """Return the share of episodes that recovered after step `until`; None if undefined."""
+    """Return the share (0..1) of episodes whose rewards recovered after the last permutation.
+
+    Args:
+        results: Results of one protocol (kind of disturbance).
+        first: Results of the first, undisturbed protocol.
+        until: Step after which signals are not permuted any more; None for never.
+
+    Returns:
+        The share; None if it is not defined.
+    """
     if until is None or results is first or any(one.rewired for one in first):
         return None
     begin, end = (until + steps for steps in RECOVERY_STEPS)
@@ -97,18 +117,26 @@ def _recovered_share(
     return float(np.mean(reached))
 
 
-def _distances_after_stop(results: Sequence[PlayedEpisode], walk_m: float | None) -> dict[str, Any]:
-    """Return the distances after a stop, and how many of them reached `walk_m`.
+def _summarise_distances(results: Sequence[PlayedEpisode], walk_m: float | None) -> dict[str, Any]:
+    """Return the distances that robots covered after a stop, and how many reached `walk_m`.
 
-    Both are None if there was no stop, or no robot was upright at its end.
+    Args:
+        results: Results of one protocol (kind of disturbance).
+        walk_m: Distance in metres that counts as walking again.
+
+    Returns:
+        "walked_m" and "walk_again"; both are None if there was no stop, or no robot was upright at
+        its end.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
 
 
-def format_lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -> list[str]:
-    """Return the lines that describe one row of `compare_protocols` in a terminal.
+def format_row_lines(
+    row: Mapping[str, Any], success: float | None, walk_m: float | None
+) -> list[str]:
+    """Return the lines of text that describe one protocol's results in a terminal.
 
     Args:
         row: A row of `compare_protocols`.
@@ -141,7 +169,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
     digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
-    lines += [_format_row(row, digits, first=row is rows[0]) for row in rows]
+    lines += [_format_row(row, digits, is_first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
         ("walk again", [_format_distances(row) for row in rows]),
@@ -153,7 +181,11 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_distances(row: Mapping[str, Any]) -> str:
-    """Return the table cell on robots after a stop: how many walk again, and the median way."""
+    """Return a table cell on robots after a stop: how many walk again, and the median distance.
+
+    Args:
+        row: A row of `compare_protocols`.
+    """
     if not row["walked_m"]:
         return ""
     count = len(row["walked_m"])
@@ -161,8 +193,14 @@ def _format_distances(row: Mapping[str, Any]) -> str:
     return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
-def _format_row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
-    """Return a Markdown table row."""
+def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
+    """Return a row of the Markdown table.
+
+    Args:
+        row: A row of `compare_protocols`.
+        digits: Number of digits after the decimal point.
+        is_first: Whether this is the first row, which has no differences.
+    """
     share, apart = row["success_share"], row["difference"]
     episodes = len(row["episodes"])
     cells = [
@@ -171,9 +209,9 @@ def _format_row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
         *(f"{row[name]:.{digits}f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
         ""
-        if first
+        if is_first
         else f"{apart['mean']:+.{digits}f} {format_error(apart['sd'], episodes, digits)}",
-        "" if first else f"{apart['same']} of {episodes}",
+        "" if is_first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -193,9 +231,14 @@ def format_error(sd: float, episodes: int, digits: int = 0) -> str:
 
 
 def find_missing_marks(path: Path, titles: Iterable[str]) -> str:
-    """Return a message on the tables' marks that a Markdown file lacks; "" if it has all.
+    """Check that a Markdown file has the marks between which tables are written.
 
-    A file that does not exist lacks none.
+    Args:
+        path: The file; if it does not exist, no mark is missing.
+        titles: Titles of the tables.
+
+    Returns:
+        A message on the missing marks; "" if there are none.
     """
     if not path.exists():
         return ""
@@ -233,7 +276,15 @@ def write_tables(path: Path, tables: Mapping[str, str]) -> None:
 
 
 def _split_at_table(text: str, title: str) -> tuple[str, ...]:
-    """Return the text before and after a table, each with its mark; () if a mark is missing."""
+    """Split a Markdown text at a table.
+
+    Args:
+        text: The text.
+        title: Title of the table.
+
+    Returns:
+        The text before and after the table, each with its mark; () if a mark is missing.
+    """
     before, begin, rest = text.partition(BEGIN_MARK.format(title) + "\n")
     _, end, after = rest.partition(END_MARK)
     return (before + begin, end + after) if begin and end else ()
@@ -244,10 +295,11 @@ class KeptResults:
 
     Args:
         path: The file; it is created with the first row.
-        about: What decides the results beside the protocol; it must be the same in the file.
+        about: Options other than the protocols on which the results depend; they must be the same
+            in the file.
 
     Raises:
-        ValueError: The file is of another table, or of none.
+        ValueError: The file belongs to another table, or is no such file.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -272,7 +324,7 @@ class KeptResults:
                 )
 
     def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
-        """Return the kept results of a protocol, or None if there are none.
+        """Return the results of a protocol that the file holds, or None if it has none.
 
         Args:
             protocol: The protocol's text.
@@ -300,12 +352,12 @@ class KeptResults:
 
 
 def _result_to_json(result: PlayedEpisode) -> dict[str, Any]:
-    """Return a result as values for JSON."""
+    """Convert the result of an episode to values for JSON."""
     return {**asdict(result), "rewards": result.rewards.tolist()}
 
 
 def _result_from_json(episode: Mapping[str, Any]) -> PlayedEpisode:
-    """Return the result in a dict of `_result_to_json`."""
+    """Convert values of `_result_to_json` back to the result of an episode."""
     values = {one.name: episode[one.name] for one in fields(PlayedEpisode)}
     values |= {"rewards": np.array(values["rewards"]), "rewired": tuple(values["rewired"])}
     return PlayedEpisode(**values)

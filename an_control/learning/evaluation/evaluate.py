@@ -41,7 +41,8 @@ def play_episodes(
 ) -> list[PlayedEpisode]:
     """Play episodes of an environment with a policy.
 
-    The same seed gives the same starts and the same permutations under every protocol.
+    The same seed gives the same starts and the same permutations under every protocol (kind of
+    disturbance).
 
     Args:
         policy: The policy; it is reset before each episode.
@@ -49,15 +50,15 @@ def play_episodes(
         channels: Ids of the observation's entries, in their order.
         episodes: Number of episodes.
         seed: Seed of starts and disturbances.
-        protocol: Disturbance of the readings, and treatment of the neurons' state.
-        report: Called with each result.
-        watch: Called after each action.
+        protocol: Disturbance of the readings, and treatment of the sensory neurons' state.
+        report: Function that gets the result of each episode; None for none.
+        watch: Function that is called after each action; None for none.
 
     Returns:
         One result for each episode.
 
     Raises:
-        ValueError: The environment does not support what the protocol asks for.
+        ValueError: The environment does not support the protocol.
     """
     if isinstance(protocol, DisturbanceSettings):
         protocol = EvaluationProtocol(protocol)
@@ -75,10 +76,14 @@ def play_episodes(
 
 
 def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
-    """Set the background of a camera's environment; "" is its own.
+    """Set the background of an environment with a camera.
+
+    Args:
+        env: The environment.
+        background: Name of the background; "" for the environment's own.
 
     Raises:
-        ValueError: The environment has no backgrounds.
+        ValueError: The environment has no such backgrounds.
     """
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
@@ -97,7 +102,9 @@ def play_compiled(
     seed: int,
     disturbance: DisturbanceSettings,
 ) -> list[PlayedEpisode]:
-    """Play the same episodes by compiled rollouts; `can_play_compiled` must hold.
+    """Play the same episodes as `play_episodes`, by compiled rollouts.
+
+    This is possible only if `can_play_compiled` returns True.
 
     Args:
         model: The model to play.
@@ -129,7 +136,10 @@ def play_compiled(
 def can_play_compiled(
     model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings
 ) -> bool:
-    """Return whether `play_compiled` supports this model, environment and disturbance."""
+    """Return whether `play_compiled` supports this model, environment and disturbance.
+
+    Compiled code plays many episodes at once, but only for some of them.
+    """
     if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
         return False
     if isinstance(env, AdaptedEnvironment) and env.units:
@@ -140,10 +150,10 @@ def can_play_compiled(
 def summarise_results(
     results: Sequence[PlayedEpisode], success: float | None = None
 ) -> dict[str, Any]:
-    """Return the distribution of the returns, and means over the episodes.
+    """Summarise the results of several episodes: returns, falls, distance, speed.
 
     Args:
-        results: Results of one protocol.
+        results: Results of the episodes.
         success: An episode with a return above this is a success; None if there is no threshold.
     """
     returns = np.array([result.total for result in results])
@@ -162,16 +172,18 @@ def summarise_results(
 
 
 class ProtocolPlayer:
-    """Player of protocols with one model, environment and seed.
+    """Player of evaluation episodes with one model, environment and seed.
 
-    Compiled rollouts are used where they can, unless `stepwise`.
+    It plays under any protocol (kind of disturbance). Compiled rollouts are used if they support
+    the protocol, unless `stepwise` is set.
 
     Args:
         model: The model.
         env: The environment.
         seed: Seed of starts and disturbances.
         stepwise: Whether the reward of every step is needed.
-        recovery: Mean change of a reading per tick below which the robot is pushed; 0 for never.
+        recovery: Mean change of a reading per tick below which the robot counts as standing still
+            and is pushed; 0 for never.
     """
 
     def __init__(
@@ -197,13 +209,13 @@ class ProtocolPlayer:
         """Play episodes under a protocol and return their results.
 
         Args:
-            protocol: Disturbance of the readings, setting of the monitor, and so on.
+            protocol: Disturbance of the episodes, with settings of the policy.
             episodes: Number of episodes.
-            report: Called with each result, unless compiled rollouts play.
-            watch: Called after each action.
+            report: Function that gets each result, unless compiled rollouts play; None for none.
+            watch: Function that is called after each action; None for none.
 
         Raises:
-            ValueError: The environment does not support what the protocol asks for.
+            ValueError: The environment does not support the protocol.
         """
         model, part = self._model, protocol.without
         model = model if part is None else remove_part(model, part)

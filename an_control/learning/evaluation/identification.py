@@ -1,7 +1,8 @@
-"""Measure how soon and how well neurons identify their channels, and how much each channel matters.
+"""Measure how soon a policy identifies its channels, and how much each channel matters.
 
-A channel counts as identified if its neuron's attention is largest at the query of that channel.
-This is defined only for softmax attention, whose queries stand for the nominal channels in order.
+A channel counts as identified if the attention of its sensory neuron is largest at the query of
+that channel. This is defined only for softmax attention, whose queries stand for the channels in
+the environment's order.
 """
 
 from __future__ import annotations
@@ -30,33 +31,48 @@ from an_control_sim.gym.units import Units
 TABLES = "identification", "frozen"
 """Titles of the tables of `measure_identification`."""
 UNKNOWN = 0.5
-"""A neuron whose attention sums to less than this assigns its channel to none of the nominal
-ones."""
+"""A neuron whose attention sums to less than this assigns its input slot to none of the channels.
+"""
 
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Identified shares over episodes with N channels that are reshuffled every K steps.
+    """Shares of the channels that a policy has identified, by steps since they were shuffled.
 
-    Shares are NaN where no step was counted.
+    The counts are over episodes with N channels that are reshuffled every K steps. Shares are NaN
+    where no step was counted.
 
     Attributes:
         first: Share of channels identified, by steps since the reset (K, N).
         later: Share of channels identified, by steps since a later reshuffle (K, N).
-        confusion: How often each channel was taken for each other, or for none (N, N + 1).
+        confusion: How often each channel was taken for each other one, or for none (N, N + 1).
     """
 
     first: np.ndarray
     later: np.ndarray
     confusion: np.ndarray
 
-    def shares_after(self, steps: int) -> tuple[float, float]:
-        """Return the mean shares `steps` after the reset, and after a later reshuffle."""
+    def mean_shares_after(self, steps: int) -> tuple[float, float]:
+        """Return the mean share of channels identified after some steps.
+
+        Args:
+            steps: Number of steps.
+
+        Returns:
+            The share `steps` after the reset, and the share `steps` after a later reshuffle.
+        """
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
 
 class _IdentificationCounter:
-    """Counter of identified channels, called after each action of an episode."""
+    """Counter of the channels that a policy identifies at each step.
+
+    It is called after each action of an episode.
+
+    Args:
+        channels: Ids of the channels, in the environment's order.
+        every: Number of steps between two reshuffles.
+    """
 
     def __init__(self, channels: Sequence[str], every: int) -> None:
         self._index = {name: place for place, name in enumerate(channels)}
@@ -65,10 +81,16 @@ class _IdentificationCounter:
         self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
 
     def start_episode(self) -> None:
-        """Start an episode."""
+        """Set the step to 0 for a new episode."""
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
+        """Count which channels the policy identifies at this step.
+
+        Args:
+            policy: The policy, after its action.
+            disturber: Object that shuffled the channels, which knows their true order.
+        """
         shows = dict(zip(disturber.ids, disturber.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention
@@ -91,7 +113,7 @@ def count_identified(
     seed: int,
     every: int,
 ) -> IdentifiedShares:
-    """Play episodes and count at every step which channels the neurons identify.
+    """Play episodes and count at every step which channels a policy identifies.
 
     Confusions are counted in the second half of the steps between two reshuffles.
 
@@ -129,24 +151,24 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
 
     Args:
         env: The environment.
-        place: Index of the channel in the observation.
+        index: Index of the channel in the observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], place: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
-        self._place, self._reading = place, np.nan
+        self._index, self._reading = index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Reset the environment and forget the reading."""
+        """Reset the environment; its first reading becomes the frozen one."""
         self._reading = np.nan
         return super().reset(**arguments)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Return the observation with the channel's first reading in its place."""
+        """Return the observation (N,) with the channel's first reading instead of the newest."""
         if np.isnan(self._reading):
-            self._reading = observation[self._place]
+            self._reading = observation[self._index]
         held = observation.copy()
-        held[self._place] = self._reading
+        held[self._index] = self._reading
         return held
 
 
@@ -159,6 +181,8 @@ def play_with_frozen_channels(
 ) -> dict[str, list[PlayedEpisode]]:
     """Play the same episodes, shuffled at the reset, with each channel frozen in turn.
 
+    A frozen channel repeats its first reading.
+
     Args:
         policy: The policy.
         env: The environment.
@@ -167,7 +191,7 @@ def play_with_frozen_channels(
         seed: Seed of starts and permutations.
 
     Returns:
-        The results by the frozen channel.
+        The results by the id of the frozen channel.
     """
     shuffled = DisturbanceSettings(Shuffle(True))
     return {
@@ -188,7 +212,10 @@ def play_with_frozen_channels(
 def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
     """Return a Markdown table with one row for each frozen channel, the lowest return first.
 
-    The distance stays empty for tasks that measure none.
+    The distance is empty for tasks that measure none.
+
+    Args:
+        frozen: Results by the id of the frozen channel.
     """
     rows = ["| frozen | return | min | walked, m |", "|---|---|---|---|"]
     means = {name: np.mean([r.total for r in results]) for name, results in frozen.items()}
@@ -201,22 +228,31 @@ def format_frozen_table(frozen: dict[str, list[PlayedEpisode]]) -> str:
     return "\n".join(rows)
 
 
-def format_identification_table(found: IdentifiedShares) -> str:
-    """Return a Markdown table of the identified shares by steps, over all channels."""
-    steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(found.first)]
+def format_identification_table(shares_by_step: IdentifiedShares) -> str:
+    """Return a Markdown table of the identified shares by steps, over all channels.
+
+    Args:
+        shares_by_step: Shares of the channels that the policy has identified.
+    """
+    steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
         "| steps since | " + " | ".join(map(str, steps)) + " |",
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [found.shares_after(k)[place] for k in steps]
+        shares = [shares_by_step.mean_shares_after(k)[place] for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def plot_identification(found: IdentifiedShares, channels: Sequence[str]) -> Figure:
-    """Return a figure of the shares by steps and channel, and of which channels were confused."""
+    """Plot the identified shares by steps and channel, and which channels were confused.
+
+    Args:
+        found: Shares of the channels that the policy has identified.
+        channels: Ids of the channels, in the environment's order.
+    """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
     for axis, share, title in (
         (axes[0], found.first, "identified, by steps since the reset"),
@@ -241,9 +277,9 @@ class IdentificationResult:
     """Result of `measure_identification`.
 
     Attributes:
-        figures: The numbers, for JSON.
+        figures: The measured numbers, for JSON.
         tables: Markdown tables by title.
-        pictures: Files that were written.
+        pictures: Paths of the pictures that were written.
     """
 
     figures: dict[str, Any]
@@ -254,9 +290,9 @@ class IdentificationResult:
 def measure_identification(
     path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
 ) -> IdentificationResult:
-    """Measure how soon neurons identify their channels, and the returns with each channel frozen.
+    """Measure how soon a policy identifies its channels, and its returns with each channel frozen.
 
-    The policy plays without its monitor.
+    The policy plays without its monitor, which would sort the channels for it.
 
     Args:
         path: The model file.
@@ -264,7 +300,7 @@ def measure_identification(
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
         every: Number of steps between two reshuffles.
-        plots: A folder for the picture, or None.
+        plots: Folder for the picture; None for no picture.
 
     Raises:
         ValueError: The policy has no softmax attention.

@@ -1,7 +1,7 @@
-"""Plot an evaluation: attention and keys around a permutation, and the recovery after it.
+"""Plots of an evaluation: attention and keys around a permutation, and the recovery after it.
 
-Columns and points stand for signals in the nominal order, whichever channel carries them. A policy
-that has identified its channels again thus shows the same picture as before.
+Columns and points stand for signals in the environment's order, whichever input slot they arrive
+in. A policy that has identified its channels again thus shows the same picture as before.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 BEFORE, AFTER = 25, 150
-"""Steps before and after a permutation that a recovery curve shows."""
+"""Number of steps before and after a permutation that a recovery curve shows."""
 MOMENTS = (-1, 0, 1, 5, 25, 99)
-"""Steps relative to the permutation at which attention and keys are shown."""
+"""Steps relative to the permutation at which attention and keys are plotted."""
 TRAIL = 10
 CLUSTER_STEPS, CLUSTER_POINTS, FEWEST_POINTS = 70, 2000, 4
 NAMED_SIGNALS = 40
-"""Largest number of signals whose names are shown beside their colours."""
+"""Maximum number of signals whose names are shown beside their colours."""
 DPI = 110
 
 
@@ -36,7 +36,7 @@ class AttentionTrace:
     """Recorder of a policy's attention and keys at every step of one episode.
 
     Args:
-        channels: The nominal ids.
+        channels: Ids of the channels, in the environment's order.
     """
 
     def __init__(self, channels: Sequence[str]) -> None:
@@ -45,10 +45,15 @@ class AttentionTrace:
         self.keys: list[np.ndarray] = []
 
     def record(self, policy: Policy, disturber: Disturber) -> None:
-        """Record attention (M, N) and keys (N, k) in the signals' order, NaN for missing signals.
+        """Record attention (M, N) and keys (N, k) of a step, in the environment's order of signals.
 
-        For image patches, their contributions to the message (N, m) are recorded. Pass this method
-        as the argument `watch`; a policy without attention records nothing.
+        Missing signals are NaN. For image patches, their contributions to the attention message (N,
+        m) are recorded. Pass this method as the argument `watch`; a policy without attention
+        records nothing.
+
+        Args:
+            policy: The policy, after its action.
+            disturber: Object that permuted the signals, which knows their true order.
         """
         attention, report = policy.attention, policy.monitor_report
         keys = policy.messages if policy.keys is None else policy.keys
@@ -75,7 +80,7 @@ class AttentionTrace:
 
 
 def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
-    """Choose a permutation and the steps around it to show.
+    """Choose a permutation of the signals in an episode, and the steps around it to plot.
 
     Args:
         steps: Number of steps of the episode.
@@ -83,7 +88,7 @@ def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
 
     Returns:
         The step of the permutation in the middle of the episode (0 without one), and the steps to
-        show.
+        plot.
     """
     middle = [step for step in rewired if 0 < step <= steps - 2]
     at = middle[len(middle) // 2] if middle else 0
@@ -93,7 +98,12 @@ def choose_moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
-    """Return a figure of the attention, queries x signals, at moments around a permutation."""
+    """Plot the attention, queries x signals, at moments around a permutation of the signals.
+
+    Args:
+        trace: Recorded attention of one episode.
+        rewired: Steps at which signals were permuted.
+    """
     at, steps = choose_moments(len(trace.attention), rewired)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
@@ -113,9 +123,13 @@ def plot_attention(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
 
 
 def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
-    """Return a figure of each signal's key on the two principal axes of the episode's keys.
+    """Plot each signal's key on the two principal axes of the episode's keys.
 
     A short line shows the key's last steps.
+
+    Args:
+        trace: Recorded keys of one episode.
+        rewired: Steps at which signals were permuted.
     """
     at, steps = choose_moments(len(trace.keys), rewired)
     points = project_on_principal_axes(np.array(trace.keys))
@@ -138,11 +152,16 @@ def plot_keys(trace: AttentionTrace, rewired: Sequence[int]) -> Figure:
 
 
 def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
-    """Return a figure of the signals' keys over the whole episode, in two dimensions by t-SNE.
+    """Plot the signals' keys over a whole episode, in two dimensions by t-SNE.
 
-    Keys of the same signal lie together if neurons identify it, whichever channel carries it (van
-    der Maaten & Hinton 2008). Returns None for fewer than four different keys, or keys of one
-    number.
+    A key is the vector by which the attention identifies a signal. If it does, its keys lie
+    together, whichever input slot it arrives in (van der Maaten & Hinton 2008).
+
+    Args:
+        trace: Recorded keys of one episode.
+
+    Returns:
+        The figure; None for fewer than four different keys, or keys of one number.
     """
     from sklearn.manifold import TSNE
 
@@ -178,7 +197,14 @@ def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
 
 
 def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
-    """Return the coordinates (T, N, 2) of keys (T, N, k) on the two principal axes of all keys."""
+    """Project keys on the two principal axes of all keys.
+
+    Args:
+        keys: Keys (T, N, k) of N signals at T steps.
+
+    Returns:
+        Coordinates (T, N, 2).
+    """
     flat = keys.reshape(-1, keys.shape[-1])
     there = flat[np.isfinite(flat).all(axis=1)]
     centre = there.mean(axis=0)
@@ -191,12 +217,16 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
 def average_around_permutations(
     results: Sequence[PlayedEpisode],
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the mean reward at each step around the permutations of episodes.
+    """Average the reward at each step before and after permutations of the signals.
 
     Only the steps between the permutations before and after count.
 
+    Args:
+        results: Results of episodes, with the reward of each step.
+
     Returns:
-        Offsets from the permutation (n,), mean rewards (n,), and the number of permutations.
+        Offsets from the permutation in steps (n,), mean rewards (n,), and the number of
+        permutations.
     """
     gathered: dict[int, list[float]] = {}
     count = 0
@@ -212,10 +242,15 @@ def average_around_permutations(
 
 
 def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
-    """Return a figure of the reward per step around a permutation, one curve for each protocol.
+    """Plot the reward per step around permutations of the signals, one curve for each protocol.
 
-    The mean of the first protocol is a dotted line if it has no permutations. Returns None if no
-    protocol has any.
+    The mean of the first protocol is a dotted line if it has no permutations.
+
+    Args:
+        runs: Results by protocol, a text that says how the episodes were disturbed.
+
+    Returns:
+        The figure; None if no protocol has permutations.
     """
     curves = {name: average_around_permutations(results) for name, results in runs.items()}
     shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
@@ -237,35 +272,37 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
 
 
 def plot_missing_channels(
-    runs: Mapping[str, Sequence[PlayedEpisode]], lost: Mapping[str, float]
+    runs: Mapping[str, Sequence[PlayedEpisode]], missing: Mapping[str, float]
 ) -> Figure | None:
-    """Return a figure of the return over the share of missing channels.
+    """Plot the return over the share of missing channels, one curve for each kind of disturbance.
 
     Protocols that differ only in that share make one curve. It starts at the first protocol if that
     misses none and no other row of the curve does.
 
     Args:
-        runs: Results by protocol.
-        lost: The share of missing channels by protocol.
+        runs: Results by protocol, a text that says how the episodes were disturbed.
+        missing: Share (0..1) of missing channels by protocol.
 
     Returns:
-        The figure, or None if all shares are equal.
+        The figure; None if all shares are equal.
     """
     first = next(iter(runs))
     curves: dict[str, list[str]] = {}
     for name in runs:
         label = ",".join(word for word in name.split(",") if not word.startswith("missing="))
         curves.setdefault(label, []).append(name)
-    shown = {label: names for label, names in curves.items() if any(lost[name] for name in names)}
-    if len({lost[name] for name in runs}) < 2:
+    shown = {
+        label: names for label, names in curves.items() if any(missing[name] for name in names)
+    }
+    if len({missing[name] for name in runs}) < 2:
         return None
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
     for label, names in shown.items():
-        begins_late = all(lost[name] for name in names)
-        points = [first, *names] if begins_late and not lost[first] else names
-        ordered = sorted(points, key=lambda name: lost[name])
+        begins_late = all(missing[name] for name in names)
+        points = [first, *names] if begins_late and not missing[first] else names
+        ordered = sorted(points, key=lambda name: missing[name])
         returns = [np.array([result.total for result in runs[name]]) for name in ordered]
-        shares = [100.0 * lost[name] for name in ordered]
+        shares = [100.0 * missing[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
         bars = axis.errorbar(shares, means, errors, label=describe_protocol(label))
@@ -278,7 +315,7 @@ def plot_missing_channels(
 
 
 def describe_protocol(protocol: str) -> str:
-    """Return a protocol as a readable label.
+    """Return a protocol (the disturbances of an evaluation) as a readable label.
 
     >>> describe_protocol("reset+100,delay=1")
     'order unknown from the start, channels moved every 100 steps, delay=1'
@@ -292,7 +329,12 @@ def describe_protocol(protocol: str) -> str:
 
 
 def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
-    """Write each figure to NAME.png in the folder, which is created if needed; return the paths."""
+    """Write each figure as a PNG file and return the paths.
+
+    Args:
+        figures: Figures by file name without ".png"; None is skipped.
+        folder: Folder for the files, which is created if needed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, figure in figures.items():
@@ -305,14 +347,19 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
 
 
 def make_file_name(protocol: str) -> str:
-    """Return a protocol's text with all characters replaced that a file name should not have."""
+    """Return a disturbance's text as a file name, with unusual characters replaced by "_"."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 
-def _format_moment(step: int, at: int) -> str:
-    """Return the title of a step relative to the permutation at step `at`."""
-    offset = step - at
-    if not at:
+def _format_moment(step: int, permutation_step: int) -> str:
+    """Return the title of a plot: its step relative to the permutation of the signals.
+
+    Args:
+        step: Step of the episode.
+        permutation_step: Step of the permutation; 0 if there was none.
+    """
+    offset = step - permutation_step
+    if not permutation_step:
         return f"step {step}"
     named = {-1: "one step before", 0: "at once", 1: "one step after"}
     return named.get(offset, f"{offset} steps after")

@@ -1,4 +1,4 @@
-"""Score policies: 0 is the random policy's return, 1 the teacher's.
+"""Scores of policies on a scale where 0 is the random policy's return and 1 the teacher's.
 
 A score is (mean - random) / (teacher - random). All rows of a table play the same episodes in the
 same order, each as many as its time allows.
@@ -28,22 +28,27 @@ from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 SEED = 1
 """Seed of the episodes; training uses others."""
 EPISODES = 10, 100
-"""Minimum and maximum number of episodes of a row."""
+"""Minimum and maximum number of episodes of a row of the table."""
 MIN_EPISODES = 2
 """Minimum number of episodes for a standard error."""
 MIN_CHANNELS = 10
-"""Minimum number of channels for the row with a tenth of them missing."""
+"""Minimum number of channels of a task for the row of the table with a tenth of them missing."""
 MIN_STEPS = {"100": 200, "25": 50}
-"""Minimum mean length of the teacher's episodes, in steps, for the rows with reshuffles, by
-protocol."""
+"""Minimum mean length of the teacher's episodes, in steps, for the rows of the table whose signals
+are permuted again and again, by protocol."""
 
 
 class ScoreCase(NamedTuple):
-    """Row of the table to play: which policy acts, under which protocol."""
+    """Row of the table of scores before it is played.
+
+    Attributes:
+        name: Title of the row.
+        actor: Policy that acts: "random", "teacher" or "student".
+        protocol: Disturbances of the episodes, as text.
+    """
 
     name: str
     actor: str
-    """random, teacher or student."""
     protocol: str = "none"
 
 
@@ -67,7 +72,13 @@ CASES = (
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """Returns of a case, one for each episode, and the mean length of its episodes in steps."""
+    """Row of the table of scores after it was played.
+
+    Attributes:
+        name: Title of the row.
+        returns: Return of each episode.
+        steps: Mean length of the episodes in steps.
+    """
 
     name: str
     returns: tuple[float, ...]
@@ -75,32 +86,34 @@ class ScoreRow:
 
     @property
     def array(self) -> np.ndarray:
-        """Return the returns as an array (E,)."""
+        """Return the returns of the row's episodes as an array (E,)."""
         return np.array(self.returns)
 
     @property
     def mean(self) -> float:
-        """Return the mean return."""
+        """Return the mean of the row's returns."""
         return float(self.array.mean())
 
     @property
     def standard_error(self) -> float:
-        """Return the standard error of the mean return."""
+        """Return the standard error of the mean of the row's returns."""
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
-    def score(self, random: ScoreRow, teacher: ScoreRow) -> float:
-        """Return the score of the mean return.
+    def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:
+        """Return the score of the row's mean return, NaN if the teacher is no better than random.
 
-        It is NaN if the teacher is no better than the random policy.
+        Args:
+            random: Row of the random policy.
+            teacher: Row of the teacher.
         """
         way = teacher.mean - random.mean
         return (self.mean - random.mean) / way if way > 0.0 else math.nan
 
 
 class ScorePlayer:
-    """Player of a table of scores, row by row.
+    """Player of the episodes of a table of scores, row by row.
 
-    Teacher and random policy act on the task's own channels.
+    Teacher and random policy always get the task's channels in order.
 
     Args:
         env: The environment.
@@ -119,10 +132,10 @@ class ScorePlayer:
         """Failed episodes, which are left out."""
 
     def select_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the cases that are meaningful for this task.
+        """Return the rows that are meaningful for this task, before they are played.
 
         Args:
-            rows: The rows of `REFERENCES`.
+            rows: The played rows of the random policy and the teacher.
         """
         steps = rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
@@ -136,7 +149,7 @@ class ScorePlayer:
     def play_row(
         self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
-        """Play the episodes of a row until a limit of processor time; failed episodes are left out.
+        """Play the episodes of one row until a limit of processor time, without those that fail.
 
         Args:
             case: The row.
@@ -174,7 +187,13 @@ class ScorePlayer:
     def _play_student(
         self, disturber: Disturber, start: EpisodeStart, protocol: EvaluationProtocol
     ) -> tuple[float, int]:
-        """Play an episode of the student and return (return, steps)."""
+        """Play an episode of the student and return (return, steps).
+
+        Args:
+            disturber: Disturbs the episode.
+            start: Seeds of the episode.
+            protocol: The disturbance, with settings of the policy.
+        """
         policy: Policy = self._policy
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
@@ -182,7 +201,15 @@ class ScorePlayer:
     def _play_unshuffled(
         self, actor: str, disturber: Disturber, start: EpisodeStart
     ) -> tuple[float, int]:
-        """Play an episode of the random policy or the teacher and return (return, steps)."""
+        """Play an episode of the random policy or the teacher and return (return, steps).
+
+        Both get the readings in the environment's order, but otherwise disturbed.
+
+        Args:
+            actor: "random" or "teacher".
+            disturber: Disturbs the episode.
+            start: Seeds of the episode.
+        """
         disturber.reset(start.episode)
         act = self._make_random_policy(start) if actor == "random" else self._make_teacher()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
@@ -195,23 +222,34 @@ class ScorePlayer:
         return episode.total, len(episode.rewards)
 
     def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the teacher as a function of the observation; missing readings are replaced."""
+        """Return the teacher as a function from an observation (N,) to an action (A,).
+
+        A missing reading is replaced by the channel's newest one.
+        """
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
 
     def _make_random_policy(self, start: EpisodeStart) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a random policy as a function of the observation."""
+        """Return a random policy as a function from an observation (N,) to an action (A,).
+
+        Args:
+            start: Seeds of the episode, from which the actions are derived.
+        """
         rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def format_scores(rows: Sequence[ScoreRow]) -> str:
-    """Return the table of returns and scores in Markdown, with the standard errors of the rows."""
+    """Return the table of returns and scores in Markdown, with standard errors.
+
+    Args:
+        rows: The played rows; the first two are the random policy and the teacher.
+    """
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows
     way = teacher.mean - random.mean
     for row in rows:
-        score = row.score(random, teacher)
+        score = row.compute_score(random, teacher)
         shown = "-" if math.isnan(score) else f"{score:.1%} +- {row.standard_error / way:.1%}"
         returns = f"{row.mean:.1f} +- {row.standard_error:.1f}"
         lines.append(f"| {row.name} | {returns} | {shown} | {len(row.returns)} |")

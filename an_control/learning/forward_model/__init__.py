@@ -1,1 +1,1 @@
-"""The monitor's networks: recording episodes around a rewiring, training, and validation."""
+"""Training of the identity monitor's networks, which predict, impute and identify channels."""

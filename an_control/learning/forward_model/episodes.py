@@ -1,8 +1,7 @@
-"""Recorded episodes from which the monitor's networks learn.
+"""Recorded episodes from which the identity monitor's networks learn.
 
-They are driven by the policy, interrupted by stretches of noise, of random actions, and of the
-actions that the policy takes on swapped channels; or by the monitored policy while channels are
-missing.
+The policy drives them, with periods of noise, of random actions, and of the actions that it takes
+when channels are swapped; or the policy with its monitor drives while channels are missing.
 """
 
 from __future__ import annotations
@@ -46,42 +45,45 @@ MODES = (
     "crossed",
     "lost",
 )
-"""Modes of the stretches of a disturbed episode; each is drawn as often as it is listed."""
+"""Kinds of periods in a disturbed episode; each is drawn as often as it is listed."""
 EPISODES = (CALM, MODES, MODES, LOST, MODES)
-"""Modes of consecutive episodes, in turn."""
+"""Kinds of periods in consecutive episodes, in turn."""
 
 
 class EpisodeTrace(NamedTuple):
-    """A recorded episode of T steps with N channels and A actions."""
+    """Recorded episode of T steps with N channels and A actions.
+
+    Attributes:
+        readings: The newest readings before each step, and after the last (T + 1, N).
+        actions: The actions that were sent (T, A).
+        disturbed: Whether the actions were disturbed.
+    """
 
     readings: np.ndarray
-    """(T + 1, N) the newest readings before each step, and after the last."""
     actions: np.ndarray
-    """(T, A) the actions that were sent."""
     disturbed: bool
-    """Whether the actions were disturbed."""
 
 
 class Actor(Protocol):
-    """Anything that drives an episode."""
+    """Interface of an object that chooses the actions of an episode."""
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
     def note_sent(self, action: np.ndarray) -> None:
-        """Take note that the robot received this action (A,) instead of the returned one."""
+        """Remember that the robot got another action (A,) than the one returned by `act`."""
 
 
 class Explorer:
-    """Driver of an episode: the policy, with stretches in which its actions are disturbed.
+    """Driver of an episode: the policy, with periods in which its actions are disturbed.
 
-    One copy of the policy always gets the right readings. A second copy gets some of its channels
-    swapped; its actions are sent in "crossed" and "lost" stretches.
+    One copy of the policy always gets the readings as they are. A second copy gets some of its
+    channels swapped; its actions are sent in periods of the kinds "crossed" and "lost".
 
     Args:
         model: The policy.
-        noise: Maximum standard deviation of the noise in noisy stretches.
-        rng: Decides all random numbers.
+        noise: Maximum standard deviation of the noise in periods of the kind "noisy".
+        rng: Source of all random numbers.
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
@@ -90,14 +92,19 @@ class Explorer:
         self._noise, self._rng = noise, rng
 
     def start(self, modes: Sequence[str]) -> None:
-        """Reset for an episode whose stretches draw their mode from `modes`."""
+        """Reset the driver for a new episode.
+
+        Args:
+            modes: Kinds of periods of disturbed actions, such as "plain" and "noisy", from which
+                each period's is drawn.
+        """
         self._policy.reset()
         self._confused.reset()
         self._modes = modes
-        self._start_stretch()
+        self._start_period()
 
-    def _start_stretch(self) -> None:
-        """Draw mode, length, noise and swapped channels of the next stretch."""
+    def _start_period(self) -> None:
+        """Draw kind, length, noise and swapped channels of the next period of disturbed actions."""
         rng = self._rng
         self._mode = str(rng.choice(self._modes))
         brief = self._mode in ("random", "crossed")
@@ -111,12 +118,12 @@ class Explorer:
         self._order[some] = rng.permutation(some)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for readings (N,)."""
+        """Return the action (A,) for readings (N,): the policy's, or a disturbed one."""
         own = self._policy.step_array(readings, self._ids)
         if self._modes == CALM:
             return own
         if self._left <= 0:
-            self._start_stretch()
+            self._start_period()
         self._left -= 1
         action = self._confused.step_array(readings[self._order], self._ids)
         if self._mode == "random":
@@ -132,18 +139,20 @@ class Explorer:
         return action
 
     def note_sent(self, action: np.ndarray) -> None:
-        """Take note that the robot received this action (A,) instead of the returned one."""
+        """Remember that the robot got another action (A,) than the one returned by `act`."""
         self._policy.previous_action = self._confused.previous_action = action
 
 
 class MissingChannels:
-    """Driver of an episode: the monitored policy, while a changing set of channels is missing.
+    """Driver of an episode: the policy with its monitor, while some of the channels are missing.
+
+    The set of missing channels changes now and then.
 
     Args:
-        model: The policy, with its monitor.
-        missing: Share of the channels that are missing.
+        model: The policy, with its monitor's networks.
+        missing: Range of the share (0..1) of the channels that are missing.
         noise: Twice the maximum standard deviation of the noise on the actions.
-        rng: Decides all random numbers.
+        rng: Source of all random numbers.
     """
 
     def __init__(
@@ -154,18 +163,22 @@ class MissingChannels:
         self._share, self._noise, self._rng = missing, noise, rng
 
     def start(self, modes: Sequence[str]) -> None:
-        """Reset for an episode; `modes` is not used."""
+        """Reset the driver for a new episode.
+
+        Args:
+            modes: Not used; `Explorer.start` takes the same argument.
+        """
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
         self._draw_missing()
 
     def _draw_missing(self) -> None:
-        """Draw which channels are missing."""
+        """Draw the channels that are missing from now on."""
         share = self._share.draw(self._rng)
         self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for readings (N,)."""
+        """Return the action (A,) for readings (N,), some of which are hidden from the policy."""
         if self._rng.random() < 0.003:
             self._draw_missing()
         action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
@@ -176,7 +189,7 @@ class MissingChannels:
         return action
 
     def note_sent(self, action: np.ndarray) -> None:
-        """Take note that the robot received this action (A,) instead of the returned one."""
+        """Remember that the robot got another action (A,) than the one returned by `act`."""
         self._policy.previous_action = action
 
 
@@ -188,20 +201,20 @@ def record_episodes(
     faults: Mapping[Fault, float] = NO_FAULTS,
     limit_s: float = math.inf,
 ) -> list[EpisodeTrace]:
-    """Record whole episodes until enough steps are recorded or the time limit is over.
+    """Record whole episodes until there are enough steps or the time limit is over.
 
     At least one episode of each kind is recorded, and one that is longer than the window of the
     identity classifier. For the latter, up to ten times as many steps are played. The recorded
-    readings are those that arrived under the `faults`, with the newest one where a reading is
+    readings are those that arrived under the disturbances, with the newest one where a reading is
     missing.
 
     Args:
         env: The environment.
         explorer: Drives the episodes.
-        min_steps: Number of steps to record.
-        rng: Decides all random numbers.
-        faults: Probability of each fault, of which an episode has one or none.
-        limit_s: Processor time in seconds.
+        min_steps: Minimum number of steps to record.
+        rng: Source of all random numbers.
+        faults: Probability of each disturbance, of which an episode has at most one.
+        limit_s: Limit of the processor time in seconds.
 
     Returns:
         The episodes that did not fail.
@@ -237,9 +250,15 @@ def record_episodes(
 def select_long_traces(
     traces: Sequence[EpisodeTrace], ticks: int
 ) -> tuple[int, list[EpisodeTrace]]:
-    """Return a length in ticks, and the episodes from which stretches of this length can be cut.
+    """Select the episodes from which pieces of a given length can be cut.
 
-    The length is `ticks`, or the median length of the episodes if none is longer than `ticks`.
+    Args:
+        traces: Recorded episodes.
+        ticks: The wanted length in ticks.
+
+    Returns:
+        The length of the pieces, and the episodes that are at least as long. The length is `ticks`,
+        or the median length of the episodes if none is longer than `ticks`.
     """
     if long := [trace for trace in traces if len(trace.actions) > ticks]:
         return ticks, long
@@ -248,15 +267,16 @@ def select_long_traces(
 
 
 def record_trace(
-    episode: LiveEpisode, actor: Actor, disturbed: Disturber | None, calm: bool
+    episode: LiveEpisode, actor: Actor, disturber: Disturber | None, undisturbed: bool
 ) -> EpisodeTrace:
-    """Play an episode to its end and return it, with the newest reading where one is missing.
+    """Play an episode to its end and return what was recorded.
 
     Args:
-        episode: The episode, not yet started.
-        actor: Drives it.
-        disturbed: The episode's disturbances, which are applied to the last readings too.
-        calm: Whether the trace counts as undisturbed.
+        episode: The episode, at its start.
+        actor: Chooses the actions.
+        disturber: The episode's disturbances, which are applied to the last readings too; None for
+            none.
+        undisturbed: Whether the recording counts as undisturbed.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
@@ -271,7 +291,7 @@ def record_trace(
         if episode.sent is not action:
             actor.note_sent(episode.sent)
     last = episode.observation
-    if disturbed is not None:
-        last = disturbed.apply(last, make_sorted_ids(len(last)))[0]
+    if disturber is not None:
+        last = disturber.apply(last, make_sorted_ids(len(last)))[0]
     readings.append(newest(last))
-    return EpisodeTrace(np.array(readings), np.array(actions), not calm)
+    return EpisodeTrace(np.array(readings), np.array(actions), not undisturbed)

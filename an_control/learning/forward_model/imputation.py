@@ -1,7 +1,8 @@
 """Training of two of the monitor's networks: imputation and the identity classifier.
 
 The imputation network estimates missing channels from its own estimates of the tick before. The
-identity classifier finds out which channel a slot carries from its readings in the last ticks.
+identity classifier estimates which channel's signal an input slot carries, from the slot's readings
+in the last ticks.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
     NetworkTraining,
+    compute_mean_and_sd,
+    export_layers,
     fold_normalisation,
-    layer_arrays,
-    mean_and_sd,
 )
 from an_control.monitor.forward_model import identity_features
-from an_control.monitor.sensor_noise import roughness
+from an_control.monitor.sensor_noise import estimate_roughness
 from an_control.monitor.settings import MONITOR
 from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.sizes import WINDOW
@@ -38,13 +39,13 @@ LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "b
 class ImputationTraining(NetworkTraining):
     """Training of the imputation network, on episodes in which changing channels are missing.
 
-    The network learns from its own estimates: an update runs each row of the batch over
+    The network learns from its own estimates: an update runs each episode of the batch over
     `imputation_ticks` ticks, and the next update continues with the ticks that follow.
 
     Args:
         traces: Episodes to learn from.
         settings: Sizes and numbers of updates.
-        rng: Decides all random numbers.
+        rng: Source of all random numbers.
         arrays: Arrays of a model file; if they contain an imputation network, training starts from
             it.
     """
@@ -60,7 +61,7 @@ class ImputationTraining(NetworkTraining):
     ) -> None:
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
-        self._middle, self._spread = middle, spread = mean_and_sd(everything)
+        self._middle, self._spread = middle, spread = compute_mean_and_sd(everything)
         count, actions = everything.shape[1], traces[0].actions.shape[1]
         self._batch = _ImputationBatch(
             traces, settings, (start - middle) / spread, middle, spread, rng
@@ -68,7 +69,7 @@ class ImputationTraining(NetworkTraining):
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
         noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
         rough = [
-            roughness(trace.readings[begin : begin + ticks], noise)
+            estimate_roughness(trace.readings[begin : begin + ticks], noise)
             for trace in traces
             for begin in range(0, len(trace.readings) - ticks, ticks)
         ]
@@ -80,8 +81,8 @@ class ImputationTraining(NetworkTraining):
             self._load_arrays(arrays)
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
-    def loss(self) -> torch.Tensor:
-        """Return the error () of the imputed readings of the next batch."""
+    def compute_loss(self) -> torch.Tensor:
+        """Run the next batch and return the error of the imputed readings, a scalar."""
         readings, acts, missing, estimate = self._batch.next_ticks()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
@@ -94,15 +95,19 @@ class ImputationTraining(NetworkTraining):
         self._batch.advance(estimate.detach().numpy())
         return total / acts.shape[1]
 
-    def figures(self, losses: list[float]) -> dict[str, float]:
-        """Return the mean loss of the last 500 updates."""
+    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the mean loss of the last 500 updates.
+
+        Args:
+            losses: Losses of the newest updates, at least one.
+        """
         return {"loss": float(np.mean(losses[-500:]))}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network for readings in their own units, under its names in a model file."""
-        arrays = layer_arrays("imputation", self._network.layers)
+        """Return the network's weights for readings that are not normalised, by array names."""
+        arrays = export_layers("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
-        fold_normalisation(arrays, "imputation.0", *self._input_moments())
+        fold_normalisation(arrays, "imputation.0", *self._compute_input_moments())
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
@@ -110,18 +115,18 @@ class ImputationTraining(NetworkTraining):
         arrays["imputation.typical"] = typical.astype(F32)
         return arrays
 
-    def _input_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and scale of the first layer's inputs.
+    def _compute_input_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and scale of each of the first layer's inputs.
 
-        These are the readings, twice, and then inputs that are not normalised.
+        The inputs are the readings, twice, and then inputs that are not normalised.
         """
         middle, spread, shared = self._middle, self._spread, self._shared
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
     def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy a network that `to_arrays` made, which takes readings in their own units."""
-        middles, spreads = self._input_moments()
+        """Copy a network that `to_arrays` returned, and normalise its inputs and outputs."""
+        middles, spreads = self._compute_input_moments()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
         own["0.weight"] *= spreads
@@ -132,19 +137,27 @@ class ImputationTraining(NetworkTraining):
         }
         self._network.load_state_dict(tensors)
 
-    def batch_state(self) -> dict[str, Any]:
-        """Return the state of the batches."""
+    def get_batch_state(self) -> dict[str, Any]:
+        """Return the state of the batches: random generator, rows and estimates."""
         return self._batch.make_checkpoint()
 
     def restore_batches(self, state: dict[str, Any]) -> None:
-        """Continue from the state of the batches."""
+        """Restore the batches' state that `get_batch_state` returned."""
         self._batch.restore(state)
 
 
 class _ImputationBatch:
-    """Rows that run through episodes, each with its missing channels and their estimates.
+    """Batch whose B rows each run through an episode, with missing channels and their estimates.
 
     Readings and estimates are normalised by the channels' mean and standard deviation.
+
+    Args:
+        traces: Episodes to learn from.
+        settings: Numbers of rows and ticks, and the share of missing channels.
+        start: Normalised estimates (N,) at the start of an episode.
+        middle: Mean of each channel (N,).
+        spread: Standard deviation of each channel (N,).
+        rng: Source of all random numbers.
     """
 
     def __init__(
@@ -166,9 +179,10 @@ class _ImputationBatch:
         self._missing = np.zeros((rows, count), bool)
         self._estimate = np.zeros((rows, count), F32)
         for row in range(rows):
-            self._place_row(row, anywhere=True)
+            self._restart_row(row, anywhere=True)
 
     def make_checkpoint(self) -> dict[str, Any]:
+        """Return the state from which `restore` continues."""
         return {
             "rng": self._rng.bit_generator.state,
             "episode": self._episode,
@@ -178,21 +192,22 @@ class _ImputationBatch:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint that `make_checkpoint` returned."""
         self._rng.bit_generator.state = state["rng"]
         self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
     def next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the next ticks of all rows.
+        """Return the next T ticks of all rows.
 
         Returns:
-            Readings (B, T + 1, N), actions (B, T, A), missing channels (B, N), and the estimates
-                before (B, N).
+            Readings (B, T + 1, N), actions (B, T, A), a mask of missing channels (B, N), and the
+            estimates (B, N) of the tick before.
         """
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
-                self._place_row(row, anywhere=bool(self._rng.random() < 0.6))
+                self._restart_row(row, anywhere=bool(self._rng.random() < 0.6))
             elif chance < 0.03:
                 self._draw_missing(row)
         places = list(zip(self._episode, self._tick, strict=True))
@@ -202,14 +217,21 @@ class _ImputationBatch:
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
     def advance(self, estimate: np.ndarray) -> None:
-        """Advance all rows to the next ticks, with these as their last estimates (B, N)."""
+        """Advance all rows by T ticks.
+
+        Args:
+            estimate: Estimates (B, N) of the last of these ticks.
+        """
         self._estimate[:] = estimate
         self._tick += self._ticks
 
-    def _place_row(self, row: int, anywhere: bool) -> None:
-        """Move a row to an episode's start, or with `anywhere` to a random tick of it.
+    def _restart_row(self, row: int, anywhere: bool) -> None:
+        """Move a row to another episode, with new missing channels.
 
-        At a random tick the missing channels may have been read before.
+        Args:
+            row: Index of the row.
+            anywhere: Whether the row starts at a random tick, where the missing channels may have
+                been read before; otherwise it starts at the episode's first tick.
         """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
@@ -222,7 +244,7 @@ class _ImputationBatch:
         self._estimate[row] = np.where(unknown, self._start, seen)
 
     def _draw_missing(self, row: int) -> None:
-        """Draw which channels of a row are missing."""
+        """Draw the channels that are missing from now on in one row of the batch."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
 
@@ -230,7 +252,11 @@ class _ImputationBatch:
 class _ImputationNetwork(nn.Module):
     """Network with two hidden layers, which imputes the missing readings of a tick.
 
-    Its inputs are the estimates of the tick before, the readings, what is missing, and the action.
+    Its inputs are the estimates of the tick before, the readings, the mask of missing channels, and
+    the action.
+
+    Args:
+        widths: Number of inputs, units of both hidden layers, and number of outputs.
     """
 
     def __init__(self, widths: list[int]) -> None:
@@ -238,20 +264,21 @@ class _ImputationNetwork(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the estimated readings (B, N) for inputs (B, 3 N + A)."""
         first, second, last = self.layers
         return last(nn.functional.silu(second(nn.functional.silu(first(x)))))
 
 
 class IdentityTraining(NetworkTraining):
-    """Training of the identity classifier on stretches of 1 to `WINDOW` ticks.
+    """Training of the identity classifier on pieces of episodes of 1 to `WINDOW` ticks.
 
-    Half of them have noise on the readings. If no episode is as long, stretches are at most as long
-    as the episodes' median.
+    Half of the pieces have noise on the readings. If no episode is as long, pieces are at most as
+    long as the episodes' median.
 
     Args:
-        traces: Episodes to learn from; the last ones are held out.
+        traces: Episodes to learn from; the last ones are held out for a test.
         settings: Sizes and numbers of updates.
-        rng: Decides all random numbers.
+        rng: Source of all random numbers.
     """
 
     name = "identity"
@@ -274,20 +301,24 @@ class IdentityTraining(NetworkTraining):
         actions = whole[0].actions.shape[1]
         self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._draw_stretches(whole[-held:], exact, self._longest, test)
+        self._test = self._draw_pieces(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._draw_stretches(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._draw_pieces(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
-    def loss(self) -> torch.Tensor:
-        """Return the cross-entropy () of the next batch."""
+    def compute_loss(self) -> torch.Tensor:
+        """Draw the next batch and return its cross-entropy, a scalar."""
         rng, batch = self._rng, self._batch
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
-        return self._network.loss(*self._draw_stretches(self._traces, sd, ticks, rng))
+        return self._network.compute_loss(*self._draw_pieces(self._traces, sd, ticks, rng))
 
-    def figures(self, losses: list[float]) -> dict[str, float]:
-        """Return the last loss, and the share of test stretches that are identified."""
+    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the last loss, and the share of test pieces that are identified correctly.
+
+        Args:
+            losses: Losses of the newest updates, at least one.
+        """
         shares = {}
         for name, test in ("identified", self._test), ("identified_noisy", self._noisy_test):
             with torch.no_grad():
@@ -296,30 +327,33 @@ class IdentityTraining(NetworkTraining):
         return {"loss": losses[-1], **shares}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the classifier under its names in a model file."""
-        arrays = layer_arrays("identity", self._network.layers)
+        """Return the classifier's weights by their array names in a model file."""
+        arrays = export_layers("identity", self._network.layers)
         arrays["identity.common"] = self._network.common.weight.detach().numpy().copy()
         arrays["identity.units"] = self._units
         return arrays
 
-    def batch_state(self) -> dict[str, Any]:
-        """Return the state of the random generator."""
+    def get_batch_state(self) -> dict[str, Any]:
+        """Return the state of the random generator, which decides the next batches."""
         return {"rng": self._rng.bit_generator.state}
 
     def restore_batches(self, state: dict[str, Any]) -> None:
-        """Continue from the state of the random generator."""
+        """Restore the batches' state that `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _draw_stretches(
+    def _draw_pieces(
         self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the classifier's inputs for random stretches of `ticks` ticks.
+        """Cut random pieces out of episodes and return the classifier's inputs for them.
 
         Args:
             traces: Episodes to cut from.
-            sd: (B,) standard deviation of the noise of each stretch.
-            ticks: Their length.
-            rng: Decides all random numbers.
+            sd: Standard deviation of the noise on each of B pieces (B,).
+            ticks: Length of the pieces in ticks.
+            rng: Source of all random numbers.
+
+        Returns:
+            Inputs of each input slot (B, N, ...), and inputs that all slots share (B, ...).
         """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(sd)):
@@ -335,7 +369,15 @@ class IdentityTraining(NetworkTraining):
 
 
 class _IdentityNetwork(nn.Module):
-    """Network with two hidden layers for each slot, which shares the inputs common to all slots."""
+    """Network with two hidden layers, which estimates the channel of each input slot.
+
+    Part of its inputs are the slot's own, part are common to all slots.
+
+    Args:
+        actions: Number of actions.
+        width: Units of each hidden layer.
+        channels: Number of channels.
+    """
 
     def __init__(self, actions: int, width: int, channels: int) -> None:
         super().__init__()
@@ -344,12 +386,23 @@ class _IdentityNetwork(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
+        """Return the score of each channel for each slot (B, N, N).
+
+        Args:
+            slot_inputs: Inputs of each slot (B, N, ...).
+            shared_inputs: Inputs common to all slots (B, ...).
+        """
         first, second, last = self.layers
         x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
         return last(nn.functional.silu(second(x)))
 
-    def loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy of the scores, if slots are in nominal order."""
+    def compute_loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy (a scalar) of the scores, where slot i carries channel i.
+
+        Args:
+            slot_inputs: Inputs of each slot (B, N, ...).
+            shared_inputs: Inputs common to all slots (B, ...).
+        """
         scores = self(slot_inputs, shared_inputs)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)
         return nn.functional.cross_entropy(scores.flatten(0, 1), channel.flatten())

@@ -1,8 +1,8 @@
-"""Training of a monitor's networks, driven by the run loop.
+"""Training of the identity monitor's networks, driven by the run loop.
 
 The networks are trained one after the other: prediction and identity on the first episodes,
 imputation on the same, then imputation again with more episodes, in which channels are missing and
-the network imputes them. A step is up to 1,000 updates of one network.
+the network imputes them. A step of the run is up to 1,000 updates of one network.
 
 A time limit ends the training of a network, also if it is lowered later. If a run that a limit cut
 short continues with a higher limit, it starts again: otherwise its networks would rest on fewer
@@ -32,7 +32,7 @@ from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
     NetworkTraining,
     PredictionTraining,
-    usual_costs,
+    compute_usual_costs,
 )
 from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -41,22 +41,23 @@ from an_control.policy import Model
 from an_control.policy.sizes import ForwardSizes
 
 CHUNK = 1000
-"""Updates of a step."""
+"""Number of updates in a step of the run."""
 TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
-"""Shares of a time limit: for the two recordings, and for each training in turn."""
+"""Shares of the run's time limit for its two recordings, and for each training in turn."""
 
 
 class ForwardModelLearner:
-    """Learner that trains the monitor's networks for a policy.
+    """Trainer of the identity monitor's networks for a policy.
 
-    The policy's own arrays stay as they are.
+    The monitor detects signals that swap their input slots. The policy's own arrays stay as they
+    are. The run loop calls `step` for each 1,000 updates.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.
-        env: The policy's task; None with recorded episodes.
+        env: The environment of the policy's task; None if `recorded` gives the episodes.
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
-        seed: Decides all random numbers of the run.
+        seed: Seed of all random numbers of the run.
         recorded: Episodes to learn from instead of those that the policy drives here. The
             imputation network then has one stage, as no further episodes can be played.
     """
@@ -78,13 +79,13 @@ class ForwardModelLearner:
         self._recordings = EpisodeRecordings(folder, EpisodeTrace)
         self._rng = np.random.default_rng(seed)
         self._stages: list[Callable[[], NetworkTraining]] = [
-            self._prediction_training,
-            self._identity_training,
+            self._make_prediction_training,
+            self._make_identity_training,
         ]
         self._updates = [settings.updates, settings.identity_updates]
         if settings.imputation_updates:
             stages = 1 if recorded else 2
-            self._stages += [self._imputation_training] * stages
+            self._stages += [self._make_imputation_training] * stages
             self._updates += [settings.imputation_updates] * stages
         self._minutes, self._cut_at = settings.minutes, 0.0
         """Time limit of the newest step, and the highest limit that has cut episodes or updates
@@ -102,12 +103,12 @@ class ForwardModelLearner:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps of the whole run."""
+        """Return the number of steps of the whole run, each of up to 1,000 updates."""
         return self._extra + _count_steps(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for `config.json`.
+        """Return the settings that identify the run, for its `config.json`.
 
         The networks of a monitor that the model already has are not part of them.
         """
@@ -117,21 +118,21 @@ class ForwardModelLearner:
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
-            **({"recorded": self._described()} if self._recorded else {}),
+            **({"recorded": self._summarise_recorded()} if self._recorded else {}),
         }
 
-    def _described(self) -> list[float]:
-        """Return numbers that identify the recorded episodes: how many, their ticks, their sum."""
+    def _summarise_recorded(self) -> list[float]:
+        """Return numbers that identify the given episodes: how many, their ticks, their sum."""
         sums = [float(one.readings.sum() + one.actions.sum()) for one in self._recorded]
         return [len(sums), sum(len(one.actions) for one in self._recorded), sum(sums)]
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment, if there is one."""
         if self._env is not None:
             self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Make up to 1,000 updates of the current network and return their figures."""
+        """Make up to 1,000 updates of the current network and return their figures by name."""
         if self._training is None:
             self._training = self._start_training()
         training, self._minutes = self._training, self.settings.minutes
@@ -141,12 +142,12 @@ class ForwardModelLearner:
         if training.is_over:
             self._add_network(training)
             self._updates[self._stage] = training.done
-            self._note_cut(training.done < training.updates)
+            self._record_time_cut(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+        """Return the run's checkpoint, from which `restore` continues."""
         known = self._known
         return {
             "stage": self._stage,
@@ -163,7 +164,7 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint, or start the run again if the time limit was raised."""
+        """Continue from a checkpoint; if the time limit was raised, let the run start again."""
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
@@ -177,7 +178,7 @@ class ForwardModelLearner:
             if state["forward"] is None
             else ForwardSizes.from_header(state["forward"], self._known.task.channels)
         )
-        self._known = replace(self._without_networks(), forward=forward)
+        self._known = replace(self._strip_networks(), forward=forward)
         self._known.arrays.update(state["arrays"])
         self._stage, self._predicting = state["stage"], state["predicting"]
         self._updates = state["updates"]
@@ -192,7 +193,11 @@ class ForwardModelLearner:
         torch.set_rng_state(torch.tensor(state["torch"]))
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the policy with the networks that are trained so far; `run` is not used."""
+        """Return the policy with the networks that are trained so far.
+
+        Args:
+            run: Not used; other trainers store it in the model file's header.
+        """
         recorded = sum(len(one.actions) for one in self._recorded)
         forward: dict[str, float] = {
             "steps": recorded or self.settings.steps,
@@ -203,13 +208,17 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
-    def _note_cut(self, short: bool) -> None:
-        """Remember the time limit if it cut something short."""
-        if short:
+    def _record_time_cut(self, was_cut: bool) -> None:
+        """Remember the current time limit if it has cut episodes or updates short.
+
+        Args:
+            was_cut: Whether the limit has cut anything short now.
+        """
+        if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
     def _start_training(self) -> NetworkTraining:
-        """Record the episodes that the next training needs, and return the training."""
+        """Record the episodes that the next network needs, and return its training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
             self._record_episodes(0, explorer, self.settings.steps)
@@ -223,6 +232,7 @@ class ForwardModelLearner:
         return self._make_training()
 
     def _make_training(self) -> NetworkTraining:
+        """Return the current network's training, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.time_limit_s(TIME["learn"][self._stage])
         return training
@@ -230,49 +240,58 @@ class ForwardModelLearner:
     def _record_episodes(
         self, recording: int, explorer: Explorer | MissingChannels, steps: int
     ) -> None:
+        """Record episodes, or take those given, and add them to the episodes to learn from.
+
+        Args:
+            recording: Number of the recording, 0 or 1.
+            explorer: Drives the episodes.
+            steps: Minimum number of steps to record.
+        """
         limit_s = self.settings.time_limit_s(TIME["record"][recording])
         how = self.settings.faults, limit_s
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._note_cut(sum(len(trace.actions) for trace in traces) < steps)
+            self._record_time_cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write(recording, traces)
         self._traces += traces
 
-    def _prediction_training(self) -> NetworkTraining:
+    def _make_prediction_training(self) -> NetworkTraining:
+        """Return a new training of the prediction network."""
         return PredictionTraining(self._traces, self.settings)
 
-    def _identity_training(self) -> NetworkTraining:
+    def _make_identity_training(self) -> NetworkTraining:
+        """Return a new training of the identity classifier."""
         return IdentityTraining(self._traces, self.settings, np.random.default_rng(self.seed))
 
-    def _imputation_training(self) -> NetworkTraining:
-        """Return the training of the imputation network; the second stage continues the first."""
+    def _make_imputation_training(self) -> NetworkTraining:
+        """Return a new training of the imputation network; its second stage continues the first."""
         rng, arrays = np.random.default_rng(self.seed), self._known.arrays
         return ImputationTraining(
             self._traces, self.settings, rng, arrays if self._stage == 3 else {}
         )
 
-    def _without_networks(self) -> Model:
+    def _strip_networks(self) -> Model:
         """Return the model without the monitor's networks."""
         known = self._known
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
     def _add_network(self, training: NetworkTraining) -> None:
-        """Put a trained network into the model."""
+        """Put the network of a finished training into the model."""
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
             self._predicting = {"arrays": training.to_arrays(), "binary": binary}
             return
         if isinstance(training, IdentityTraining):
-            own, binary = self._without_networks(), self._predicting["binary"]
+            own, binary = self._strip_networks(), self._predicting["binary"]
             arrays = own.arrays | self._predicting["arrays"] | training.to_arrays()
             hidden = list(settings.hidden)
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
             arrays["forward.usual"] = np.zeros(len(channels), np.float32)
             known = replace(own, arrays=arrays, forward=sizes)
-            arrays["forward.usual"] = usual_costs(ForwardModel(known), self._traces)
+            arrays["forward.usual"] = compute_usual_costs(ForwardModel(known), self._traces)
         else:
             assert self._known.forward is not None
             arrays = self._known.arrays | training.to_arrays()
@@ -281,5 +300,9 @@ class ForwardModelLearner:
 
 
 def _count_steps(updates: Sequence[int]) -> int:
-    """Return how many steps are needed for the given numbers of updates of several networks."""
+    """Return how many steps of the run some updates take.
+
+    Args:
+        updates: Number of updates of each network.
+    """
     return sum(-(-some // CHUNK) for some in updates)

@@ -1,4 +1,4 @@
-"""Training of the monitor's prediction network, and what the training of all its networks shares.
+"""Training of the monitor's prediction network, and the base class for training its networks.
 
 The prediction network estimates every channel's next reading and the scale of its error.
 """
@@ -32,7 +32,7 @@ MIN_SPREAD = F32(1e-3)
 
 @dataclass(frozen=True)
 class ForwardModelSettings:
-    """Settings of the training of a monitor's networks."""
+    """Settings of the training of the networks with which a monitor detects rewired sensors."""
 
     hidden: tuple[int, ...] = (192, 192)
     """Units of each hidden layer of the prediction network."""
@@ -51,7 +51,7 @@ class ForwardModelSettings:
     identity_updates: int = 20_000
     """Updates of the identity classifier."""
     identity_batch: int = 64
-    """Stretches of a batch of the identity classifier."""
+    """Number of pieces of episodes in a batch of the identity classifier."""
     reading_noise: float = 0.1
     """Maximum standard deviation of the noise on the identity classifier's readings, as a multiple
     of the standard deviation of all readings."""
@@ -60,35 +60,36 @@ class ForwardModelSettings:
     imputation_updates: int = 8_000
     """Updates of the imputation network, in each of its two stages."""
     imputation_batch: int = 192
-    """Rows of a batch of the imputation network."""
+    """Number of episodes that a batch of the imputation network plays side by side."""
     imputation_ticks: int = 12
-    """Ticks of an update, through which the imputation network learns from its own estimates."""
+    """Number of ticks in an update, through which the imputation network learns from its own
+    estimates."""
     missing: Range = Range(0.02, 0.45)  # noqa: RUF009
     """Range of the share of missing channels, drawn whenever the set of missing channels changes;
     at least one channel is missing."""
     noise: float = 0.4
-    """Maximum standard deviation of the action noise in a noisy stretch."""
+    """Maximum standard deviation of the action noise in a noisy period."""
     monitor: Monitor = "match"
     """Monitor mode that is stored in the model file."""
     faults: dict[Fault, float] = field(default_factory=dict)
     """Probability of each disturbance in the recorded episodes. The networks learn that it is no
-    evidence of moved signals."""
+    evidence that signals have been permuted."""
     minutes: float = 0.0
     """Time limit of the run in minutes of processor time; 0: no limit."""
 
     def time_limit_s(self, share: float) -> float:
-        """Return a share of the time limit in seconds; infinity without a limit."""
+        """Return a share (0..1) of the run's time limit in seconds; infinity without a limit."""
         return 60.0 * self.minutes * share if self.minutes else math.inf
 
 
 class NetworkTraining(ABC):
-    """Training of one network by Adam, with a learning rate that falls to 1e-5 along a cosine.
+    """Base class: training of one network by Adam, with a learning rate that falls along a cosine.
 
     It ends after its updates, or after `limit_s` seconds of processor time.
 
     Args:
         network: The network to train.
-        rate: Learning rate at the start.
+        rate: Learning rate at the start; it falls to 1e-5.
         updates: Number of updates.
     """
 
@@ -103,32 +104,40 @@ class NetworkTraining(ABC):
         self._optimiser = torch.optim.Adam(network.parameters(), rate)
 
     @abstractmethod
-    def loss(self) -> torch.Tensor:
-        """Return the loss () of the next batch."""
+    def compute_loss(self) -> torch.Tensor:
+        """Draw the next batch and return its loss, a scalar tensor."""
 
     @abstractmethod
-    def figures(self, losses: list[float]) -> dict[str, float]:
-        """Return the figures for the metrics after updates with these losses."""
+    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the figures for the metrics by name.
+
+        Args:
+            losses: Losses of the newest updates, at least one.
+        """
 
     @abstractmethod
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network under its names in a model file."""
+        """Return the network's weights by their array names in a model file."""
 
-    def batch_state(self) -> dict[str, Any]:
-        """Return the state of the batches, beside torch's random generator."""
+    def get_batch_state(self) -> dict[str, Any]:
+        """Return the state that decides the next batches, apart from torch's random generator."""
         return {}
 
     def restore_batches(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `batch_state` returned."""
+        """Restore the batches' state that `get_batch_state` returned."""
         return
 
     @property
     def is_over(self) -> bool:
-        """Return whether the training has ended."""
+        """Return whether the training has ended, by its updates or its time limit."""
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
     def advance(self, updates: int) -> dict[str, float]:
-        """Make up to `updates` updates and return their figures, {} without an update."""
+        """Make up to `updates` updates.
+
+        Returns:
+            Their figures by name; {} if there was no update.
+        """
         losses: list[float] = []
         last = self.done + updates
         while self.done < last and not self.is_over:
@@ -137,7 +146,7 @@ class NetworkTraining(ABC):
             rate = self._rate * 0.5 * (1.0 + math.cos(angle)) + 1e-5
             for group in self._optimiser.param_groups:
                 group["lr"] = rate
-            loss = self.loss()
+            loss = self.compute_loss()
             self._optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
@@ -145,16 +154,16 @@ class NetworkTraining(ABC):
             losses.append(loss.item())
             self.done += 1
             self._cpu_s += time.process_time() - begun
-        return self.figures(losses) if losses else {}
+        return self.compute_figures(losses) if losses else {}
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+        """Return the state from which `restore` continues."""
         return {
             "done": self.done,
             "cpu_s": self._cpu_s,
             "network": self.network.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            "further": self.batch_state(),
+            "further": self.get_batch_state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -165,8 +174,13 @@ class NetworkTraining(ABC):
         self.restore_batches(state["further"])
 
 
-def layer_arrays(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
-    """Return the weights of linear layers as `name`.0.weight, `name`.0.bias and so on."""
+def export_layers(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
+    """Return the weights of linear layers as arrays `name`.0.weight, `name`.0.bias and so on.
+
+    Args:
+        name: Prefix of the arrays' names.
+        layers: The linear layers, the first one first.
+    """
     arrays = {}
     for place, layer in enumerate(layers):
         weight, bias = (x.detach().numpy().copy() for x in layer.parameters())
@@ -174,24 +188,28 @@ def layer_arrays(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
     return arrays
 
 
-def mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean (N,) and standard deviation (N,) of the rows; the latter is never 0."""
+def compute_mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean (N,) and standard deviation (N,) of the columns of a table (S, N).
+
+    The standard deviation is increased a little, so that it is never 0.
+    """
     return inputs.mean(0), inputs.std(0) + MIN_SPREAD
 
 
 def fold_normalisation(
     arrays: dict[str, np.ndarray], layer: str, middle: np.ndarray, spread: np.ndarray
 ) -> None:
-    """Change a first layer, in place, so that it takes inputs in their own units.
+    """Change a network's first layer, in place, so that it takes inputs that are not normalised.
 
     The layer was trained on (inputs - middle) / spread. Inputs that hardly varied get weight 0:
-    nothing was learned about them, and divided by a tiny spread they would amplify the least noise.
+    nothing was learned about them, and divided by a tiny spread they would amplify the slightest
+    noise.
 
     Args:
-        arrays: The network's arrays.
-        layer: The layer's name in them.
-        middle: (N,) mean of the inputs.
-        spread: (N,) their standard deviation.
+        arrays: The network's arrays by name, which this changes.
+        layer: Name of the first layer, such as "forward.0".
+        middle: Mean of the inputs (N,).
+        spread: Standard deviation of the inputs (N,).
     """
     varied = spread > MIN_SPREAD + 1e-3 * np.sqrt(1.0 + middle**2)
     first = arrays[f"{layer}.weight"].astype(np.float64) / np.where(varied, spread, np.inf)
@@ -206,11 +224,11 @@ CALM_STEPS = 4000
 class PredictionTraining(NetworkTraining):
     """Training of the prediction network.
 
-    It estimates each channel's change and the scale of its error, and for binary channels the
-    probability of reading 1.
+    The network estimates each channel's change and the scale of its error, and for binary channels
+    the probability of reading 1.
 
     Args:
-        traces: Episodes to learn from; the last ones are held out.
+        traces: Episodes to learn from; the last ones are held out for a test.
         settings: Sizes and numbers of updates.
     """
 
@@ -221,7 +239,7 @@ class PredictionTraining(NetworkTraining):
         self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True for channels that read both 0 and 1 and nothing else."""
-        self._middle, self._spread = mean_and_sd(np.concatenate([before, actions], 1))
+        self._middle, self._spread = compute_mean_and_sd(np.concatenate([before, actions], 1))
         inputs = (np.concatenate([before, actions], 1) - self._middle) / self._spread
         self._inputs = torch.from_numpy(inputs)
         self._change = torch.from_numpy((after - before) / self._step)
@@ -234,30 +252,44 @@ class PredictionTraining(NetworkTraining):
         self._network = _PredictionNetwork(widths, torch.from_numpy(self.binary))
         super().__init__(self._network, settings.rate, settings.updates)
 
-    def loss(self) -> torch.Tensor:
-        """Return the mean negative log-likelihood () of the next batch."""
+    def compute_loss(self) -> torch.Tensor:
+        """Draw the next batch and return its mean negative log-likelihood, a scalar."""
         rows = self._train[torch.randint(0, len(self._train), (self._batch,))]
-        return self._loss_of_rows(rows)
+        return self._compute_loss_of_rows(rows)
 
-    def figures(self, losses: list[float]) -> dict[str, float]:
-        """Return the last loss, and the loss on the held-out episodes."""
+    def compute_figures(self, losses: list[float]) -> dict[str, float]:
+        """Return the last loss, and the loss on the held-out episodes.
+
+        Args:
+            losses: Losses of the newest updates, at least one.
+        """
         with torch.no_grad():
-            return {"loss": losses[-1], "held_out": self._loss_of_rows(self._test).item()}
+            return {"loss": losses[-1], "held_out": self._compute_loss_of_rows(self._test).item()}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network for inputs in their own units, under its names in a model file."""
-        arrays = layer_arrays("forward", self._network.layers)
+        """Return the network's weights for inputs that are not normalised, by their array names."""
+        arrays = export_layers("forward", self._network.layers)
         fold_normalisation(arrays, "forward.0", self._middle, self._spread)
         arrays["forward.step"] = self._step.astype(F32)
         return arrays
 
-    def _loss_of_rows(self, rows: torch.Tensor) -> torch.Tensor:
+    def _compute_loss_of_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the mean negative log-likelihood (a scalar) of recorded steps.
+
+        Args:
+            rows: Indices (B,) of the steps.
+        """
         what = self._inputs[rows], self._change[rows], self._reads[rows]
-        return self._network.loss(*what).mean()
+        return self._network.compute_loss(*what).mean()
 
 
 class _PredictionNetwork(nn.Module):
-    """Layers with SiLU (Elfwing et al. 2017) between them."""
+    """Network of linear layers with SiLU (Elfwing et al. 2017) between them.
+
+    Args:
+        widths: Number of inputs, units of each hidden layer, and number of outputs.
+        binary: True for binary channels (N,).
+    """
 
     def __init__(self, widths: list[int], binary: torch.Tensor) -> None:
         super().__init__()
@@ -265,13 +297,22 @@ class _PredictionNetwork(nn.Module):
         self._binary = binary
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return two numbers for each channel (B, 2 N): its change, and its error's log-scale."""
         *hidden, last = self.layers
         for layer in hidden:
             x = nn.functional.silu(layer(x))
         return last(x)
 
-    def loss(self, inputs: torch.Tensor, change: torch.Tensor, reads: torch.Tensor) -> torch.Tensor:
-        """Return the negative log-likelihood (B, N), without constant terms."""
+    def compute_loss(
+        self, inputs: torch.Tensor, change: torch.Tensor, reads: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the negative log-likelihood (B, N) of each reading, without constant terms.
+
+        Args:
+            inputs: Normalised readings and actions (B, N + A).
+            change: Change of each reading, divided by its usual size (B, N).
+            reads: Readings after the step (B, N).
+        """
         first, second = self(inputs).chunk(2, -1)
         log_scale = second.clamp(MIN_LOG_SCALE, MAX_LOG_SCALE)
         error = (change - first) * torch.exp(-log_scale)
@@ -283,12 +324,20 @@ class _PredictionNetwork(nn.Module):
         return torch.where(self._binary, chance, smooth)
 
 
-def usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -> np.ndarray:
-    """Return the mean cost (N,) of each channel's readings in undisturbed steps, in nats."""
+def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -> np.ndarray:
+    """Return the mean cost (negative log-likelihood) of each channel in undisturbed steps, in nats.
+
+    Args:
+        forward: The prediction network.
+        traces: Recorded episodes.
+
+    Returns:
+        The costs (N,).
+    """
     calm = collect_steps([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
-    Costs(forward, MONITOR.costs).add(costs, after - before, seen.change, after, seen)
+    Costs(forward, MONITOR.costs).add_ticks(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)
     return usual
 
@@ -296,11 +345,11 @@ def usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -> np.nda
 def collect_steps(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return all steps of the episodes in one table.
+    """Join the steps of all episodes into one table of S steps.
 
     Returns:
         Readings before (S, N), actions (S, A), readings after (S, N), and the index of the step's
-            episode (S,).
+        episode (S,).
     """
     before = np.concatenate([trace.readings[:-1] for trace in traces]).astype(F32)
     after = np.concatenate([trace.readings[1:] for trace in traces]).astype(F32)

@@ -1,11 +1,12 @@
-"""Validation of a monitor on episodes that were not used in its training.
+"""Validation of an identity monitor on episodes that were not used in its training.
 
-The policy plays on the robot of its training, with and without the faults of its training, and on
-other robots: with other mass and friction, with a lag, with sensors at half the rate. The first
-episodes define the limits within which readings count as explained (`FitLimits`). With these limits
-the monitor is then tried: it must report no move on any robot whose signals stay in place, and must
-find signals that move. Episodes are recorded once; halved rates and moved signals are made from the
-recordings.
+The policy plays on the robot of its training, with and without the disturbances of its training,
+and on other robots: with other mass and friction, with a lag, with sensors at half the rate. The
+first episodes define the limits within which the forward model (the monitor's prediction network)
+counts as explaining the readings (`FitLimits`). With these limits the monitor is then tried: it
+must report no change of assignment (which signal arrives in which input slot) on any robot whose
+signals stay in place, and must find signals that are permuted. Episodes are recorded once; halved
+rates and permuted signals are made from the recordings.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
-"""Other robots, as far as the environment can simulate them."""
+"""Disturbances that make other robots, if the environment can simulate them."""
 ROBOT_TICKS = 1000
-"""Ticks on each robot."""
+"""Number of ticks that are played on each robot."""
 MOVE_EVERY = 50
-"""Ticks between two moves of all signals; half as many are allowed to find each."""
+"""Number of ticks between two permutations of all signals; each must be found in half as many."""
 RARE = 1e-6
 """Probability per tick with which the best other assignment may reach the limit by chance."""
 TAIL = 0.01
-"""Share of the ticks with the largest gains, to which the exponential tail is fitted."""
+"""Share of the ticks, those with the largest gains, to which the exponential tail is fitted."""
 CONFUSED = 4.0
 """Minimum gain in nats of all slots together for which the best other assignment is computed."""
 
@@ -60,16 +61,18 @@ def validate(
     seed: int,
     ticks: int = ROBOT_TICKS,
 ) -> Model:
-    """Return the model with the measured `validation` of its forward model.
+    """Measure how well a model's identity monitor works, and return the model with the result.
 
-    The model's arrays are unchanged.
+    The identity monitor detects signals that swap their input slots, by a forward model that
+    predicts the readings. The result is that model's `validation`; the model's arrays are
+    unchanged.
 
     Args:
-        env: The task, with readings in the units of the model.
+        env: The environment of the task, with readings in the units of the model.
         model: A policy with a forward model.
-        faults: The faults of its training.
-        seed: Decides the episodes and the moves.
-        ticks: Ticks on each robot.
+        faults: The disturbances of its training.
+        seed: Seed of the episodes and the permutations.
+        ticks: Number of ticks that are played on each robot.
 
     Raises:
         ValueError: The model has no forward model to validate.
@@ -100,7 +103,7 @@ def validate(
     false = sum(count_false_moves(monitor, alike, trace) for trace in traces)
     played = sum(len(trace.actions) for trace in traces)
     hours = played * (model.task.step_s or 1.0) / 3600.0
-    found = found_share(monitor, alike, play(NOMINAL), rng)
+    found = measure_found_share(monitor, alike, play(NOMINAL), rng)
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))
 
@@ -112,9 +115,16 @@ def record_traces(
     ticks: int,
     rng: np.random.Generator,
 ) -> list[EpisodeTrace]:
-    """Return episodes with `ticks` ticks together, played by the policy without its monitor.
+    """Record episodes that the policy drives without its monitor.
 
     Episodes that fail are left out.
+
+    Args:
+        env: The environment.
+        model: The policy.
+        settings: Disturbances of the episodes.
+        ticks: Number of ticks of all episodes together.
+        rng: Source of all random numbers.
 
     Raises:
         BrokenEnvironmentError: Too many episodes failed.
@@ -127,7 +137,7 @@ def record_traces(
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(count)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
-            traces.append(record_trace(episode, player, disturbed, calm=True))
+            traces.append(record_trace(episode, player, disturbed, undisturbed=True))
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue
@@ -148,51 +158,56 @@ class _UnmonitoredDriver:
         return self.policy.step_array(readings, self.ids)
 
     def note_sent(self, action: np.ndarray) -> None:
-        """Take note that the robot received this action (A,) instead of the returned one."""
+        """Remember that the robot got another action (A,) than the one returned by `act`."""
         self.policy.previous_action = action
 
 
 def halve_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
-    """Return the trace with these channels updated only in every second tick."""
+    """Return a recorded episode in which some channels update only in every second tick.
+
+    Args:
+        trace: The recorded episode.
+        channels: Slice of the channels.
+    """
     readings = trace.readings.copy()
     readings[1::2, channels] = readings[: len(readings) - 1 : 2, channels][: len(readings[1::2])]
     return trace._replace(readings=readings)
 
 
 def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: EpisodeTrace) -> int:
-    """Return how often the monitor reports a move in a trace in which no signal moves.
+    """Count the permutations that the monitor reports in an episode in which signals stay in place.
 
     Args:
         monitor: The monitor to try.
-        alike: (N, N) True for channels that cannot be distinguished; moves between them do not
-            count.
+        alike: True for pairs of channels that cannot be distinguished (N, N), which may be
+            confused.
         trace: The recorded episode.
     """
     moves, before = 0, None
-    for slots in _assigned_slots(monitor, trace.readings, trace.actions):
+    for slots in _track_assignments(monitor, trace.readings, trace.actions):
         if slots is not before:
             moves += not alike[np.arange(len(slots)), slots].all()
             before = slots
     return moves
 
 
-def found_share(
+def measure_found_share(
     monitor: IdentityMonitor,
     alike: np.ndarray,
     traces: Sequence[EpisodeTrace],
     rng: np.random.Generator,
 ) -> float:
-    """Return the share (0..1) of moved signals that the monitor finds in time.
+    """Permute the signals of recorded episodes and return the share (0..1) that the monitor finds.
 
-    All signals move every `MOVE_EVERY` ticks, or faster if all episodes are shorter than that. Each
-    must be found after half as many ticks.
+    All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are shorter
+    than that. Each must be found after half as many ticks.
 
     Args:
         monitor: The monitor to try.
-        alike: (N, N) True for channels that cannot be distinguished; moves between them do not
-            count.
-        traces: Recorded episodes in which no signal moves.
-        rng: Draws the moves.
+        alike: True for pairs of channels that cannot be distinguished (N, N), which may be
+            confused.
+        traces: Recorded episodes in which all signals stay in place.
+        rng: Draws the permutations.
     """
     longest = max(len(trace.actions) for trace in traces)
     every = max(1, min(MOVE_EVERY, 2 * (longest - 1) // 3))
@@ -205,7 +220,7 @@ def found_share(
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
-        for tick, slots in enumerate(_assigned_slots(monitor, readings, trace.actions)):
+        for tick, slots in enumerate(_track_assignments(monitor, readings, trace.actions)):
             if tick > every and tick % every == every // 2:
                 before, now = carried[tick - every], carried[tick]
                 have_moved = ~alike[before, now][np.argsort(now)]  # by channel
@@ -214,10 +229,19 @@ def found_share(
     return found / moved if moved else 0.0
 
 
-def _assigned_slots(
+def _track_assignments(
     monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Yield for each tick the slots (N,) that the monitor assigns to the channels."""
+    """Run the monitor over an episode and yield its assignment after each tick.
+
+    Args:
+        monitor: The monitor; this resets it.
+        readings: Readings of the input slots (T + 1, N).
+        actions: Actions that were sent (T, A).
+
+    Yields:
+        The input slot (N,) of each channel.
+    """
     monitor.reset()
     for tick in range(len(actions)):
         before = actions[tick - 1] if tick else np.zeros_like(actions[0])
@@ -228,17 +252,20 @@ def _assigned_slots(
 def measure_limits(
     model: Model, trained_traces: Sequence[EpisodeTrace], other_traces: Sequence[EpisodeTrace]
 ) -> FitLimits:
-    """Return the limits within which the readings of a robot count as explained.
+    """Measure the limits within which a forward model counts as explaining a robot's readings.
 
     Args:
         model: A policy with a forward model.
-        trained_traces: Episodes on the robot and with the faults of the training.
+        trained_traces: Episodes on the robot and with the disturbances of the training.
         other_traces: Episodes on other robots; only those that the forward model fits are used.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
     means = np.concatenate(
-        [_running_means(_excess_cost(forward, costs, one)) for one in trained_traces]
+        [
+            _compute_running_means(_compute_excess_cost(forward, costs, one))
+            for one in trained_traces
+        ]
     )
     usual = float(np.quantile(means, 0.999)) if len(means) else 0.0
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
@@ -246,14 +273,14 @@ def measure_limits(
         *trained_traces,
         *(one for one in other_traces if _is_explained(forward, costs, one, max_excess)),
     ]
-    gains = np.concatenate([_reassignment_gains(forward, costs, one) for one in fitting])
+    gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
     min_gain = max(MONITOR.fit.min_gain, extrapolate_gain(gains))
-    slow = max(_max_slow_sensors(forward, one) for one in trained_traces)
+    slow = max(_count_slow_sensors(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
-def _max_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
-    """Return the highest number of sensors that seem slower than the ticks."""
+def _count_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
+    """Return the highest number of sensors that seem to be slower than the ticks in an episode."""
     limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
@@ -264,9 +291,12 @@ def _max_slow_sensors(forward: ForwardModel, trace: EpisodeTrace) -> int:
 
 
 def extrapolate_gain(gains: np.ndarray) -> float:
-    """Return the gain that is reached once in `1 / RARE` ticks.
+    """Estimate the gain that the ticks of an episode reach only once in `1 / RARE` ticks.
 
-    It is extrapolated by an exponential tail fitted to the gains (T,).
+    The estimate extrapolates an exponential tail that is fitted to the largest gains.
+
+    Args:
+        gains: Gain in nats of the best other assignment at each tick (T,).
     """
     threshold = float(np.quantile(gains, 1.0 - TAIL))
     above = gains[gains > threshold]
@@ -274,8 +304,16 @@ def extrapolate_gain(gains: np.ndarray) -> float:
     return threshold + mean * math.log(TAIL / RARE)
 
 
-def _excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
-    """Return the cost (T,) of each tick above the usual, in nats."""
+def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
+    """Return by how much the cost of each tick (T,) exceeds its usual value, in nats.
+
+    The cost is the negative log-likelihood of the readings.
+
+    Args:
+        forward: The forward model.
+        costs: Computes its costs.
+        trace: The recorded episode.
+    """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
     own = costs.channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
@@ -283,8 +321,15 @@ def _excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np
     return found
 
 
-def _running_means(excess: np.ndarray) -> np.ndarray:
-    """Return the running means as `RobotFit` computes them, from the first full one on."""
+def _compute_running_means(excess: np.ndarray) -> np.ndarray:
+    """Return running means of the excess cost as `RobotFit` computes them.
+
+    Args:
+        excess: Cost of each tick above its usual value (T,).
+
+    Returns:
+        The means from the first one over a full window on.
+    """
     means, mean, ticks = [], 0.0, MONITOR.fit.ticks
     for tick, nats in enumerate(excess.tolist(), start=1):
         mean += (nats - mean) / min(tick, ticks)
@@ -295,13 +340,28 @@ def _running_means(excess: np.ndarray) -> np.ndarray:
 def _is_explained(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
 ) -> bool:
-    """Return whether the forward model explains the robot of this trace."""
-    means = _running_means(_excess_cost(forward, costs, trace))
+    """Return whether the forward model explains the readings of a recorded episode.
+
+    Args:
+        forward: The forward model.
+        costs: Computes its costs.
+        trace: The recorded episode.
+        max_excess: Limit of the median excess cost in nats.
+    """
+    means = _compute_running_means(_compute_excess_cost(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess
 
 
-def _reassignment_gains(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
-    """Return by how many nats (T,) the best other assignment explains each tick better."""
+def _compute_reassignment_gains(
+    forward: ForwardModel, costs: Costs, trace: EpisodeTrace
+) -> np.ndarray:
+    """Return by how many nats (T,) the best other assignment explains each tick better.
+
+    Args:
+        forward: The forward model.
+        costs: Computes the cost of each assignment.
+        trace: A recorded episode in which all signals stay in place.
+    """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
     expected, everyone = readings[:-1] + prediction.change, np.arange(readings.shape[1])
@@ -311,9 +371,9 @@ def _reassignment_gains(forward: ForwardModel, costs: Costs, trace: EpisodeTrace
         single = slice(tick, tick + 1)
         reads = readings[tick + 1 : tick + 2]
         now = Prediction(*(part[single] for part in prediction))
-        costs.add(found, reads, expected[single], reads, now)
+        costs.add_ticks(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
             moved = costs.penalise_moves(found, everyone)
-            gains[tick] = present - moved[costs.assign(moved), everyone].sum()
+            gains[tick] = present - moved[costs.solve_assignment(moved), everyone].sum()
     return gains

@@ -1,1 +1,1 @@
-"""Playing episodes: one at a time, in processes, with Dask, or many at once in compiled code."""
+"""Rollouts: episodes of policies in simulated environments."""

@@ -1,6 +1,6 @@
-"""Define the interface of the engines that play rollouts.
+"""Interface of the engines that play rollouts, the episodes of candidate policies.
 
-An engine plays every candidate model through the same episodes. An episode depends only on its
+An engine plays every candidate through the same episodes. An episode depends only on its
 `EpisodeStart` and the disturbance, so the returns are the same with every engine (up to float32
 rounding) and with any number of workers (to the last bit). A failed rollout has the return NaN.
 """
@@ -19,11 +19,17 @@ NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """Error if not a single rollout could be played; the message says why."""
+    """Error for rollouts of which not a single one could be played; the message says why."""
 
 
 class EpisodeStart(NamedTuple):
-    """Seeds of an episode: the environment's, and the disturbance's run and episode."""
+    """Seeds of one episode.
+
+    Attributes:
+        environment: Seed of the environment.
+        run: Seed of the disturbances, common to all episodes of a run.
+        episode: Number of the episode, from which its disturbances are derived too.
+    """
 
     environment: int
     run: int
@@ -31,12 +37,12 @@ class EpisodeStart(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """Returns and lengths of R episodes for each of P candidates.
+    """Returns and lengths of R episodes for each of P candidate policies.
 
     Attributes:
-        returns: Returns (P, R) float64, NaN for a failed rollout.
-        steps: Number of steps (P, R) int64.
-        failure: Why a rollout failed; None if none did.
+        returns: Return of each episode (P, R) float64, NaN if it failed.
+        steps: Number of steps of each (P, R) int64.
+        failure: Why an episode failed; None if none did.
     """
 
     returns: np.ndarray
@@ -45,7 +51,7 @@ class Outcomes(NamedTuple):
 
 
 class RolloutEngine(Protocol):
-    """Interface of objects that play rollouts."""
+    """Interface of an object that plays episodes with policies."""
 
     def play(
         self,
@@ -56,23 +62,35 @@ class RolloutEngine(Protocol):
         """Play every model through every episode.
 
         Args:
-            models: P candidate models.
-            starts: R episodes.
+            models: P candidate policies.
+            starts: Seeds of each of R episodes.
             disturbance: Disturbance of the readings.
 
         Raises:
-            RolloutError: Nothing could be played.
+            RolloutError: Not a single episode could be played.
         """
 
     def close(self) -> None:
-        """Stop the workers, if there are any."""
+        """Stop the worker processes or threads, if there are any."""
 
 
 def make_evaluation_starts(seed: int, episodes: int) -> list[EpisodeStart]:
-    """Return the episodes of an evaluation, the same for every protocol and model."""
+    """Return the seeds of an evaluation's episodes, the same for every disturbance and model.
+
+    Args:
+        seed: Seed of the evaluation.
+        episodes: Number of episodes.
+    """
     return [EpisodeStart(episode_seed(seed, e), seed, e) for e in range(episodes)]
 
 
 def draw_training_starts(rng: np.random.Generator, rollouts: int) -> list[EpisodeStart]:
-    """Draw the episodes that all candidates of a generation play (common random numbers)."""
+    """Draw the seeds of the episodes that all candidates of a generation play.
+
+    Playing the same episodes (common random numbers) makes the candidates comparable.
+
+    Args:
+        rng: Source of the seeds.
+        rollouts: Number of episodes.
+    """
     return [EpisodeStart(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]

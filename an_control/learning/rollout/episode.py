@@ -38,7 +38,7 @@ MAX_BLIND = 100
 
 
 class NewestReadings:
-    """Filter that replaces missing readings (NaN) by each channel's newest one, 0 before the first.
+    """Filter that replaces a missing reading (NaN) by its channel's newest one, at first by 0.
 
     Teachers and all other networks that need every reading act on its output.
     """
@@ -47,7 +47,7 @@ class NewestReadings:
         self._newest: np.ndarray | None = None
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Return the readings (N, ...) of a tick, all of them finite."""
+        """Return the readings (N, ...) of a tick with all missing ones replaced."""
         missing = np.isnan(values)
         if missing.any():
             newest = np.zeros_like(values) if self._newest is None else self._newest
@@ -57,43 +57,55 @@ class NewestReadings:
 
 
 class EpisodeDisturbance(typing.Protocol):
-    """Interface of what disturbs an episode, such as a `Disturber` after its `reset`."""
+    """Interface of an object that disturbs an episode, such as a `Disturber` after its `reset`."""
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings of this episode, with all ranges drawn.
+        """Return the settings of this episode, in which every range is replaced by a drawn value.
 
-        Those of the robot apply from the start of the episode.
+        The settings that concern the robot itself apply from the start of the episode.
         """
 
     @property
     def shuffles(self) -> int:
-        """Return how often signals were permuted so far."""
+        """Return how often the signals were permuted among the input slots so far."""
 
     @property
     def arrived(self) -> bool:
-        """Return whether a message arrived in this tick."""
+        """Return whether readings arrived in this tick, or the message with them was lost."""
 
-    def stop(self, step_s: float) -> Stop | None:
-        """Return when the safe command stops the robot, or None.
+    def draw_stop(self, step_s: float) -> Stop | None:
+        """Return when the robot is stopped by the safe command during the episode, None for never.
 
         This is called once, before the first tick.
+
+        Args:
+            step_s: Duration of a step in seconds.
         """
 
     def apply(
         self, values: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the disturbed readings of one tick, and the ids of their input slots."""
+        """Disturb the readings of one tick.
+
+        Args:
+            values: Readings (N, ...) of the environment.
+            channels: Ids of the N channels.
+
+        Returns:
+            The disturbed readings (n, ...), and the ids of the n input slots at which they arrive.
+        """
 
 
 class Tick(NamedTuple):
-    """Readings of one tick, for which an action is due.
+    """Readings of one tick (control step), for which an action is due.
 
     Attributes:
-        observation: The environment's readings (N, ...) in nominal order, NaN where missing.
+        observation: The environment's readings (N, ...) in its own order, NaN where missing.
         values: The disturbed readings (n, ...), NaN where missing.
-        ids: Ids of their input slots (n,); () without a disturbance.
-        moved: Whether signals were permuted since the last tick.
+        ids: Ids of the n input slots at which the disturbed readings arrive; () without a
+            disturbance.
+        moved: Whether signals were permuted among the input slots since the last tick.
         arrived: Whether `values` come from a new message. If the message was lost, or has no
             reading, a policy does not step and the last action is sent again (unless the policy was
             trained to step on the last readings).
@@ -107,17 +119,17 @@ class Tick(NamedTuple):
 
 
 class LiveEpisode:
-    """Episode of an environment; iterating yields its ticks, and `act` must answer each.
+    """Episode of an environment: iterating yields its ticks, and the user calls `act` for each.
 
     Args:
-        env: The environment; it is reset here.
+        env: The environment; this resets it.
         seed: Seed of the environment.
-        disturbance: What disturbs the readings, commands and robot; None for nothing.
+        disturbance: Object that disturbs readings, commands and robot; None for no disturbance.
         channels: Ids of the observation's entries, in their order.
-        limit: Maximum number of steps.
+        limit: Maximum number of steps; None for the environment's own.
 
     Raises:
-        ValueError: The environment does not support what the disturbance asks for.
+        ValueError: The environment does not support the disturbance.
         BrokenEnvironmentError: The environment raises an error, gives a reward that is not finite,
             or gives no reading for many steps or a whole episode.
     """
@@ -133,12 +145,13 @@ class LiveEpisode:
         self._env, self._disturbance, self._limit = env, disturbance, limit
         self._channels = tuple(channels)
         self.stop: Stop | None = None
-        """When the safe command, which is 0, replaces the actions; None for never."""
+        """When the safe command, which is an action of zeros, replaces the actions; None for never.
+        """
         if disturbance is None:
             vary_robot(env)
         else:
             vary_robot(env, disturbance.settings)
-            self.stop = disturbance.stop(step_length(env))
+            self.stop = disturbance.draw_stop(step_length(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
         """The environment's newest observation and info."""
@@ -151,7 +164,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._check_observation(over=False)
+        self._check_observation(ended=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -189,7 +202,7 @@ class LiveEpisode:
         self.rewards.append(reward)
         self.total = total = self.total + reward
         if not math.isfinite(total):
-            raise self._failure(f"gave the reward {reward}")
+            raise self._make_error(f"gave the reward {reward}")
         over = self.fell or truncated
         self._check_observation(over)
         self.done = over or len(self.rewards) == self._limit
@@ -197,33 +210,40 @@ class LiveEpisode:
             stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _check_observation(self, over: bool) -> None:
-        """Count the steps without any reading.
+    def _check_observation(self, ended: bool) -> None:
+        """Count the steps in a row without any reading.
+
+        Args:
+            ended: Whether the episode has ended.
 
         Raises:
-            BrokenEnvironmentError: There were too many in a row, or the whole episode had none.
+            BrokenEnvironmentError: There were too many, or the whole episode had no reading.
         """
         if np.isfinite(self.observation).any():
             self._blind = 0
             return
         self._blind += 1
-        if self._blind > MAX_BLIND or (over and self._blind > len(self.rewards)):
-            raise self._failure(
+        if self._blind > MAX_BLIND or (ended and self._blind > len(self.rewards)):
+            raise self._make_error(
                 f"gave no finite reading, nor did the {self._blind - 1} steps before"
             )
 
-    def _failure(self, what: str) -> BrokenEnvironmentError:
-        """Return an error that names the environment and the step."""
+    def _make_error(self, problem: str) -> BrokenEnvironmentError:
+        """Return an error that names the environment and the step.
+
+        Args:
+            problem: What happened, a phrase that follows "step 7", such as "gave the reward nan".
+        """
         spec = self._env.spec
         name = type(self._env.unwrapped).__name__ if spec is None else spec.id
-        return BrokenEnvironmentError(f"environment {name!r}: step {len(self.rewards)} {what}")
+        return BrokenEnvironmentError(f"environment {name!r}: step {len(self.rewards)} {problem}")
 
 
 Watch = Callable[[Policy, Disturber], None]
 """Function that is called after each action of an episode."""
 
 TRIES = 2
-"""A rollout that failed is tried once more, in a new environment."""
+"""Number of times that a rollout is tried if it fails, each time in a new environment."""
 
 
 @dataclass(frozen=True)
@@ -231,17 +251,17 @@ class PlayedEpisode:
     """Result of one episode.
 
     Attributes:
-        total: The return.
+        total: The episode's return.
         steps: Number of steps.
-        shuffles: How often signals were permuted.
+        shuffles: How often signals were permuted among the input slots.
         fell: Whether the environment ended the episode (terminated).
-        distance_m: Distance covered in metres, if the environment reports one.
+        distance_m: Distance covered in metres; None if the environment does not report one.
         wall_s: Wall-clock time in seconds.
-        rewards: The reward of each step; empty if compiled code played.
+        rewards: Reward of each step; empty if compiled code played the episode.
         rewired: Steps before which signals were permuted.
-        detected: How often the monitor detected that.
-        walked_m: Distance in metres that the robot covered in the 8 s after a stop; None without a
-            stop, or if the robot had fallen before it ended.
+        detected: How often the identity monitor detected a permutation.
+        walked_m: Distance in metres that the robot covered in the 8 s after it was stopped; None
+            without a stop, or if it fell before the stop ended.
     """
 
     total: float
@@ -256,7 +276,7 @@ class PlayedEpisode:
     walked_m: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields of the episode for `--json`."""
+        """Return the result as a dict for the command line's `--json`."""
         return {
             "return": self.total,
             "steps": self.steps,
@@ -269,13 +289,13 @@ class PlayedEpisode:
 
 
 class WorkerResult(NamedTuple):
-    """Outcome of one model's episodes.
+    """Results of one model's R episodes, as a worker process returns them.
 
     Attributes:
-        returns: Returns (R,), NaN for an episode that failed.
-        steps: Number of steps (R,).
+        returns: Return of each episode (R,), NaN if it failed.
+        steps: Number of steps of each (R,).
         failure: Why an episode failed; None if none did.
-        printed: What the environment printed.
+        printed: Text that the environment printed.
     """
 
     returns: np.ndarray
@@ -296,13 +316,13 @@ def play_episode(
     """Play one episode of a policy to its end.
 
     Args:
-        policy: The policy; it is reset.
+        policy: The policy; this resets it.
         env: The environment.
         channels: Ids of the observation's entries, in their order.
-        disturber: What disturbs the episode; it is reset to `start.episode`.
-        start: The episode's seeds.
-        protocol: When to clear the neurons' state; None for never.
-        watch: Called after each action.
+        disturber: Disturbs the episode; this resets it to `start.episode`.
+        start: Seeds of the episode.
+        protocol: When to clear the state of the policy's recurrent sensory neurons; None for never.
+        watch: Function that is called after each action; None for none.
 
     Raises:
         BrokenEnvironmentError: The environment fails; see `LiveEpisode`.
@@ -358,7 +378,7 @@ def play_pickled_model(
         environment: The gymnasium id.
         channels: Ids of the observation's entries, in their order.
         pickled_model: The pickled `Model`.
-        starts: The episodes' seeds.
+        starts: Seeds of each episode.
         disturbance: Disturbance of the readings.
     """
     model: Model = pickle.loads(pickled_model)
@@ -388,5 +408,10 @@ def play_pickled_model(
 
 @lru_cache(maxsize=1)
 def _cached_environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
-    """Make the environment, or return the one of the last call if it was the same."""
+    """Make the environment, or return that of the last call if the arguments are the same.
+
+    Args:
+        environment: The gymnasium id.
+        units: Offsets and scales of the readings.
+    """
     return make_environment(environment, units)

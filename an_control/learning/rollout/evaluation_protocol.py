@@ -1,7 +1,9 @@
-"""Parse evaluation protocols: a disturbance and more, as a text such as `100,announced,noise=5`.
+"""Evaluation protocols: a disturbance with settings of the policy, as a text.
 
-They cover the protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise
-channels) and of the follow-up study: what happens to the neurons' state when signals are permuted.
+`100,announced,noise=5`, for example, permutes all signals every 100 steps, tells the policy, and
+adds 5 noise channels. The protocols cover those of the paper (Tang & Ha 2021: shuffled at the
+reset, every K steps, noise channels) and of a follow-up study, which asks what should happen to the
+sensory neurons' state when signals are permuted.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ OWN_WORDS = (
 
 @dataclass(frozen=True)
 class EvaluationProtocol:
-    """Disturbance of the readings during an evaluation, with settings of the policy.
+    """Protocol of an evaluation: the disturbance of the episodes, with settings of the policy.
 
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
-        memory: The neurons' state when signals are permuted. "kept": it stays with its channel's id
-            if the permutation is announced, and in its input slot if not. "reset": it is cleared at
-            each permutation, whose order stays unknown. "zeroed": it is cleared at every step.
-        until: The step after which signals are not permuted any more; None for never.
-        monitor: Setting of the monitor; None for the model's.
-        without: The part of the policy that is removed.
-        background: The background of a camera's image, if the environment has several.
+        memory: What happens to the state of the sensory neurons (one network per channel) when
+            signals are permuted. "kept": it stays with its channel's id if the permutation is
+            announced, and in its input slot if not. "reset": it is cleared at each permutation, and
+            the new order stays unknown. "zeroed": it is cleared at every step.
+        until: Step after which signals are not permuted any more; None for never.
+        monitor: Setting of the identity monitor, which detects permuted signals; None for the
+            model's.
+        without: Part of the policy that is removed; None for none.
+        background: Name of the background of a camera's image, if the environment has several.
     """
 
     disturbance: DisturbanceSettings
@@ -45,7 +49,7 @@ class EvaluationProtocol:
     background: str = ""
 
     def __str__(self) -> str:
-        """Return the text that `parse` accepts; a standard deviation is included if it is used."""
+        """Return the text from which `parse` makes this protocol."""
         names = ("until", "monitor", "without", "background")
         more = {name: getattr(self, name) for name in names}
         return ",".join(
@@ -58,7 +62,7 @@ class EvaluationProtocol:
 
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """Return the changes of the disturbance within each episode."""
+        """Return the changes of the disturbance within an episode, with their steps."""
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
@@ -77,11 +81,15 @@ class EvaluationProtocol:
         shuffle, words = split_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._with_word(word)
+            protocol = protocol._add_word(word)
         return protocol
 
-    def _with_word(self, word: str) -> EvaluationProtocol:
-        """Return the protocol with one more word; raise ValueError if it is not known."""
+    def _add_word(self, word: str) -> EvaluationProtocol:
+        """Return the protocol changed by one word of its text, such as `monitor=off`.
+
+        Raises:
+            ValueError: The word is not known.
+        """
         name, _, value = word.partition("=")
         if name == "background" and value:
             return replace(self, background=value)
@@ -98,7 +106,7 @@ class EvaluationProtocol:
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
     def clears_state(self, rewired: bool) -> bool:
-        """Return whether the neurons' state is cleared at a step.
+        """Return whether the state of the policy's sensory neurons is cleared before a step.
 
         Args:
             rewired: Whether signals were permuted before this step.

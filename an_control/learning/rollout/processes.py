@@ -1,8 +1,8 @@
-"""Play rollouts in processes on this machine, or on many machines with Dask.
+"""Engines that play rollouts in processes on this machine, or on many machines with Dask.
 
-A task is one candidate and some episodes. Its result depends on the task alone, not on the worker
-that plays it, nor on whether a worker died and the task was played again. `make_engine` chooses
-between these engines and compiled rollouts.
+A task is one candidate policy and some episodes. Its result depends on the task alone, not on the
+worker that plays it, nor on whether a worker died and the task was played again. `make_engine`
+chooses between these engines and compiled rollouts.
 """
 
 from __future__ import annotations
@@ -34,11 +34,17 @@ from an_control.system.environment_output import OUTPUT
 from an_control_sim.gym.environments import AdaptedEnvironment, EnvironmentBatch, HasBatch
 
 MAX_LOST_WORKERS = 10
-"""Number of times that workers may die within one generation."""
+"""Number of times that worker processes may die within one generation."""
 
 
 class RolloutTask(NamedTuple):
-    """Task of a worker: the episodes from number `begin` on of the candidate in row `row`."""
+    """Task of a worker: some episodes of one candidate policy.
+
+    Attributes:
+        row: Index of the candidate in its generation.
+        begin: Index of the first of the episodes.
+        arguments: Arguments of `play_pickled_model`.
+    """
 
     row: int
     begin: int
@@ -46,7 +52,7 @@ class RolloutTask(NamedTuple):
 
 
 class ProcessEngine:
-    """Engine with several processes, each with its own environment.
+    """Rollout engine with several processes, each with its own environment.
 
     Args:
         environment: The gymnasium id.
@@ -59,7 +65,7 @@ class ProcessEngine:
         self._pool = self._start_pool()
 
     def close(self) -> None:
-        """Stop the processes."""
+        """Stop the worker processes."""
         self._pool.shutdown(cancel_futures=True)
 
     def play(
@@ -68,7 +74,7 @@ class ProcessEngine:
         starts: Sequence[EpisodeStart],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode; see `RolloutEngine`.
+        """Play every model through every episode; `RolloutEngine.play` describes the arguments.
 
         Processes that die are replaced and their tasks played again.
         """
@@ -100,14 +106,14 @@ class ProcessEngine:
         raise RolloutError(f"{self._environment}: workers died {MAX_LOST_WORKERS} times")
 
     def _start_pool(self) -> ProcessPoolExecutor:
-        """Start the processes."""
+        """Start the worker processes."""
         return ProcessPoolExecutor(
             self.workers, multiprocessing.get_context("spawn"), initializer=_initialise_worker
         )
 
 
 class DaskEngine:
-    """Engine on the workers of a Dask scheduler.
+    """Rollout engine on the workers of a Dask scheduler, which may run on other machines.
 
     Args:
         environment: The gymnasium id.
@@ -147,7 +153,7 @@ class DaskEngine:
         starts: Sequence[EpisodeStart],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode; see `RolloutEngine`.
+        """Play every model through every episode; `RolloutEngine.play` describes the arguments.
 
         Dask gives the tasks of lost workers to others.
         """
@@ -171,9 +177,17 @@ def split_tasks(
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
     workers: int = 1,
 ) -> list[RolloutTask]:
-    """Return the tasks of a generation.
+    """Split a generation's rollouts into tasks for workers.
 
-    They are whole candidates, or parts of their episodes if there are few candidates.
+    A task is one whole candidate, or some of its episodes if there are few candidates.
+
+    Args:
+        environment: The gymnasium id.
+        channels: Ids of the observation's entries, in their order.
+        models: The candidate policies.
+        starts: Seeds of each episode.
+        disturbance: Disturbance of the readings.
+        workers: Number of workers.
     """
     episodes, tasks = count_episodes_per_task(len(models), len(starts), workers), []
     for row, model in enumerate(models):
@@ -187,9 +201,14 @@ def split_tasks(
 
 
 def count_episodes_per_task(models: int, episodes: int, workers: int) -> int:
-    """Return the number of episodes in a task.
+    """Return how many episodes of a candidate make one task.
 
     There are four tasks per worker if possible, so that no worker waits long for another.
+
+    Args:
+        models: Number of candidates.
+        episodes: Number of episodes of each candidate.
+        workers: Number of workers.
     """
     shares = max(1, min(episodes, -(-4 * workers // models)))
     return -(-episodes // shares)
@@ -198,7 +217,13 @@ def count_episodes_per_task(models: int, episodes: int, workers: int) -> int:
 def join_outcomes(
     parts: Sequence[tuple[RolloutTask, WorkerResult]], models: int, episodes: int
 ) -> Outcomes:
-    """Return the outcomes of all tasks in one, in order."""
+    """Join the results of all tasks of a generation.
+
+    Args:
+        parts: The tasks and their results, in any order.
+        models: Number P of candidates.
+        episodes: Number R of episodes of each candidate.
+    """
     returns = np.full((models, episodes), np.nan)
     steps, failure = np.zeros((models, episodes), np.int64), None
     for task, played in parts:
@@ -220,7 +245,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _initialise_worker() -> None:
-    """Ignore Ctrl-C in a worker, which its parent handles, and limit it to one thread."""
+    """Make a worker ignore Ctrl-C, which its parent handles, and use one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -250,7 +275,8 @@ def make_engine(
         sizes: Sizes of the policies.
         workers: Number of threads or processes; by default one per core.
         dask: Address of a Dask scheduler; it implies the engine "dask".
-        recovery: The policies' `task.recovery`, which compiled rollouts do not support.
+        recovery: The policies' `task.recovery`, a threshold below which a robot counts as standing
+            still and is pushed; compiled rollouts support only 0.
 
     Raises:
         ValueError: Environment or policies do not support the engine.
@@ -285,8 +311,8 @@ def make_engine(
 def find_batch(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
     """Return the compiled physics of an environment, or None if it has none.
 
-    They are the environment's own, or ours for gymnasium's classic control. Environments with
-    scaled readings have none.
+    It is the environment's own, or ours for gymnasium's classic control. Environments with scaled
+    readings have none.
     """
     if isinstance(env, AdaptedEnvironment) and env.units:
         return None

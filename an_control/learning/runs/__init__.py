@@ -1,1 +1,1 @@
-"""Runs of learners: folder, checkpoints, metrics, progress, and the model's card."""
+"""Training runs: the loop over a trainer's steps, the run's folder, and its model card."""

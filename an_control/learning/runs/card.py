@@ -1,4 +1,4 @@
-"""Write what a finished run leaves beside its checkpoint: model, card and learning curve.
+"""Model card, learning curve and TensorBoard metrics of a training run.
 
 In arrays of returns NaN stands for an episode that failed; means leave it out.
 """
@@ -15,33 +15,36 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.policy import Model, write_model
 
 
-def finite_returns(returns: np.ndarray) -> np.ndarray:
-    """Return the returns (K,) that are finite."""
+def select_finite_returns(returns: np.ndarray) -> np.ndarray:
+    """Return the finite ones among the returns as an array (K,), without failed episodes."""
     known = np.isfinite(returns)
     return returns.ravel() if known.all() else returns[known]
 
 
-def mean_return(returns: np.ndarray) -> float:
+def compute_mean_return(returns: np.ndarray) -> float:
     """Return the mean of the finite returns, or -inf if there are none."""
-    known = finite_returns(returns)
+    known = select_finite_returns(returns)
     return float(known.mean()) if known.size else -np.inf
 
 
-def standard_error(returns: np.ndarray) -> float:
-    """Return the standard error of `mean_return`, or 0 if no return is finite."""
-    known = finite_returns(returns)
+def compute_standard_error(returns: np.ndarray) -> float:
+    """Return the standard error of `compute_mean_return`, or 0 if no return is finite."""
+    known = select_finite_returns(returns)
     return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
 
 
 def count_failures(returns: np.ndarray) -> int:
-    """Return the number of failed episodes."""
-    return returns.size - finite_returns(returns).size
+    """Return the number of failed episodes, whose return is not finite."""
+    return returns.size - select_finite_returns(returns).size
 
 
 def drop_unplayable_episodes(returns: np.ndarray) -> np.ndarray:
-    """Return the returns (P, R) of P candidates without the episodes that failed for all of them.
+    """Drop the episodes that failed for all candidates.
 
     If all episodes failed for all, the returns are unchanged.
+
+    Args:
+        returns: Returns (P, R) of P candidates in R episodes, NaN for a failed episode.
     """
     some = np.isfinite(returns).any(axis=0)
     return returns[:, some] if some.any() and not some.all() else returns
@@ -58,7 +61,7 @@ DECILES = range(0, 101, 10)
 
 
 def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, Any]:
-    """Return the distribution of returns (E,) as a dict for JSON.
+    """Summarise the distribution of returns as a dict for JSON.
 
     Failed episodes are counted under "failed", if there are any, and count as no success; they are
     left out of mean, standard deviation and deciles, which are None or empty if all failed. Values
@@ -68,7 +71,7 @@ def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, A
         returns: Returns (E,), NaN for a failed episode.
         success: An episode with a return above this is a success; None leaves out "success_share".
     """
-    some = finite_returns(returns)
+    some = select_finite_returns(returns)
     known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
     if failed := count_failures(returns):
         known["failed"] = failed
@@ -90,15 +93,16 @@ def write_card(
     command: str,
     scores: str = "",
 ) -> None:
-    """Write `model.safetensors` and its card `model.md` into the run's folder.
+    """Write a model and its card, `model.safetensors` and `model.md`, into the run's folder.
 
     Args:
         folder: The run's folder.
         model: The model.
         title: Title of the card.
-        evaluations: Results of `summarise_returns`, each with its "protocol".
+        evaluations: Results of `summarise_returns`, each with its "protocol" (the disturbances of
+            the evaluation, as text).
         command: The command line that made the model.
-        scores: A further Markdown table.
+        scores: A further table in Markdown; "" for none.
     """
     write_model(folder.path / "model.safetensors", model)
     trained = {key: value for key, value in model.trained.items() if key != "evaluations"}
@@ -132,12 +136,13 @@ def write_card(
 def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str) -> None:
     """Draw the run's learning curve into `curve.png`.
 
-    Nothing is written if no metric of `CURVES` is in the metrics, or matplotlib is not installed.
+    Nothing is written if the run has none of the figures in `CURVES`, or if matplotlib is not
+    installed.
 
     Args:
         folder: The run's folder.
-        metrics: The run's metrics lines.
-        step_name: The metric on the horizontal axis, such as "generation".
+        metrics: The figures of each step, by name.
+        step_name: Name of the figure on the horizontal axis, such as "generation".
     """
     curves = {
         name: [(line[step_name], line[name]) for line in metrics if name in line] for name in CURVES
@@ -170,8 +175,8 @@ class MetricsBoard:
 
     Args:
         folder: The run's folder.
-        done: Number of steps that the checkpoint contains; later values from an interrupted run are
-            removed.
+        done: Number of steps that the checkpoint contains; values of later steps, from a run that
+            was interrupted, are removed.
     """
 
     def __init__(self, folder: RunFolder, done: int = 0) -> None:
@@ -183,13 +188,18 @@ class MetricsBoard:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add(self, line: Mapping[str, Any], step_name: str) -> None:
-        """Add the numbers of a metrics line, at the step `line[step_name]`."""
+        """Write the numbers of a metrics line.
+
+        Args:
+            line: Figures of one step by name.
+            step_name: Name of the figure that is the step's number, such as "generation".
+        """
         if self._writer is not None:
             for name, value in line.items():
                 if name != step_name and isinstance(value, int | float):
                     self._writer.add_scalar(name, value, line[step_name])
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the TensorBoard file."""
         if self._writer is not None:
             self._writer.close()

@@ -1,4 +1,4 @@
-"""Define the progress reports of a run, and how their receiver stops it."""
+"""Progress reports of a training run, by which the caller can also stop it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class RunProgress:
-    """Progress report of a run.
+    """Progress report of a training run.
 
     Attributes:
         event: "begin" before the first step, "step" after each, "note" for a message to the user,
@@ -21,8 +21,8 @@ class RunProgress:
         steps: Number of steps of the whole run, as far as it is known.
         share: Finished share of the run, from 0 to 1.
         minutes_left: Processor time that the run may still use, in minutes; infinite if unlimited.
-        figures: Metrics of this step, as in metrics.jsonl.
-        note: The message.
+        figures: Figures of this step by name, as in metrics.jsonl.
+        note: The message to the user.
         folder: The run's folder.
         part: The part that `learn` works on: teacher, student, monitor or table.
     """
@@ -49,8 +49,8 @@ OnProgress = Callable[[RunProgress], bool | None]
 
 
 class RunStoppedError(Exception):
-    """Exception for a run that its caller stopped; the same call continues it."""
+    """Error for a training run that its caller stopped; the same call continues it."""
 
 
 def ignore_progress(progress: RunProgress) -> None:
-    """Ignore a report."""
+    """Do nothing with a progress report; the default receiver."""

@@ -47,7 +47,7 @@ class CheckpointError(ValueError):
 
 
 def pack_checkpoint(state: dict[str, Any]) -> bytes:
-    """Return the bytes of a checkpoint.
+    """Convert a state to the bytes of a checkpoint file.
 
     Args:
         state: Arrays, tensors, numbers and text, nested in dicts and lists.
@@ -58,6 +58,7 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
     arrays: dict[str, np.ndarray] = {}
 
     def plain(value: Any) -> Any:
+        """Replace the arrays in a value by references to them, and collect the arrays."""
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
         if isinstance(value, np.ndarray):
@@ -75,7 +76,9 @@ def pack_checkpoint(state: dict[str, Any]) -> bytes:
 
 
 def unpack_checkpoint(content: bytes) -> dict[str, Any]:
-    """Return the state in the bytes of a checkpoint; tensors become arrays and tuples become lists.
+    """Convert the bytes of a checkpoint file to the state that was packed.
+
+    Tensors become arrays, and tuples become lists.
 
     Raises:
         CheckpointError: The bytes are not a checkpoint.
@@ -91,7 +94,12 @@ def unpack_checkpoint(content: bytes) -> dict[str, Any]:
 
 
 def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Return the value of a header's entry, with the arrays at their places."""
+    """Replace the references to arrays in a value of the header by the arrays.
+
+    Args:
+        value: A value of the header, which may be nested.
+        arrays: The checkpoint's arrays by name.
+    """
     if isinstance(value, list):
         return [_restore_arrays(entry, arrays) for entry in value]
     if not isinstance(value, dict):
@@ -105,7 +113,7 @@ def _restore_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def to_tensors(value: Any) -> Any:
-    """Return a state with torch tensors instead of arrays, as `load_state_dict` expects."""
+    """Convert the arrays in a nested state to torch tensors, as `load_state_dict` expects."""
     import torch
 
     if isinstance(value, np.ndarray):
@@ -127,7 +135,7 @@ class RunError(RuntimeError):
 
 
 def find_units(folder: Path, environment: str) -> Units:
-    """Return the units of readings for the run in this folder, or measure them for a new run.
+    """Return the units (offsets and scales) of a run's readings, measured if the run is new.
 
     Args:
         folder: The run's folder.
@@ -147,11 +155,11 @@ def find_units(folder: Path, environment: str) -> Units:
 
 
 class RunFolder:
-    """Files of one run; nothing is written before `write_settings`.
+    """Files of one training run; nothing is written before `write_settings`.
 
     Args:
         path: The folder.
-        config: The run's settings.
+        config: The run's settings, for `config.json`.
         resume: Whether to fail if the folder holds no run.
 
     Raises:
@@ -165,18 +173,20 @@ class RunFolder:
         saved = (path / CHECKPOINT).exists()
         if resume and (self._known is None or not saved):
             raise RunError(f"{path}: there is no run to resume")
-        if self._known is None or without_limits(self._known) == without_limits(self._config):
+        if self._known is None or remove_limit_settings(self._known) == remove_limit_settings(
+            self._config
+        ):
             return
         if saved or "versions" not in self._known:
             raise RunError(
-                f"{path}: holds a run with other settings ({self._differences()});"
+                f"{path}: holds a run with other settings ({self._describe_differences()});"
                 " use another folder"
             )
         self._known = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes, creating it if needed.
+        """Lock the folder against other processes, and create it if needed.
 
         Meanwhile, the output of environments goes to a file in the folder.
 
@@ -196,13 +206,21 @@ class RunFolder:
             yield
 
     def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Write the settings and the metrics so far."""
+        """Write `config.json`, and `metrics.jsonl` with the given lines.
+
+        Args:
+            metrics: The figures of each step so far.
+        """
         known = (self._known or {}).get("versions") or find_versions()
         self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
         self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Write a file whole.
+        """Write a file of the folder; after an error its old content is unchanged.
+
+        Args:
+            name: Name of the file.
+            content: The new content.
 
         Raises:
             RunError: The file cannot be written.
@@ -215,7 +233,7 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file.
+        """Return the content of a file of the folder.
 
         Raises:
             RunError: The file cannot be read.
@@ -227,11 +245,11 @@ class RunFolder:
             raise RunError(f"{path}: {error}") from error
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Save a state; see `pack_checkpoint` for what it may hold."""
+        """Write a state as the run's checkpoint; see `pack_checkpoint` for what it may hold."""
         self.write(CHECKPOINT, pack_checkpoint(dict(state)))
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """Return the last saved state, or None if there is none."""
+        """Return the state in the run's checkpoint, or None if there is no checkpoint."""
         if not (self.path / CHECKPOINT).exists():
             return None
         try:
@@ -240,9 +258,12 @@ class RunFolder:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
     def read_metrics(self, lines: int) -> list[dict[str, Any]]:
-        """Return the first `lines` metrics lines.
+        """Return the figures of the run's first steps.
 
-        Later lines come after the last checkpoint; a resumed run makes them again.
+        Later lines of the file come after the last checkpoint; a resumed run makes them again.
+
+        Args:
+            lines: Number of steps.
         """
         if not lines:
             return []
@@ -250,7 +271,7 @@ class RunFolder:
         return [json.loads(line) for line in kept]
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Append a line to the metrics."""
+        """Append the figures of one step to `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
@@ -258,10 +279,10 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
-    def _differences(self) -> str:
-        """Return a text that names the settings in which the folder's run differs from this one."""
+    def _describe_differences(self) -> str:
+        """Return the settings in which the folder's run differs from this one, as text."""
         there, asked = (
-            dict(_flatten_settings(without_limits(one)))
+            dict(_flatten_settings(remove_limit_settings(one)))
             for one in (self._known or {}, self._config)
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
@@ -273,7 +294,7 @@ class RunFolder:
         return "; ".join(said) + (f"; and {more} more" if more else "")
 
     def _read_config(self) -> dict[str, Any] | None:
-        """Return the settings in the folder, or None if there are none."""
+        """Return the settings in the folder's `config.json`, or None if there is no such file."""
         if not (self.path / "config.json").exists():
             return None
         try:
@@ -283,8 +304,12 @@ class RunFolder:
         return config
 
 
-def without_limits(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that must stay the same when a run is continued."""
+def remove_limit_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's settings without those that may change when the run is continued.
+
+    Args:
+        config: Content of `config.json`.
+    """
     decisive = {name: value for name, value in config.items() if name != "versions"}
     if isinstance(settings := decisive.get("settings"), dict):
         decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMIT_SETTINGS}
@@ -292,7 +317,14 @@ def without_limits(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each value in nested dicts as JSON with its name, such as "settings.streams.noise"."""
+    """Yield (name, value as JSON) of each setting in nested dicts.
+
+    A name is a path such as "settings.streams.noise".
+
+    Args:
+        part: The settings, or a part of them.
+        name: Name of this part; "" for all.
+    """
     if not isinstance(part, Mapping):
         yield name, json.dumps(part)
         return
@@ -301,13 +333,13 @@ def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _shorten(text: str) -> str:
-    """Return the text, shortened in the middle if it is too long for a message."""
+    """Return a setting's text for a message, shortened in the middle if it is too long."""
     half = LONGEST_VALUE // 2
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 
 
 def find_versions() -> dict[str, str]:
-    """Return the versions of this package, Python, and the packages that affect a run's results."""
+    """Return the versions of Python, this package, and packages that affect a run's results."""
     found = {"an_control": an_control.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -321,7 +353,7 @@ E = TypeVar("E", bound=Any)
 
 
 class EpisodeRecordings(Generic[E]):
-    """Episodes that the steps of a run recorded, one npz file per step.
+    """Store of the episodes that the steps of a run recorded, one npz file for each step.
 
     Args:
         folder: The run's folder.
@@ -335,7 +367,7 @@ class EpisodeRecordings(Generic[E]):
         self._folder, self._kind = folder, kind
 
     def write(self, number: int, episodes: Sequence[E]) -> None:
-        """Write the episodes of step `number`."""
+        """Write the episodes that were recorded in the run's step `number`."""
         arrays: dict[str, np.ndarray] = {}
         for name, column in zip(self._kind._fields, zip(*episodes, strict=True), strict=True):
             if isinstance(column[0], np.ndarray):
@@ -345,7 +377,7 @@ class EpisodeRecordings(Generic[E]):
                 arrays[name] = np.array(column)
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-        path = self._path(number)
+        path = self._make_path(number)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, content.getvalue())
@@ -353,21 +385,27 @@ class EpisodeRecordings(Generic[E]):
             raise RunError(f"{path}: {error.strerror}") from error
 
     def read(self, number: int) -> list[E]:
-        """Return the episodes of step `number`."""
-        path = self._path(number)
+        """Return the episodes that were recorded in the run's step `number`."""
+        path = self._make_path(number)
         try:
             with np.load(io.BytesIO(read_regular(path))) as stored:
-                columns = [self._column(stored, name) for name in self._kind._fields]
+                columns = [self._split_column(stored, name) for name in self._kind._fields]
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{path}: {error}") from error
         return [self._kind(*parts) for parts in zip(*columns, strict=True)]
 
-    def _path(self, number: int) -> Path:
+    def _make_path(self, number: int) -> Path:
+        """Return the path of the file with the episodes of the run's step `number`."""
         return self._folder / f"episodes_{number:03}.npz"
 
     @staticmethod
-    def _column(stored: Any, name: str) -> list[Any]:
-        """Return the values of one field for all episodes of a file."""
+    def _split_column(stored: Any, name: str) -> list[Any]:
+        """Return the values of one field of all episodes in a file.
+
+        Args:
+            stored: Arrays of the npz file by name.
+            name: Name of the field.
+        """
         if f"{name}.lengths" not in stored:
             numbers: list[Any] = stored[name].tolist()
             return numbers

@@ -1,14 +1,14 @@
-"""Run a learner step by step: checkpoints, metrics, the best model, stopping.
+"""Run a trainer (learner) step by step: checkpoints, metrics, the best model, stopping.
 
 A learner defines one step and its state. The loop does the rest, in the same way for all learners:
 
-- After each step, it adds a line to `metrics.jsonl` and TensorBoard and calls `report`.
-- `model.safetensors` is the model with the highest "validation" so far. Until there is one, each
-  checkpoint comes with the newest model.
-- It saves a checkpoint every `save_every_s` seconds, with each new best model, and at the end. A
-  killed run repeats the steps since then, with identical results unless steps depend on the clock.
-- A request to stop (Ctrl-C, SIGTERM, `stop_after`) ends the run after the current step.
-- If the first step of a run fails, no settings are written and a new folder is removed.
+- After each step, it adds a line to `metrics.jsonl` and TensorBoard and calls `report`. -
+`model.safetensors` is the model with the highest "validation" so far. Until there is one, each
+checkpoint comes with the newest model. - It saves a checkpoint every `save_every_s` seconds, with
+each new best model, and at the end. A killed run repeats the steps since then, with identical
+results unless steps depend on the clock. - A request to stop (Ctrl-C, SIGTERM, `stop_after`) ends
+the run after the current step. - If the first step of a run fails, no settings are written and a
+new folder is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Report = Callable[[dict[str, Any]], bool | None]
 
 
 class Learner(Protocol):
-    """Interface of everything that learns step by step.
+    """Interface of a trainer, an object that learns step by step.
 
     A step depends only on the state before it.
     """
@@ -48,24 +48,28 @@ class Learner(Protocol):
         """
 
     def step(self) -> dict[str, Any]:
-        """Make one step and return its metrics.
+        """Make one step and return its figures for the metrics, by name.
 
         If they include "validation", the model with the largest one is kept.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return everything that `restore` needs; see `pack_checkpoint` for what it may hold."""
+        """Return the state from which `restore` continues, in a form for `pack_checkpoint`."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state of a learner with the same settings."""
+        """Continue from the checkpoint of a learner with the same settings."""
 
     def make_model(self, run: Mapping[str, Any]) -> Model:
-        """Return the current model; the run's figures go into its `trained`."""
+        """Return the current model.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
 
 
 @runtime_checkable
 class HasProgress(Protocol):
-    """Interface of learners that measure the finished share of the run better than by steps."""
+    """Interface of learners that measure the finished share of the run themselves."""
 
     @property
     def progress(self) -> float:
@@ -78,7 +82,7 @@ class HasTimeLimit(Protocol):
 
     @property
     def minutes_left(self) -> float:
-        """Return the processor time that is left in minutes, infinite without a limit."""
+        """Return the processor time left in minutes; infinity if the run has no time limit."""
 
 
 class RunLoop:
@@ -86,7 +90,7 @@ class RunLoop:
 
     Args:
         folder: The run's folder.
-        learner: The learner; its state is restored from the last checkpoint.
+        learner: The learner; this restores its state from the folder's checkpoint, if there is one.
 
     Raises:
         RunError: The folder's checkpoint cannot be read.
@@ -110,7 +114,7 @@ class RunLoop:
 
     @property
     def finished(self) -> bool:
-        """Return whether all steps are finished."""
+        """Return whether all steps of the run are finished."""
         return self.done >= self.learner.steps
 
     @property
@@ -122,19 +126,25 @@ class RunLoop:
         """Run the steps that are left.
 
         Args:
-            report: Called with each metrics line; returning False stops the run.
-            stop_after: Number of the step after which to stop.
+            report: Function that gets the figures of each step; returning False stops the run.
+            stop_after: Number of the step after which to stop; None for the last one.
 
         Raises:
             RunError: A file cannot be written, or another process works in the folder.
-            Exception: Whatever a step raises.
+            Exception: Any error that a step raises.
         """
         made = not self.folder.path.exists()
         with self.folder.lock():
             self._run(report, stop_after, made)
 
-    def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
-        """Run the steps; remove a folder that was `made` for this if the first step fails."""
+    def _run(self, report: Report | None, stop_after: int | None, is_new: bool) -> None:
+        """Run the steps that are left, in the locked folder.
+
+        Args:
+            report: Function that gets the figures of each step; returning False stops the run.
+            stop_after: Number of the step after which to stop; None for the last one.
+            is_new: Whether the folder is new; then it is removed if the first step fails.
+        """
         board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
         try:
@@ -152,7 +162,7 @@ class RunLoop:
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
         except BaseException:
-            if board is None and made:
+            if board is None and is_new:
                 shutil.rmtree(self.folder.path, ignore_errors=True)
             raise
         finally:
@@ -166,7 +176,8 @@ class RunLoop:
         """Run the steps that are left and report them.
 
         Args:
-            progress: Called before the first step, after each step, and after the last one.
+            progress: Function that gets a report before the first step, after each step, and after
+                the last one.
 
         Raises:
             RunStoppedError: `progress` returned False after a step.
@@ -175,19 +186,24 @@ class RunLoop:
 
         def report(line: dict[str, Any]) -> bool:
             nonlocal stopped
-            stopped = progress(self._progress("step", line)) is False
+            stopped = progress(self._make_report("step", line)) is False
             return not stopped
 
-        progress(self._progress("begin"))
+        progress(self._make_report("begin"))
         self.run(report)
-        progress(self._progress("end"))
+        progress(self._make_report("end"))
         if stopped and not self.finished:
             raise RunStoppedError(self.folder.path)
 
-    def _progress(
+    def _make_report(
         self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
     ) -> RunProgress:
-        """Return the report of an event."""
+        """Return a progress report.
+
+        Args:
+            event: Event to report.
+            line: Figures of the step.
+        """
         learner = self.learner
         share = self.done / max(1, learner.steps)
         return RunProgress(
@@ -202,7 +218,7 @@ class RunLoop:
         )
 
     def make_model(self) -> Model:
-        """Return the learner's current model, with the run's steps and duration in `trained`."""
+        """Return the learner's current model, with the run's steps and duration in its header."""
         run = {
             f"{self.learner.unit}s": self.done,
             "wall_s": round(self._wall_s, 1),
@@ -212,7 +228,7 @@ class RunLoop:
         return self.learner.make_model(run)
 
     def _step(self) -> dict[str, Any]:
-        """Make one step and return its metrics line."""
+        """Make one step of the learner and return its figures, with the times used so far."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()
         self.done += 1
@@ -224,7 +240,14 @@ class RunLoop:
         return line
 
     def _keep_if_best(self, line: Mapping[str, Any]) -> bool:
-        """Return whether this line's validation is the best so far, and keep the model if it is."""
+        """Write the model if its validation is the best so far.
+
+        Args:
+            line: Figures of the step.
+
+        Returns:
+            Whether it is the best so far.
+        """
         best = "validation" in line and bool(line["validation"] >= self._best)
         if best:
             self._best = line["validation"]
@@ -232,14 +255,14 @@ class RunLoop:
         return best
 
     def _write_model(self) -> None:
-        """Write the current model."""
+        """Write the current model into the run's folder."""
         try:
             write_model(self.model_path, self.make_model())
         except OSError as error:
             raise RunError(str(error)) from error
 
     def _save_checkpoint(self) -> None:
-        """Save a checkpoint, and the model as long as nothing was validated."""
+        """Save a checkpoint, and the current model too if the run has had no validation yet."""
         if self._best == -math.inf:
             self._write_model()
         self.folder.save_checkpoint(

@@ -1,1 +1,1 @@
-"""Teachers: policies that a student imitates, and how they are trained."""
+"""Teachers: policies that a student imitates, and their training by reinforcement learning."""

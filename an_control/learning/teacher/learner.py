@@ -1,7 +1,7 @@
 """Training of a teacher by reinforcement learning, driven by the run loop.
 
 stable-baselines3 trains. This module keeps its whole state for a checkpoint, validates the actor in
-the form in which it is saved, and decides when the run ends. Where two kinds of exploration noise
+the form in which it is saved, and decides when the run ends. If two kinds of exploration noise
 race, they take turns for the first part of the run; then the one with the better validation
 continues alone.
 """
@@ -25,10 +25,10 @@ from an_control.learning.teacher.library import (
     LibraryAlgorithm,
     centre_logits,
     fold_normalisation,
-    mlp_model,
+    make_mlp_model,
 )
-from an_control.learning.teacher.settings import TeacherSettings, contender_settings
-from an_control.learning.teacher.teachers import Layers, Teacher, hashes_for_run
+from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
+from an_control.learning.teacher.teachers import Layers, Teacher, collect_run_hashes
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
 from an_control.learning.training_disturbances import draw_one
 from an_control.load import make_policy
@@ -47,14 +47,14 @@ IMPROVEMENT = 0.01
 
 
 class Contender:
-    """An algorithm with its environments; several of them may race.
+    """Reinforcement learning algorithm with its environments, which may race against others.
 
     Args:
         folder: The run's folder.
-        environment: The name from which `make_environment` makes the environments.
-        units: Units of the readings.
+        environment: Name from which `make_environment` makes the environments.
+        units: Offsets and scales of the readings.
         settings: The algorithm and its settings.
-        seed: Decides all random numbers.
+        seed: Seed of all random numbers.
         start: A relu network to continue; None for random weights.
     """
 
@@ -81,7 +81,7 @@ class Contender:
 
     @property
     def steps(self) -> int:
-        """Return the number of environment steps."""
+        """Return the number of environment steps so far."""
         return self.done * self.settings.iteration
 
     @property
@@ -91,31 +91,38 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether no validation was clearly better for half of the steps."""
+        """Return whether no validation was clearly better for half of the steps so far."""
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.steps - self.marked_at >= patience
 
     def learn(self) -> dict[str, Any]:
-        """Make one iteration and return its figures."""
+        """Train for one iteration and return its figures by name."""
         self.library.freeze_actor(self.done < self.settings.warm_up)
         line = self.library.learn()
         self.done += 1
         return line
 
-    def actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
-        """Return the actor's layers for observations in their own units, and whether tanh follows.
+    def export_actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
+        """Return the actor's layers for observations that are not normalised.
 
         Args:
-            choices: Sizes of the groups of actions, empty for continuous actions.
-            largest_logit: Divisor that brings the logits of choices into the range of tanh.
+            choices: Number of options of each group of discrete actions; empty for continuous ones.
+            largest_logit: Divisor that brings the logits of discrete actions into the range of
+                tanh.
+
+        Returns:
+            (weights, biases) of each layer, and whether a tanh follows the last one.
         """
-        layers, squashed = self.library.actor()
+        layers, squashed = self.library.export_actor()
         if choices:
             layers, squashed = centre_logits(layers, choices, largest_logit), True
-        return fold_normalisation(layers, self.library.normalisation()), squashed
+        return fold_normalisation(layers, self.library.compute_normalisation()), squashed
 
     def record_validation(self, validation: float) -> None:
-        """Record a validation; only a clear improvement resets the patience."""
+        """Record the mean return of a validation.
+
+        Only a clear improvement restarts the count of steps after which training counts as stalled.
+        """
         self.best = max(self.best, validation)
         if self._first is None:
             self._first = self._marked = validation
@@ -124,7 +131,7 @@ class Contender:
             self._marked, self.marked_at = validation, self.steps
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+        """Return the state from which `restore` continues."""
         return {
             "library": self.library.make_checkpoint(),
             "done": self.done,
@@ -135,7 +142,7 @@ class Contender:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of the same settings."""
+        """Continue from a checkpoint of a contender with the same settings."""
         self.library.restore(state["library"])
         self.done, self.best, self._first = state["done"], state["best"], state["first"]
         self._marked, self.marked_at = state["marked"], state["marked_at"]
@@ -146,31 +153,33 @@ class Contender:
 
 
 PATIENCE = 1.0 / 3.0
-"""Share of the limits that a run continues without a better validation."""
+"""Share of a run's limits for which it continues without a better validation."""
 
 
 @dataclass(frozen=True)
 class TeacherLimits:
-    """Limits of a run, of which the first reached ends it; None: no such limit."""
+    """Limits of a run, the first of which to be reached ends it; None means no such limit."""
 
     minutes: float | None = None
     """Minutes of processor time."""
     steps: int | None = None
-    """Environment steps."""
+    """Number of environment steps."""
     score: float | None = None
     """Mean return of a validation."""
 
 
 class TeacherLearner:
-    """Learner that trains a teacher, from random weights or from a relu network.
+    """Trainer of a teacher by reinforcement learning, from random weights or from a relu network.
+
+    The run loop calls `step` once for each iteration.
 
     Args:
         folder: The run's folder.
         name: The task's name in the model file.
-        environment: The name from which `make_environment` makes the environment.
+        environment: Name from which `make_environment` makes the environment.
         settings: The algorithm and its settings.
         limits: When the run ends.
-        seed: Decides all random numbers of the run.
+        seed: Seed of all random numbers of the run.
         start: A relu network to continue; None for random weights.
 
     Raises:
@@ -200,10 +209,12 @@ class TeacherLearner:
         self._task = describe_task(self._env, name, environment)
         self._choices = find_choices(self._env)
         self._started = start is not None
-        self._hashes = hashes_for_run(folder, start_hash=None if start is None else start.digest)
+        self._hashes = collect_run_hashes(
+            folder, start_hash=None if start is None else start.digest
+        )
         self._contenders = [
             Contender(folder, environment, units, one, seed, start)
-            for one in contender_settings(settings)
+            for one in make_contender_settings(settings)
         ]
         self._newest = self._contenders[0]
         """The contender of the last iteration."""
@@ -217,7 +228,7 @@ class TeacherLearner:
 
     @property
     def steps(self) -> int:
-        """Return the number of iterations of the run, as far as the limits allow an estimate."""
+        """Return an estimate of the number of iterations of the run, from the share used so far."""
         if self.end_reason:
             return self._done
         share = self.progress
@@ -232,18 +243,23 @@ class TeacherLearner:
 
     @property
     def minutes_left(self) -> float:
-        """Return the processor time left in minutes; infinity where no time limit is set."""
+        """Return the processor time left in minutes; infinity if the run has no time limit."""
         if self.limits.minutes is None:
             return math.inf
         return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
     @property
     def _used_share(self) -> float:
-        """Return the used share (0..1) of the limits of time and steps."""
-        return self._share_of_limits(self._done, self._seconds)
+        """Return the used share (0..1) of the run's limits of time and steps."""
+        return self._compute_share_of_limits(self._done, self._seconds)
 
-    def _share_of_limits(self, done: int, seconds: float) -> float:
-        """Return the share (0..1) of the limits that iterations and seconds use."""
+    def _compute_share_of_limits(self, done: int, seconds: float) -> float:
+        """Return the share (0..1) of the run's limits that iterations and seconds use up.
+
+        Args:
+            done: Number of iterations.
+            seconds: Processor time in seconds.
+        """
         limits = self.limits
         shares = [done * self.settings.iteration / (limits.steps or math.inf)]
         if limits.minutes is not None:
@@ -252,7 +268,7 @@ class TeacherLearner:
 
     @property
     def end_reason(self) -> str:
-        """Return why the run has ended, as text for a log line, or "" while it has not."""
+        """Return why the run has ended, as text for a log line, or "" if it has not."""
         limits, played = self.limits, self._done * self.settings.iteration
         best = max(one.best for one in self._contenders)
         if limits.score is not None and best >= limits.score:
@@ -262,14 +278,16 @@ class TeacherLearner:
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
             return f"reached {limits.minutes:g} minutes"
         limited = limits.steps is not None or limits.minutes is not None
-        patient = limited and self._used_share - self._share_of_limits(*self._marked) < PATIENCE
+        patient = (
+            limited and self._used_share - self._compute_share_of_limits(*self._marked) < PATIENCE
+        )
         if all(one.is_stalled for one in self._contenders) and not patient:
             return f"no better validation since step {self._contenders[0].marked_at}"
         return ""
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for `config.json`.
+        """Return the settings that identify the run, for its `config.json`.
 
         The limits are not part of them, so that they may be raised.
         """
@@ -288,7 +306,7 @@ class TeacherLearner:
             one.close()
 
     def step(self) -> dict[str, Any]:
-        """Make one iteration, validate where it is due, and return the figures."""
+        """Train for one iteration, validate if it is due, and return the figures by name."""
         begin = time.process_time()
         self._newest = min(
             [one for one in self._contenders if not one.is_stalled] or self._contenders,
@@ -300,7 +318,7 @@ class TeacherLearner:
         if self.settings.race:
             line["noise"] = self._newest.noise_kind
         if self._choices:
-            self._largest_logit = self._newest.library.largest_logit(self._choices)
+            self._largest_logit = self._newest.library.compute_largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
             validation = self._validate()
             line |= self._newest.library.failures.take_metrics()
@@ -316,7 +334,7 @@ class TeacherLearner:
         return line
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+        """Return the run's checkpoint, from which `restore` continues."""
         return {
             "contenders": {one.noise_kind: one.make_checkpoint() for one in self._contenders},
             "done": self._done,
@@ -340,14 +358,20 @@ class TeacherLearner:
         self._largest_logit = state["largest_logit"]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the newest actor without noise as a model, for observations in their own units."""
-        layers, squashed = self._newest.actor(self._choices, self._largest_logit)
+        """Return the newest actor without exploration noise as a model.
+
+        It takes observations that are not normalised.
+
+        Args:
+            run: Figures of the run to store in the model file's header.
+        """
+        layers, squashed = self._newest.export_actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
-        return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
+        return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
     def _keep_contenders(self, contenders: list[Contender]) -> None:
-        """Remove all other contenders from the race."""
+        """Close and drop all contenders of the race except these."""
         for one in self._contenders:
             if one not in contenders:
                 one.close()
@@ -356,7 +380,7 @@ class TeacherLearner:
     def _validate(self) -> float:
         """Return the mean return of the policy as it would be saved, without noise or bursts.
 
-        Each validation episode keeps the fault that was drawn for it when the run was set up.
+        Each validation episode keeps the disturbance that was drawn for it when the run was set up.
         Episodes that fail are left out; if all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
@@ -375,7 +399,14 @@ class TeacherLearner:
     def _play_validation(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
-        """Play one validation episode and return its return."""
+        """Play one validation episode and return its return.
+
+        Args:
+            policy: The policy, in its reset state.
+            ids: Ids of the observation's entries.
+            seed: Seed of environment and disturbance.
+            fault: The disturbance.
+        """
         episode = make_disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:

@@ -1,9 +1,9 @@
-"""An algorithm of stable-baselines3 or sb3-contrib, run iteration by iteration.
+"""Reinforcement learning by stable-baselines3 or sb3-contrib, iteration by iteration.
 
-Its whole state can be saved and restored: a run that was killed repeats its last iterations to the
-same bits, if the environment does. The replay buffer of an off-policy algorithm is kept in an
-append-only file beside the checkpoint. The deterministic part of the actor is exported as the MLP
-of a model file.
+The algorithm's whole state can be saved and restored: a run that was killed repeats its last
+iterations to the same bits, if the environment does. The replay buffer of an off-policy algorithm
+is kept in an append-only file beside the checkpoint. The deterministic part of the actor is
+exported as the MLP of a model file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from an_control.policy.task import Task
 from an_control_sim.gym.failure import FailureCounter
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
-"""Arrays of a replay buffer that a record contains, in this order."""
+"""Arrays of a replay buffer that are stored in a transition's record, in this order."""
 
 
 class ReplayFile:
-    """File with the transitions of one environment's replay buffer, a float32 record for each.
+    """File that stores a replay buffer, with one float32 record for each transition.
 
     A checkpoint says how many records count; what a killed run has written after them is dropped.
 
@@ -46,7 +46,7 @@ class ReplayFile:
         self._kept = 0
 
     def append(self, total: int) -> None:
-        """Write the transitions that were added since the last call.
+        """Write the transitions that were added to the buffer since the last call.
 
         Args:
             total: Number of transitions that were ever added to the buffer.
@@ -70,7 +70,7 @@ class ReplayFile:
         self._kept = total
 
     def restore(self, total: int) -> None:
-        """Fill the buffer with its content after `total` transitions.
+        """Read the buffer's content as it was after `total` transitions.
 
         Raises:
             RunError: The file cannot be read, or is shorter than the checkpoint says.
@@ -99,27 +99,38 @@ class ReplayFile:
 
 
 class Normalisation(NamedTuple):
-    """Normalisation of a network's inputs: (observation - mean) / sd."""
+    """Normalisation of a network's inputs: (observation - mean) / sd.
+
+    Attributes:
+        mean: Mean of each channel (N,) float64.
+        sd: Standard deviation of each channel (N,) float64; inf to ignore the channel.
+    """
 
     mean: np.ndarray
-    """(N,) float64."""
     sd: np.ndarray
-    """(N,) float64; inf for a channel that is left out."""
 
 
-def actor_layers(algorithm: Any) -> Layers:
-    """Return weights (out, in) and biases (out,) of the actor's layers as float64.
+def export_actor_layers(algorithm: Any) -> Layers:
+    """Return the weights (out, in) and biases (out,) of the actor's layers as float64.
 
-    They end in PPO's mean action or logits, or in the value that SAC, TD3 and TQC squash by tanh.
+    The last layer gives PPO's mean action or logits, or the value that SAC, TD3 and TQC squash by
+    tanh.
+
+    Args:
+        algorithm: Algorithm of stable-baselines3.
     """
     return tuple(
         (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
-        for part in actor_linear_layers(algorithm.policy)
+        for part in list_actor_layers(algorithm.policy)
     )
 
 
-def actor_linear_layers(policy: Any) -> Sequence[nn.Linear]:
-    """Return the actor's linear layers from observation to action, in order."""
+def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
+    """Return the torch layers of an actor from observation to action, in order.
+
+    Args:
+        policy: Policy of an algorithm of stable-baselines3.
+    """
     if hasattr(policy, "action_net"):
         last = policy.action_net
         last = last if isinstance(last, nn.Sequential) else (last,)
@@ -132,14 +143,27 @@ def actor_linear_layers(policy: Any) -> Sequence[nn.Linear]:
 
 
 def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
-    """Return the same network for observations that are not normalised."""
+    """Return layers that take observations as they are and do the same as those given.
+
+    Args:
+        layers: (weight, bias) of each layer, for normalised observations.
+        normalisation: Their normalisation.
+    """
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
     return ((weight, bias - weight @ normalisation.mean), *others)
 
 
-def choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each logit (A, ...) the mean of its choice's logits; 0 for a single bit."""
+def compute_choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+    """Return for each logit the mean over the options of its group.
+
+    Args:
+        logits: Logits (A, ...) of all options.
+        choices: Number of options of each group; a single bit has the mean 0.
+
+    Returns:
+        The means (A, ...).
+    """
     parts, first = [], 0
     for count in choices:
         part = logits[first : first + count]
@@ -150,17 +174,32 @@ def choice_means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
 
 
 def centre_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """Return layers that make the same choices, with logits bounded to [-1, 1].
+    """Return layers that choose the same options, with logits between -1 and 1.
 
-    The mean of a choice's logits is subtracted, and all are divided by `largest`.
+    The mean over a group's logits is subtracted, and all are divided by `largest`.
+
+    Args:
+        layers: (weight, bias) of each layer.
+        choices: Number of options of each group of discrete actions.
+        largest: Largest absolute logit, with its group's mean subtracted.
     """
     *hidden, (weight, bias) = layers
-    weight, bias = weight - choice_means(weight, choices), bias - choice_means(bias, choices)
+    weight, bias = (
+        weight - compute_choice_means(weight, choices),
+        bias - compute_choice_means(bias, choices),
+    )
     return (*hidden, (weight / largest, bias / largest))
 
 
-def mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
-    """Return a relu network as a model file's contents."""
+def make_mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
+    """Return a model file's contents for a relu network.
+
+    Args:
+        layers: (weight, bias) of each layer.
+        output: Function behind the last layer.
+        task: The task for the model file.
+        trained: How the network was trained, for the file's header.
+    """
     arrays = {}
     for place, (weight, bias) in enumerate(layers):
         arrays[f"head.{place}.weight"] = np.ascontiguousarray(weight, np.float32)
@@ -174,7 +213,7 @@ def mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any
 CLIP = 10.0
 """Standard deviations at which the networks' inputs are clipped in training."""
 SEEN = 0.01
-"""Standard deviation of a normalised input from which on the networks have learned from it."""
+"""Standard deviation of a normalised input above which the networks have learned from it."""
 REPLAY = "replay.f32"
 BUFFER = 300_000
 """Transitions in the replay buffer of an off-policy algorithm."""
@@ -188,20 +227,20 @@ FIGURES = (
 )
 """Figures of the library's log that are copied to the metrics."""
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
-"""Counters of an algorithm that a checkpoint contains."""
+"""Counters of an algorithm that are part of a checkpoint."""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
-"""Attributes of an algorithm's last step that a checkpoint contains."""
+"""Attributes about an algorithm's last step that are part of a checkpoint."""
 
 
 class LibraryAlgorithm:
-    """An algorithm of stable-baselines3 or sb3-contrib with its environments.
+    """Algorithm of stable-baselines3 or sb3-contrib, with its environments.
 
     Args:
         folder: The run's folder, in which a replay buffer is stored.
         envs: The environments.
         settings: The algorithm and its settings.
-        seed: Decides all random numbers.
-        start: A relu network that PPO's actor starts as, with its output clipped or squashed by
+        seed: Seed of all random numbers.
+        start: A relu network from which PPO's actor starts, with its output clipped or squashed by
             tanh; observations are then not normalised. None for random weights.
     """
 
@@ -235,7 +274,7 @@ class LibraryAlgorithm:
         )
         self._algorithm = _make_algorithm(self._vectorised, settings, seed)
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
-        self._random = _random_state()
+        self._random = _get_random_state()
         """State of torch's and numpy's global generators, which the library uses: each algorithm
         has its own."""
         self._replay = None
@@ -253,11 +292,11 @@ class LibraryAlgorithm:
         return int(self._algorithm.num_timesteps)
 
     def learn(self) -> dict[str, Any]:
-        """Make one iteration and return its figures."""
+        """Train for one iteration and return its figures by name."""
         algorithm = self._algorithm
         _set_random_state(self._random)
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
-        self._random = _random_state()
+        self._random = _get_random_state()
         known = algorithm.logger.name_to_value
         line = {name: float(known[f"train/{name}"]) for name in FIGURES if f"train/{name}" in known}
         returns = [total for one in self._episodes for total in one.returns]
@@ -268,46 +307,53 @@ class LibraryAlgorithm:
         return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
-        """Freeze or release PPO's actor for the next iterations, if the settings have a warm-up."""
+        """Freeze or release the weights of PPO's actor, if the settings have a warm-up.
+
+        Args:
+            frozen: Whether only the critic learns in the next iterations.
+        """
         if self._settings.warm_up:
             policy = self._algorithm.policy
-            own = (p for part in actor_linear_layers(policy) for p in part.parameters())
+            own = (p for part in list_actor_layers(policy) for p in part.parameters())
             for parameter in (policy.log_std, *own):
                 parameter.requires_grad_(not frozen)
 
-    def actor(self) -> tuple[Layers, bool]:
-        """Return the actor's layers, and whether tanh follows."""
-        return actor_layers(self._algorithm), self._squashed
+    def export_actor(self) -> tuple[Layers, bool]:
+        """Return (weights, biases) of the actor's layers, and whether a tanh follows them."""
+        return export_actor_layers(self._algorithm), self._squashed
 
-    def normalisation(self) -> Normalisation:
+    def compute_normalisation(self) -> Normalisation:
         """Return the normalisation of the actor's inputs.
 
-        sd is inf for a channel that never varied: nothing was learned about it, and divided by a
-        tiny sd it would amplify the least noise.
+        A channel that never varied gets sd = inf, which ignores it: nothing was learned about it,
+        and divided by a tiny sd it would amplify the slightest noise.
         """
         vectorised = self._vectorised
         if not vectorised.norm_obs:
-            width = actor_layers(self._algorithm)[0][0].shape[1]
+            width = export_actor_layers(self._algorithm)[0][0].shape[1]
             return Normalisation(np.zeros(width), np.ones(width))
         known: Any = vectorised.obs_rms
         varied = known.var > SEEN**2 * (known.var + vectorised.epsilon)
         sd = np.where(varied, np.sqrt(known.var + vectorised.epsilon), np.inf)
         return Normalisation(known.mean.copy(), sd)
 
-    def largest_logit(self, choices: Sequence[int]) -> float:
+    def compute_largest_logit(self, choices: Sequence[int]) -> float:
         """Return the largest absolute logit of the newest rollout.
 
-        From each logit the mean over its choice's logits is subtracted first.
+        From each logit the mean over its group's options is subtracted first.
+
+        Args:
+            choices: Number of options of each group of discrete actions.
         """
-        *hidden, (weight, bias) = actor_layers(self._algorithm)
+        *hidden, (weight, bias) = export_actor_layers(self._algorithm)
         x = self._algorithm.rollout_buffer.observations.reshape(-1, hidden[0][0].shape[1])
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias
-        return float(np.abs(logits - choice_means(logits.T, choices).T).max())
+        return float(np.abs(logits - compute_choice_means(logits.T, choices).T).max())
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues, without the replay buffer.
+        """Return the state from which `restore` continues, without the replay buffer.
 
         The buffer has a file of its own.
         """
@@ -331,7 +377,7 @@ class LibraryAlgorithm:
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint of the same settings.
+        """Continue from a checkpoint of an algorithm with the same settings.
 
         Raises:
             RunError: The file of the replay buffer is missing or too short.
@@ -359,32 +405,41 @@ class LibraryAlgorithm:
         self._vectorised.close()
 
     def _load_actor(self, start: Teacher) -> None:
-        """Copy a relu network into PPO's actor."""
+        """Copy a teacher's relu network into PPO's actor."""
         policy = self._algorithm.policy
         if self._squashed:
             policy.action_net = torch.nn.Sequential(policy.action_net, torch.nn.Tanh())
         assert start.layers is not None
         with torch.no_grad():
-            for part, (weight, bias) in zip(actor_linear_layers(policy), start.layers, strict=True):
+            for part, (weight, bias) in zip(list_actor_layers(policy), start.layers, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
 
 
-def _random_state() -> dict[str, Any]:
+def _get_random_state() -> dict[str, Any]:
+    """Return the states of the global random generators of torch and numpy."""
     return {"torch": torch.get_rng_state().numpy(), "numpy": np.random.get_state()}
 
 
 def _set_random_state(state: dict[str, Any]) -> None:
+    """Set the global random generators of torch and numpy to a state of `_get_random_state`."""
     torch.set_rng_state(torch.from_numpy(state["torch"]))
     np.random.set_state(tuple(state["numpy"]))
 
 
 def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
+    """Return the environment; stable-baselines3 wants functions that make environments."""
     return env
 
 
 def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
-    """Return a new algorithm of the library with these settings."""
+    """Return a new algorithm of stable-baselines3 or sb3-contrib.
+
+    Args:
+        vectorised: Vectorised environment of the library.
+        settings: The algorithm and its settings.
+        seed: Seed of its random numbers.
+    """
     import sb3_contrib
     import stable_baselines3
     from stable_baselines3.common.noise import NormalActionNoise

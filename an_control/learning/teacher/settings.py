@@ -13,12 +13,12 @@ from an_control_sim.gym.environments import find_choices
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
-"""Iterations after which the critic can improve an actor that is good already."""
+"""Number of first iterations in which only the critic learns, if the actor is good already."""
 
 
 @dataclass(frozen=True)
 class TeacherSettings:
-    """Settings of a teacher's training."""
+    """Settings of a teacher's training by reinforcement learning."""
 
     algorithm: Algorithm
     """Name of the algorithm."""
@@ -35,7 +35,7 @@ class TeacherSettings:
     rate: float
     """Learning rate; it falls linearly to a tenth in `decay` steps."""
     decay: int
-    """Steps in which the learning rate falls."""
+    """Number of steps in which the learning rate falls."""
     normalise_reward: bool
     """Divide rewards by the standard deviation of the discounted return."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -45,15 +45,16 @@ class TeacherSettings:
     burst: float = 0.003
     """Probability per step that a burst of random or zero actions begins."""
     faults: dict[Fault, float] = field(default_factory=dict)
-    """Probability of each disturbance, of which an episode has one or none; the teacher then
+    """Probability of each disturbance, of which an episode has at most one; the teacher then
     observes the disturbed readings."""
     warm_up: int = 0
-    """First iterations, in which only the critic learns; for an actor that is good already."""
+    """Number of first iterations in which only the critic learns; for an actor that is good."""
     noise: float | None = None
     """PPO: initial standard deviation of the actions; None for the library's default. TD3: standard
     deviation of the noise on the actions."""
     race: float = 0.0
-    """Share of the run in which independent noise races with smooth noise; 0: no race."""
+    """Share of the run in which independent exploration noise races with smooth noise; 0: no race.
+    """
 
     def __post_init__(self) -> None:
         check_probabilities(self.faults)
@@ -63,10 +64,10 @@ START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
 """Initial noise of PPO when it continues a network, by that network's output. A network trained by
 TD3, which ends in tanh, tolerates only little noise and small steps."""
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
-"""Options for noise that depends on the state and is kept for four steps (Raffin et al. 2021,
-"Smooth Exploration for Robotic Reinforcement Learning")."""
+"""Options for exploration noise that depends on the state and is kept for four steps (Raffin et al.
+2021, "Smooth Exploration for Robotic Reinforcement Learning")."""
 INDEPENDENT_NOISE = 0.5
-"""Initial standard deviation of noise that is drawn independently at every step."""
+"""Initial standard deviation of exploration noise that is drawn independently at every step."""
 
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
@@ -113,21 +114,20 @@ DEFAULTS["td3"] = replace(
 )
 
 
-def settings_for_environment(
+def choose_teacher_settings(
     env: gymnasium.Env[Any, Any],
     algorithm: Algorithm | Literal["auto"],
     start: Teacher | None = None,
 ) -> TeacherSettings:
-    """Return the settings for an environment.
+    """Return the training settings that suit an environment.
 
     Args:
         env: The environment.
         algorithm: Name of the algorithm; "auto" is PPO.
-        start: A relu network to continue, if any.
+        start: A relu network to continue; None for random weights.
 
     Raises:
-        ValueError: The algorithm cannot learn actions that are choices, or cannot continue a
-            network.
+        ValueError: The algorithm cannot learn discrete actions, or cannot continue a network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _without_smooth_noise(settings)
@@ -158,11 +158,14 @@ def settings_for_environment(
     )
 
 
-def contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
-    """Return the settings of the contenders of a race, or the given ones alone if there is no race.
+def make_contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
+    """Return the settings of the algorithms that race, one with each kind of exploration noise.
 
     Which noise suits a robot is not known in advance: PyBullet's hopper learns to stand still with
     independent noise, and MuJoCo's cheetah stays slow with smooth noise.
+
+    Args:
+        settings: Settings with smooth noise. If they ask for no race, they are returned alone.
     """
     if not settings.race:
         return [settings]
@@ -171,11 +174,12 @@ def contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
 
 
 def _without_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
+    """Return the algorithm's options without those for smooth exploration noise."""
     return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 
 
-def smoke_settings(settings: TeacherSettings) -> TeacherSettings:
-    """Return settings for a run of seconds, which learns next to nothing."""
+def make_smoke_settings(settings: TeacherSettings) -> TeacherSettings:
+    """Shrink the settings to a training of seconds, to test that it runs."""
     options = {**settings.options, "batch_size": 16}
     if "learning_starts" in options:
         options["learning_starts"] = 40

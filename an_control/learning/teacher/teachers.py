@@ -1,7 +1,7 @@
-"""Teachers, which a student imitates, and hashes of the numbers that a run learns from.
+"""Teachers, the policies that a student imitates, and hashes of the numbers that a run learns from.
 
-A teacher sees the whole observation in its nominal order. The hashes are part of a run's settings:
-a run whose teacher or start model has changed behind its file name is refused.
+A teacher takes the whole observation in the environment's order. The hashes are part of a run's
+settings: a run whose teacher or start model has changed behind its file name is refused.
 """
 
 from __future__ import annotations
@@ -31,11 +31,16 @@ from an_control_sim.gym.spaces import convert_actions, encode_choices, find_choi
 from an_control_sim.gym.units import UNSCALED, Units
 
 DIGITS = 12
-"""Length of a hash."""
+"""Number of characters of a hash."""
 
 
 def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
-    """Return a short hash of these arrays, in this order, and of labels for their use."""
+    """Return a short hash of arrays and labels.
+
+    Args:
+        arrays: The arrays, whose order matters.
+        labels: Further texts, such as the name of the activation function.
+    """
     found = hashlib.sha256(json.dumps(labels).encode())
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode())
@@ -44,16 +49,25 @@ def hash_arrays(arrays: Iterable[np.ndarray], *labels: str) -> str:
 
 
 def hash_model(model: Model | None, *labels: str) -> str | None:
-    """Return a short hash of a model's arrays, or None without a model."""
+    """Return a short hash of a model's arrays, or None without a model.
+
+    Args:
+        model: The model.
+        labels: Further texts that enter the hash.
+    """
     if model is None:
         return None
     return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
-def hashes_for_run(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return those digests that are not None, for the settings of the run in `folder`.
+def collect_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
+    """Return the hashes that are stored in the settings of a run, by name.
 
     A run that started before there were hashes continues without them.
+
+    Args:
+        folder: The run's folder.
+        digests: Hashes by name; those that are None are left out.
     """
     known = {name: value for name, value in digests.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
@@ -80,35 +94,38 @@ Output = Literal["clip", "tanh"]
 
 
 class Teacher(Protocol):
-    """Anything that acts on observations; it may be a network that a student's head can copy."""
+    """Interface of a teacher, a policy that acts on whole observations.
+
+    A teacher that is a relu network shows its layers, so that a student's head can copy them.
+    """
 
     @property
     def layers(self) -> Layers | None:
-        """Return (weight (out, in), bias (out,)) of each layer of a relu network, or None."""
+        """Return (weight (out, in), bias (out,)) of each layer; None if it is no relu network."""
 
     @property
     def output(self) -> Output:
-        """Return the function behind that network's last layer."""
+        """Return the function behind the network's last layer."""
 
     @property
     def digest(self) -> str | None:
-        """Return a short hash of the teacher's numbers, or None if they are not known."""
+        """Return a short hash of the teacher's weights, or None if they are not known."""
 
     @property
     def units(self) -> Units:
-        """Return the units of the readings that the teacher takes."""
+        """Return the offsets and scales of the readings that the teacher takes."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32 in [-1, 1] for a finite observation (N,)."""
+        """Return the action (A,) float32 in [-1, 1] for an observation (N,) without NaN."""
 
 
 class NetworkTeacher:
-    """A relu network as a teacher, whose output is clipped to [-1, 1] or squashed by tanh.
+    """Teacher that is a relu network, with its output clipped to [-1, 1] or squashed by tanh.
 
     Args:
         layers: Weight (out, in) and bias (out,) of each layer.
         output: Function behind the last layer.
-        units: Units of the readings that the network takes.
+        units: Offsets and scales of the readings that the network takes.
     """
 
     def __init__(
@@ -140,12 +157,12 @@ class NetworkTeacher:
 
 
 class FunctionTeacher:
-    """A function from an observation (N,) to an action (A,) in [-1, 1] as a teacher.
+    """Teacher that is a function from an observation (N,) to an action (A,) in [-1, 1].
 
     Args:
         function: The function.
-        digest: A short hash of its numbers, None if they are not known.
-        units: Units of the readings that it takes.
+        digest: Short hash of the function's numbers; None if they are not known.
+        units: Offsets and scales of the readings that the function takes.
     """
 
     layers: Layers | None = None
@@ -165,11 +182,11 @@ class FunctionTeacher:
 
 
 class ChoiceTeacher:
-    """A teacher whose actions are choices: 1 for each option it chooses, -1 for the others.
+    """Teacher for discrete actions: 1 for each option that it chooses, -1 for all others.
 
     Args:
-        teacher: Returns a number for each option.
-        choices: Sizes of the groups of actions, see `spaces.Actions`. A group of one is a bit.
+        teacher: Teacher that returns a number for each option; the largest of a group is chosen.
+        choices: Number of options of each group, see `spaces.Actions`. A group of one is a bit.
     """
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
@@ -178,14 +195,19 @@ class ChoiceTeacher:
         self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return 1 for each option that is chosen and for each bit that is set, else -1."""
+        """Return for each option (A,) 1 if it is chosen, else -1, for an observation (N,)."""
         numbers = self._teacher(observation)
         made = encode_choices(self._choices, find_choices(self._choices, numbers))
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
 def convert_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that takes readings in `units` and acts as this one."""
+    """Return a teacher that acts as a given one, but takes readings in other units.
+
+    Args:
+        teacher: The given teacher.
+        units: Offsets and scales of the readings that the new teacher takes.
+    """
     own = teacher.units
     if own == units:
         return teacher
@@ -207,17 +229,17 @@ def convert_units(teacher: Teacher, units: Units) -> Teacher:
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
-"""Algorithms of stable-baselines3 that act in a Box."""
+"""Algorithms of stable-baselines3 whose actions are continuous (a Box)."""
 
 
 def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
-    """Return the teacher that a text names.
+    """Read the teacher that a text on the command line names.
 
     Args:
         text: The model file of an MLP policy, an ONNX file without memory, ``ALGORITHM:FILE.zip``
             of stable-baselines3, or ``python:MODULE:FUNCTION`` from an observation (N,) to an
             action (A,).
-        env: The environment in which it acts.
+        env: The environment in which the teacher acts.
 
     Raises:
         ValueError: The text names no teacher, or one with other readings or actuators.
@@ -251,7 +273,15 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
 
 
 def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
-    """Return the network of another tool as a teacher; it may remember nothing."""
+    """Read an ONNX file, a network of another tool, as a teacher.
+
+    Args:
+        text: Path of the file.
+        env: The environment in which the teacher acts.
+
+    Raises:
+        ValueError: The network has a memory, or other readings or actuators than the environment.
+    """
     model = read_model(Path(text), monitor=False)
     network = model.network
     assert network is not None
@@ -273,7 +303,16 @@ def _load_onnx(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
 def _import_function(
     text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Return a scripted teacher, after trying it on the observation of a reset."""
+    """Import a function as a teacher, after trying it on the observation of a reset.
+
+    Args:
+        text: The user's name for the teacher, for errors.
+        module_and_name: "MODULE:FUNCTION".
+        env: The environment in which the teacher acts.
+
+    Raises:
+        ValueError: The function cannot be imported, fails, or returns an action of a wrong shape.
+    """
     module, _, name = module_and_name.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
     try:
@@ -294,7 +333,16 @@ def _import_function(
 def _load_from_stable_baselines(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Return a saved learner's deterministic action, scaled to [-1, 1], as a teacher."""
+    """Read a saved algorithm of stable-baselines3 as a teacher, without its exploration noise.
+
+    Args:
+        algorithm: Name of the algorithm.
+        path: The saved file.
+        env: The environment in which the teacher acts.
+
+    Raises:
+        ValueError: The file cannot be read, or has other spaces than the environment.
+    """
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
             f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
@@ -330,6 +378,14 @@ def _check_sizes(
     readings: tuple[int, ...],
     actions: tuple[int, ...],
 ) -> None:
+    """Raise ValueError if a teacher does not fit an environment.
+
+    Args:
+        name: The user's name for the teacher, for the error.
+        env: The environment.
+        readings: Shape of the teacher's observations.
+        actions: Shape of the teacher's actions.
+    """
     wanted = env.observation_space.shape, env.action_space.shape
     if (readings, actions) != wanted:
         raise ValueError(
@@ -338,13 +394,13 @@ def _check_sizes(
         )
 
 
-def teacher_of_task(task: str) -> Teacher | None:
-    """Return the teacher that belongs to a task, or None if it has none."""
-    return packaged_ant_teacher() if task == "ant" else None
+def find_task_teacher(task: str) -> Teacher | None:
+    """Return the teacher that this package brings for a task, or None if it brings none."""
+    return load_packaged_ant_teacher() if task == "ant" else None
 
 
-def packaged_ant_teacher() -> NetworkTeacher:
-    """Return the ant policy among the examples of the PyPI package `pybullet` (28-128-64-8).
+def load_packaged_ant_teacher() -> NetworkTeacher:
+    """Return the ant policy among the examples of the PyPI package `pybullet`, an MLP 28-128-64-8.
 
     Its arrays are read from the example's syntax tree; the example itself is not run.
 
@@ -364,7 +420,11 @@ def packaged_ant_teacher() -> NetworkTeacher:
 
 
 def _parse_arrays(source: str) -> list[np.ndarray]:
-    """Return the arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
+    """Return the packaged policy's arrays from assignments ``NAME = np.array(LITERAL)``.
+
+    Args:
+        source: Python source code, which is parsed but not run.
+    """
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):

@@ -1,4 +1,4 @@
-"""Gymnasium wrapper in which a teacher learns: endless episodes with bursts and disturbances."""
+"""Gymnasium wrapper in which a teacher is trained: endless episodes with disturbances."""
 
 from __future__ import annotations
 
@@ -23,40 +23,46 @@ from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.spaces import encode_choices
 
 LONGEST_BURST = 20
-"""Upper bound of the steps of a burst."""
+"""Number of steps below which a burst of random or zero actions ends."""
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """Return an episode under a fault, which may be none; the seed alone decides it."""
+    """Return an episode with a disturbance; all its random numbers follow from the seed.
+
+    Args:
+        env: The environment.
+        seed: Seed of environment and disturbance.
+        fault: The disturbance, which may be none.
+    """
     (channels,) = env.observation_space.shape or (0,)
     disturbed = make_disturber(channels, fault, np.random.default_rng(seed))
     return LiveEpisode(env, seed, disturbed, make_sorted_ids(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gymnasium wrapper that plays disturbed episodes for a learner.
+    """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    In a burst the environment gets random or zero actions for up to 20 steps, so that the learner
-    also learns to recover from states to which a confused student leads. To the learner the episode
+    In a burst the environment gets random or zero actions for up to 20 steps, so that the policy
+    also learns to recover from states to which a confused student leads. To the library the episode
     is truncated at the start of the burst, where it bootstraps the value, and another one starts at
-    the end of the burst: it learns nothing from the burst's own actions. A `stop` among the faults
-    is treated in the same way.
+    the end of the burst: it learns nothing from the burst's own actions. A stop of the robot, one
+    of the faults, is treated in the same way.
 
-    The learner observes the readings that arrived, with the newest one in place of a missing one.
-    While messages are lost, its last action is sent again, and it is asked for the next when one
+    The library observes the readings that arrived, with the newest one in place of a missing one.
+    While messages are lost, the last action is sent again; the library's next step starts when one
     arrives.
 
-    Spaces of choices are kept. `info` is left empty, since the library copies it in every step and
-    nothing reads it. An episode that fails is truncated.
+    Discrete action spaces are kept. `info` is left empty, since the library copies it in every step
+    and nothing reads it. An episode that fails is truncated.
 
     Args:
         env: The environment.
         burst: Probability per step that a burst begins.
-        seed: Decides all random numbers.
-        faults: Probability of each fault, of which an episode has one or none.
+        seed: Seed of all random numbers.
+        faults: Probability of each disturbance, of which an episode has at most one.
         failures: Counts the episodes that fail; None for a new counter.
 
     Raises:
@@ -79,7 +85,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._actions = int(np.prod(space.shape))
         self._choices = find_choices(env)
         if self._choices:
-            self.action_space = _choice_space(self._choices)
+            self.action_space = _make_choice_space(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
@@ -90,14 +96,22 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the first observation of the next episode, after a burst or stop that is due."""
+        """Start the next episode, or continue after a burst or stop that is due now.
+
+        Args:
+            seed: Not used; the wrapper draws its own seeds.
+            options: Not used.
+
+        Returns:
+            The first observation (N,), and an empty info.
+        """
         try:
             if self._burst_begins:
                 self._play_burst()
             elif self._stop_begins:
                 self._play_stop()
         except BrokenEnvironmentError as failure:
-            self._note_failure(failure)
+            self._record_failure(failure)
         cut = self._burst_begins or self._stop_begins
         if self._failed or self._episode.done or (self._played and not cut):
             self._start_random_episode()
@@ -105,11 +119,19 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Take one step, which lasts until the next message arrives."""
+        """Send an action and run the environment until the next message with readings arrives.
+
+        Args:
+            action: Action in the library's action space.
+
+        Returns:
+            Observation (N,), reward, whether the robot fell (terminated), whether the episode was
+            truncated, and an empty info.
+        """
         try:
             reward = self._act(encode_choices(self._choices, action) if self._choices else action)
         except BrokenEnvironmentError as failure:
-            self._note_failure(failure)
+            self._record_failure(failure)
             return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
@@ -119,7 +141,10 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed, reward, episode.fell, cut, {}
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the checkpoint from which `restore` continues."""
+        """Return the state from which `restore` continues.
+
+        It holds the random generator, and the current episode's seed, disturbance and actions.
+        """
         return {
             "rng": self._rng.bit_generator.state,
             "seed": self._seed,
@@ -128,39 +153,44 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Play the current episode again from its seed and actions."""
+        """Continue from a checkpoint, by replaying its episode from its seed and actions."""
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
                 self._act(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
-            self._note_failure(failure)
+            self._record_failure(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    def _note_failure(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failure and let the next reset start another episode."""
+    def _record_failure(self, failure: BrokenEnvironmentError) -> None:
+        """Count a failed episode and let the next reset start another one."""
         self._failures.count_failure(failure)
         self._failed = True
 
     @property
     def _is_stopped(self) -> bool:
-        """Return whether a stop replaces the next action by the safe command."""
+        """Return whether the robot is stopped now, so that the safe command replaces the action."""
         stop = self._episode.stop
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
     def _start_random_episode(self) -> None:
-        """Start a new episode with a drawn seed and fault."""
+        """Start a new episode with a drawn seed and disturbance; draw again if it fails."""
         self._failed = True
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
                 self._start_episode(seed, draw_one(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
-                self._note_failure(failure)
+                self._record_failure(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
-        """Start the episode with this seed and fault."""
+        """Start an episode.
+
+        Args:
+            seed: Seed of environment and disturbance.
+            fault: The disturbance, which may be none.
+        """
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
         self._newest = NewestReadings()
@@ -170,14 +200,21 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._advance()
 
     def _advance(self) -> None:
-        """Move to the next tick and keep its readings, or the final observation at the end."""
+        """Move to the next tick and keep its readings; at the end, keep the last observation."""
         self._tick = next(self._ticks, None)
         self._observed = self._newest(
             self._episode.observation if self._tick is None else self._tick.values
         )
 
     def _act(self, action: np.ndarray) -> float:
-        """Send an action and return the reward until the next message arrives."""
+        """Send an action and repeat it until a message with readings arrives.
+
+        Args:
+            action: The action (A,).
+
+        Returns:
+            The sum of the rewards.
+        """
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.act(self._played[-1])
         self._advance()
@@ -191,12 +228,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return reward
 
     def _play_stop(self) -> None:
-        """Send zero actions until the stop is over."""
+        """Send zero actions until the stop of the robot is over."""
         while self._is_stopped and not self._episode.done:
             self._act(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
-        """Send random or zero actions for the length of a burst."""
+        """Send random or zero actions for 3 to 19 steps."""
         strength = 0.7 * self._rng.integers(2)
         for _ in range(int(self._rng.integers(3, LONGEST_BURST))):
             if self._episode.done:
@@ -205,8 +242,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._act(np.clip(noise, -1.0, 1.0))
 
 
-def _choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
-    """Return the space in which the library makes these choices, see `spaces.Actions`."""
+def _make_choice_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+    """Return the gymnasium space of discrete actions that stable-baselines3 understands.
+
+    Args:
+        choices: Number of options of each group, see `spaces.Actions`. A group of one is a bit.
+    """
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])
     if set(choices) == {1}:

@@ -1,4 +1,7 @@
-"""The heads of the vision policies, from the message (M, m) to the action: the paper's two."""
+"""The heads of the vision policies: they turn the attention message (M, m) into the action.
+
+There are the two heads of the paper.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ F32 = np.float32
 
 
 class TopPatchesHead:
-    """CarRacing's head: an LSTM gets the places of the message's most important rows.
+    """The head of the CarRacing policy: an LSTM on the image positions of important patches.
 
-    A self-attention picks these rows (section 4.4 of the paper; Tang, Nguyen & Ha 2020,
-    "Neuroevolution of self-interpretable agents"). The head also decides how much of the last
-    message is kept.
+    A self-attention picks the most important rows of the attention message (section 4.4 of the
+    paper; Tang, Nguyen & Ha 2020, "Neuroevolution of self-interpretable agents"), and the LSTM gets
+    their positions. The head also decides how much of the last message is kept.
 
     Args:
         model: A model of kind ``vision_top_patches``.
@@ -42,11 +45,16 @@ class TopPatchesHead:
         return np.zeros(self._sizes.actions, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32 in [-1, 1]; `previous` is not used."""
+        """Return the action (A,) float32 in [-1, 1].
+
+        Args:
+            message: (M, m) the attention message.
+            previous: The previous action, which this head does not use.
+        """
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
-        importance = self.importance(self._message)
+        importance = self.compute_importance(self._message)
         top = np.argsort(-importance, kind="stable")[: self._sizes.top]
         self._advance_lstm(self._places[top].ravel())
         action = np.tanh(_linear(array, "action", self._output))
@@ -54,15 +62,19 @@ class TopPatchesHead:
         self._stays = _logistic(_linear(array, "mixing.1", hidden))[0]
         return action
 
-    def importance(self, message: np.ndarray) -> np.ndarray:
+    def compute_importance(self, message: np.ndarray) -> np.ndarray:
         """Return the attention (M,) that each row of the message (M, m) gets from all rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
-        return self._kernels.importance(queries, keys)
+        return self._kernels.compute_importance(queries, keys)
 
     def _advance_lstm(self, inputs: np.ndarray) -> None:
-        """Advance the LSTM; its gates are in the order input, forget, candidate, output."""
+        """Advance the LSTM by one tick.
+
+        Args:
+            inputs: (2 * top,) the positions of the most important rows.
+        """
         array, hidden = self._array, self._sizes.hidden
         gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
         gates += array["memory.bias"]
@@ -72,9 +84,9 @@ class TopPatchesHead:
 
 
 class ConvolutionHead:
-    """PuzzlePong's head: two convolutions and two layers, then the best action, one-hot.
+    """The head of the PuzzlePong policy: two convolutions and two layers, then the best action.
 
-    Section 4.3 of the paper. Between the layers there may be a memory.
+    The action is one-hot (section 4.3 of the paper). Between the layers there may be a memory.
 
     Args:
         model: A model of kind ``vision_convolution``.
@@ -82,7 +94,7 @@ class ConvolutionHead:
     """
 
     WINDOWS = ((4, 2), (3, 1))
-    """The window and the step of each convolution."""
+    """The width of the window and the step of each convolution."""
 
     def __init__(self, model: Model, kernels: Kernels) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
@@ -91,7 +103,7 @@ class ConvolutionHead:
             np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, len(weight)))
             for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
         ]
-        # Its inputs come plane by plane in the file, and pixel by pixel from the convolution.
+        # Its inputs are ordered by plane in the file, and by pixel after the convolution.
         hidden, side = model.arrays["head.0.weight"], model.sizes.planes[1]
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
@@ -110,8 +122,13 @@ class ConvolutionHead:
         return np.array(self._sizes.start, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
-        hidden = np.maximum(self.hidden(message), F32(0.0))
+        """Return the action (A,) float32: 1 for the chosen one, else 0; or the tanh of the scores.
+
+        Args:
+            message: (M, m) the attention message.
+            previous: (A,) the previous action.
+        """
+        hidden = np.maximum(self.compute_hidden(message), F32(0.0))
         if self._sizes.memory:
             hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
         self.scores = _linear(self._array, "head.1", hidden)
@@ -121,8 +138,12 @@ class ConvolutionHead:
         action[self.scores.argmax()] = 1.0
         return action
 
-    def hidden(self, message: np.ndarray) -> np.ndarray:
-        """Return the first layer's sums (h,) for a message (M, m), an image row by row."""
+    def compute_hidden(self, message: np.ndarray) -> np.ndarray:
+        """Return the sums (h,) of the first layer, before its activation.
+
+        Args:
+            message: (M, m) the attention message, an image row by row.
+        """
         array, grid = self._array, self._sizes.grid
         image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
         for layer, (size, step) in enumerate(self.WINDOWS):
@@ -133,7 +154,12 @@ class ConvolutionHead:
         return hidden
 
     def _advance_memory(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the memory's units (H,) after this tick."""
+        """Advance the memory by one tick; return its units (H,).
+
+        Args:
+            hidden: (h,) the first layer's outputs.
+            previous: (A,) the previous action.
+        """
         entering = self._input.dot(np.concatenate([hidden, previous]))
         entering += self._bias
         staying = self._staying.dot(self._units)
@@ -143,18 +169,24 @@ class ConvolutionHead:
 
 
 def _linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    """Return the output (out,) of the linear layer `name` for `x` (in,)."""
     return np.asarray(array[f"{name}.weight"].dot(x) + array[f"{name}.bias"])
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + e^-x), element by element."""
     return np.asarray(F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
 
 
 def _gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
-    """Advance GRU units (H,) by a tick, in place; `staying` is overwritten.
+    """Advance GRU units by a tick, in place.
 
-    `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
-    in the order reset, update, new, and multiplied by `gate_factors`.
+    Both sums are in the order reset, update, new, and multiplied by `gate_factors`.
+
+    Args:
+        units: (H,) the units; changed.
+        entering: (3H,) the sums from the inputs, with their bias.
+        staying: (3H,) the sums from the units, with their bias; overwritten.
     """
     count = len(units)
     gates, new = staying[: 2 * count], staying[2 * count :]

@@ -19,12 +19,12 @@ BLOCK = 64
 
 
 def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
-    """Turn scores (rows, N) into attention weights before normalising, in place.
+    """Turn attention scores into weights before normalising (the softmax's numerator), in place.
 
     Args:
-        scores: Overwritten by the weights, rounded by the shifter `grid`.
-        exponential: Receives the same weights as float32.
-        grid: The shifter, see `exact_sums`.
+        scores: (rows, N) the scores; overwritten by the weights, rounded by the shifter `grid`.
+        exponential: (rows, N) receives the same weights as float32.
+        grid: The shifter, a number that rounds others to a grid, see `exact_sums`.
     """
     scores -= scores.max(axis=1, keepdims=True)
     exponential[...] = scores
@@ -35,7 +35,13 @@ def exponentiate(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) 
 
 
 def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
-    """Replace the message (M, m) by the layer norm of its positive part, in place."""
+    """Replace the attention message by the layer norm of its positive part, in place.
+
+    Args:
+        message: (M, m) the message; changed.
+        weight: (m,) the factors after the normalisation.
+        bias: (m,) what is added to that.
+    """
     np.maximum(message, 0.0, out=message)
     message -= message.mean(axis=1, keepdims=True)
     message /= np.sqrt(np.square(message).mean(axis=1, keepdims=True) + F32(NORM_EPSILON))
@@ -43,10 +49,12 @@ def normalise_message(message: np.ndarray, weight: np.ndarray, bias: np.ndarray)
     message += bias
 
 
-def importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return the attention (M,) that each row of `keys` (M, a) gets from `queries` (M, a).
+def compute_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return the attention (M,) that each row gets from all rows, by a softmax over each query.
 
-    The softmax is over each query's scores.
+    Args:
+        queries: (M, a) the query of each row.
+        keys: (M, a) the key of each row.
     """
     keys = np.ascontiguousarray(keys.T)
     total = np.zeros(len(queries), F32)
@@ -62,7 +70,7 @@ def importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
 def convolve(
     image: np.ndarray, weights: np.ndarray, bias: np.ndarray, size: int, step: int
 ) -> np.ndarray:
-    """Return the positive part of an image convolved with `size` x `size` windows.
+    """Return the positive part of the convolution of an image with square windows.
 
     Args:
         image: (rows, columns, planes).
@@ -70,6 +78,9 @@ def convolve(
         bias: (out,).
         size: The windows' width and height.
         step: The step from window to window.
+
+    Returns:
+        (rows', columns', out), with one row and column for each position of the window.
     """
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
@@ -85,14 +96,14 @@ def add_rows(out: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
 
 
 class Kernels(NamedTuple):
-    """The functions of this module, or their compiled versions."""
+    """The set of functions of this module, plain or compiled."""
 
     name: str
     exponentiate: Callable[[np.ndarray, np.ndarray, np.float32], None]
     normalise_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-    importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    compute_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-PLAIN = Kernels("numpy", exponentiate, normalise_message, importance, convolve, add_rows)
+PLAIN = Kernels("numpy", exponentiate, normalise_message, compute_importance, convolve, add_rows)

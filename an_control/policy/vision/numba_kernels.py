@@ -20,7 +20,13 @@ EPSILON = F32(NORM_EPSILON)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def exponentiate(scores, exponential, grid):
-    """See `kernels.exponentiate`."""
+    """Turn attention scores into weights before normalising, in place; see `kernels.exponentiate`.
+
+    Args:
+        scores: (rows, N) the scores; overwritten by the rounded weights.
+        exponential: (rows, N) receives the same weights as float32.
+        grid: The number that rounds others to a grid, see `exact_sums`.
+    """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
         largest = _largest(scores[m])
@@ -33,7 +39,13 @@ def exponentiate(scores, exponential, grid):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_message(message, weight, bias):
-    """See `kernels.normalise_message`."""
+    """Replace the attention message by the layer norm of its positive part, in place.
+
+    Args:
+        message: (M, m) the message; changed.
+        weight: (m,) the factors after the normalisation.
+        bias: (m,) what is added to that.
+    """
     width = message.shape[1]
     for m in range(len(message)):
         mean, variance = F32(0.0), F32(0.0)
@@ -49,19 +61,29 @@ def normalise_message(message, weight, bias):
             message[m, j] = message[m, j] / deviation * weight[j] + bias[j]
 
 
-def importance(queries, keys):
-    """See `kernels.importance`."""
+def compute_importance(queries, keys):
+    """Return the attention (M,) that each row gets from all rows, by a softmax over each query.
+
+    Args:
+        queries: (M, a) the query of each row.
+        keys: (M, a) the key of each row.
+    """
     few = (0, 0), (0, max(4 - queries.shape[1], 0))
-    return _importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
+    return _compute_importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _importance(queries, keys):
-    """Return `importance` of queries (M, a) and keys (a, M), of width a = 4 or more."""
+def _compute_importance(queries, keys):
+    """Return the attention (M,) that each row gets from all rows.
+
+    Args:
+        queries: (M, a) the query of each row, of width a = 4 or more.
+        keys: (a, M) the keys, transposed.
+    """
     rows = len(queries)
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
-    for j in range(rows):  # all rows' maxima at a time: along one row it is many times slower
+    for j in range(rows):  # maxima of all rows side by side, many times faster
         _multiply(scores, turned, keys[:, j])
         for i in range(rows):
             largest[i] = scores[i] if scores[i] > largest[i] else largest[i]
@@ -78,7 +100,7 @@ def _importance(queries, keys):
 
 @njit(inline="always", error_model="numpy")
 def _multiply(out, rows, x):
-    """Compute ``out = x @ rows`` for an x of length 4 or more."""
+    """Compute ``out = x @ rows`` for an x of length 4 or more, in place."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     for j in range(len(out)):
         out[j] = x0 * rows[0, j] + x1 * rows[1, j] + x2 * rows[2, j] + x3 * rows[3, j]
@@ -89,6 +111,7 @@ def _multiply(out, rows, x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def _largest(x):
+    """Return the largest number of an array (n,)."""
     largest = x[0]
     for i in range(len(x)):
         largest = x[i] if x[i] > largest else largest
@@ -97,6 +120,7 @@ def _largest(x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def _sum(x):
+    """Return the sum of an array (n,)."""
     total = F32(0.0)
     for i in range(len(x)):
         total += x[i]
@@ -105,7 +129,15 @@ def _sum(x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def convolve(image, weights, bias, size, step):
-    """See `kernels.convolve`."""
+    """Return the positive part of the convolution of an image with square windows.
+
+    Args:
+        image: (rows, columns, planes).
+        weights: (size * size * planes, out).
+        bias: (out,).
+        size: The windows' width and height.
+        step: The step from window to window.
+    """
     planes = image.shape[2]
     rows = (image.shape[0] - size) // step + 1
     columns = (image.shape[1] - size) // step + 1
@@ -128,7 +160,7 @@ def convolve(image, weights, bias, size, step):
 
 @njit(inline="always", error_model="numpy")
 def _add_rows_of_all(out, rows, x):
-    """Compute ``out += x @ rows``, four rows at a time."""
+    """Add the product ``x @ rows`` to `out`, in place, four rows at a time."""
     count, width = len(x), len(out)
     whole = count - count % 4
     for k in range(0, whole, 4):
@@ -145,7 +177,7 @@ def _add_rows_of_all(out, rows, x):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def add_rows(out, rows, x):
-    """See `kernels.add_rows`; rows for which x is 0 are skipped."""
+    """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0."""
     for k in range(len(x)):
         number = x[k]
         if number != F32(0.0):
@@ -153,4 +185,4 @@ def add_rows(out, rows, x):
                 out[j] += rows[k, j] * number
 
 
-COMPILED = Kernels("numba", exponentiate, normalise_message, importance, convolve, add_rows)
+COMPILED = Kernels("numba", exponentiate, normalise_message, compute_importance, convolve, add_rows)

@@ -22,18 +22,22 @@ BLOCK = 128
 
 
 def attention_bits(patches: int) -> int:
-    """Return the bits of the grids of attention weights and values, all within [-1, 1].
+    """Return the number of bits to which attention weights and values in [-1, 1] are rounded.
 
-    With that many bits, the sum of their products over `patches` patches fits 53 bits.
+    With so many bits, the sum of their products over all patches is exact in float64.
+
+    Args:
+        patches: The number of patches.
     """
     return (53 - max(patches - 1, 0).bit_length()) // 2
 
 
 class PatchAttention:
-    """The attention over patches (N, f, p, p) uint8: computes the message (M, m) float32.
+    """The attention of a vision policy, which turns image patches into the attention message.
 
-    Pixels are whole numbers, so their products with weights on a fine enough grid add up without
-    rounding. Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
+    Patches are (N, f, p, p) uint8 (f frames of p x p pixels), the message is (M, m) float32. Pixels
+    are whole numbers, so their products with weights on a fine enough grid add up without rounding.
+    Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
 
     Args:
         model: A model of a vision kind.
@@ -84,7 +88,7 @@ class PatchAttention:
         self._allocate(0)
 
     def _allocate(self, patches: int) -> None:
-        """Allocate the buffers for this number of patches."""
+        """Allocate the buffers for a number of patches."""
         queries, message = self._sizes.queries, self._sizes.message
         self._exponential = np.zeros((queries, patches), F32)
         self._sum = np.ones((queries, message + 1))
@@ -96,7 +100,12 @@ class PatchAttention:
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the message (M, m) for patches (N, f, p, p) and the previous action (A,)."""
+        """Compute one tick and return the attention message (M, m).
+
+        Args:
+            patches: (N, f, p, p) uint8 the patches.
+            previous: (A,) the previous action.
+        """
         if len(patches) != self._exponential.shape[1]:
             self._allocate(len(patches))
         pma = self._sizes.attention == "pma"
@@ -111,7 +120,7 @@ class PatchAttention:
             return self._pool(keys)
         compared = None
         if self._set is not None:
-            compared = self._set.scores(keys * self._key_scale)
+            compared = self._set.compute_scores(keys * self._key_scale)
         keys = np.ascontiguousarray(keys.T)
         for start in range(0, self._sizes.queries, BLOCK):
             rows = slice(start, min(start + BLOCK, self._sizes.queries))
@@ -127,7 +136,11 @@ class PatchAttention:
         return self._normalise_message(message.astype(F32))
 
     def _pool(self, keys: np.ndarray) -> np.ndarray:
-        """Return the message (M, m) of PMA for each patch's key (N, m) and value."""
+        """Return the message (M, m) by pooling by multihead attention (PMA).
+
+        Args:
+            keys: (N, m) the keys of the patches, to which their values are added.
+        """
         assert self._set is not None
         rows = self._values[:, :-1]
         rows *= self._value_scale
@@ -137,7 +150,12 @@ class PatchAttention:
         return np.asarray(message, F32)
 
     def _compute_keys(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the keys (N, m) in [-1, 1], from frame differences and previous action."""
+        """Return the keys (N, m) in [-1, 1] of the patches.
+
+        Args:
+            pixels: (f, N, p * p) the frames.
+            previous: (A,) the previous action.
+        """
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
         common = self._key_bias + (self._key_action * previous).sum(1)
         keys = change.dot(self._key)
@@ -147,7 +165,11 @@ class PatchAttention:
         return keys
 
     def _compute_values(self, pixels: np.ndarray) -> np.ndarray:
-        """Return the values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
+        """Return the values (N, m) in [-1, 1] of the patches, from layer-normed pixels.
+
+        Args:
+            pixels: (f, N, p * p) the frames.
+        """
         mean = pixels.mean(axis=2, keepdims=True)
         square = np.square(pixels).mean(axis=2, keepdims=True)
         deviation = np.sqrt(square - mean * mean + NORM_EPSILON * WHITE**2)
@@ -162,12 +184,13 @@ class PatchAttention:
         return value
 
     def _normalise_message(self, message: np.ndarray) -> np.ndarray:
+        """Normalise the message (M, m) in place, and return it."""
         self._kernels.normalise_message(message, self._norm_weight, self._norm_bias)
         return message
 
     @property
     def attention(self) -> np.ndarray:
-        """The attention (M, N) of the last tick, a copy; each row sums to one."""
+        """The attention weights (M, N) of the last tick, a copy; each row sums to one."""
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
 
     @property
@@ -177,14 +200,16 @@ class PatchAttention:
 
 
 def _power_of_two(bound: np.ndarray) -> np.ndarray:
-    """Return the smallest powers of two above `bound`, with a little room for rounding."""
+    """Return the smallest powers of two above given bounds, with a little room for rounding."""
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
 def _round_to_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
-    """Return `weights` rounded so that their sums of whole numbers are exact.
+    """Return weights rounded so that their sums of products with whole numbers are exact.
 
-    `largest_sum` is the largest sum of those numbers' magnitudes.
+    Args:
+        weights: The weights.
+        largest_sum: The largest sum of the magnitudes of those numbers.
     """
     largest = max(float(np.abs(weights).max()), 2.0**-100)
     shift = shifter(np.float64(2.0 ** (np.frexp(largest * largest_sum * 2.0)[1] - 53.0)))

@@ -1,4 +1,4 @@
-"""The AttentionNeuron policy for camera patches.
+"""The AttentionNeuron policy for camera images, whose channels are image patches.
 
 A patch contains its own past (its last frames), so no state is kept by channel: any subset of the
 patches may come at every tick, in any order.
@@ -45,7 +45,7 @@ class VisionNeuron(PreviousAction, Policy):
         """Start an episode: reset the previous action and the head's state."""
         self._previous = self._head.reset()
         self.message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
-        """The message (M, m) of the last step."""
+        """The attention message (M, m) of the last step."""
         self._ids: tuple[str, ...] = ()
 
     def step(self, readings: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -97,12 +97,15 @@ class VisionNeuron(PreviousAction, Policy):
 
     @property
     def attention(self) -> np.ndarray:
-        """The attention (M, N) of the last step, columns in `channel_order`; rows sum to one."""
+        """The attention weights (M, N) of the last step, queries by patches in `channel_order`.
+
+        Each row sums to one.
+        """
         return self._attend.attention[:, : len(self._ids)]  # none after a reset
 
     @property
     def messages(self) -> np.ndarray:
-        """The contributions (N, m) of the last step's patches to the message.
+        """The contributions (N, m) of the last step's patches to the attention message.
 
         Rows are in `channel_order`.
         """

@@ -4,8 +4,8 @@ import { colour, context, hue, shown } from "./draw.js";
 
 const WIDTH = 300, HEIGHT = 125, EDGE = { left: 40, right: 6, top: 8, bottom: 16 }, SPAN_S = 120;
 
-// The last SPAN_S of some columns of the scores, with lines where something was rewired; `range` is
-// that of the axis where it is fixed.
+// Draws the last SPAN_S of some columns of the scores, with lines at the times of rewiring.
+// `range` is the range of the axis if it is fixed.
 export function drawChart(canvas, rows, columns, marks, range) {
   const scale = range ? 100 : 1;
   const ctx = context(canvas, WIDTH, HEIGHT), end = rows.length ? rows[rows.length - 1][0] : 0;
@@ -71,7 +71,7 @@ function axes(ctx, low, high, y) {
   ctx.textAlign = "left";
 }
 
-// Hundredths, negative and positive in two colours.
+// Draws a matrix of hundredths, with negative and positive values in two colours.
 export function drawMatrix(canvas, { rows, columns, values } = { rows: 1, columns: 1, values: [] }) {
   const width = 480, height = 300, ctx = context(canvas, width, height);
   const style = getComputedStyle(document.documentElement);
@@ -108,7 +108,7 @@ export class Clusters {
     if (this.looks.length > 10) this.looks.shift();
   }
 
-  // signals: of each channel the place of its signal among `count`, or -1.
+  // signals: for each channel the index of its signal among `count`, or -1.
   draw(signals, count, names) {
     const width = 480, height = 300, ctx = context(this.canvas, width, height);
     const x = (v) => width / 2 + 0.46 * width * v, y = (v) => height / 2 - 0.46 * height * v;
@@ -141,7 +141,7 @@ export class Clusters {
     }
   }
 
-  // The points whose names are written: all of a few, else the one under the pointer.
+  // Returns the points whose names are written: all if they are few, else the one under the pointer.
   named(now, x, y) {
     const count = now.length / 2, all = [...Array(count).keys()];
     if (count <= 12) return all;

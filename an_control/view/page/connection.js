@@ -1,4 +1,4 @@
-// The web socket: updates in by name, commands out with a number, connected again when it breaks.
+// The web socket: receives updates by name, sends commands with a number, reconnects when it breaks.
 
 const AGAIN_MS = 1000;
 
@@ -40,7 +40,7 @@ export class Connection {
     }
   }
 
-  // Sends a command; a promise of its reply.
+  // Sends a command; returns a promise of its reply.
   send(command, values = {}) {
     if (this.socket.readyState !== WebSocket.OPEN) {
       const reply = { ok: false, text: "not connected to the page's server" };

@@ -1,4 +1,4 @@
-// What all drawings share: a canvas in the screen's pixels, the page's colours, a colour a signal.
+// Shared by all drawings: a canvas in the screen's pixels, the page's colours, a colour for each signal.
 
 let names = {};
 

@@ -1,6 +1,6 @@
-// The page: takes what the server says, draws it once a frame, and sends what the visitor does.
+// The page: receives the server's updates, draws them once a frame, and sends the visitor's commands.
 
-import { PatchBay } from "./bay.js";
+import { WiringPanel } from "./wiring_panel.js";
 import { Clusters, drawChart, drawMatrix } from "./charts.js";
 import { Connection } from "./connection.js";
 import { shown } from "./draw.js";
@@ -11,14 +11,14 @@ const byId = (id) => document.getElementById(id);
 const KEPT = 1200, TRIES = 3;
 const state = { ids: [], parts: [], wires: [], signals: [], scores: [], marks: [], robot: {} };
 const robot = new RobotView(byId("robot"), (from, to) => {
-  const signal = state.wires.find((one) => one.plug === from)?.signal;
-  if (signal) bay.plugIn(signal, to);
+  const signal = state.wires.find((one) => one.slot === from)?.signal;
+  if (signal) panel.connectTo(signal, to);
 });
 const clusters = new Clusters(byId("clusters"));
 const dirty = new Set();
 
 const connection = new Connection({
-  // A server that was started again no longer takes the token in this page's address.
+  // A server that was started again does not accept the token in this page's address.
   gone(tries) {
     const next = tries < TRIES ? "connecting again" : "if it was started again, open the new address that it printed";
     showState("silent", `the page's server is gone; ${next}`);
@@ -33,9 +33,9 @@ const connection = new Connection({
     const safe = update.text.startsWith("safe command");
     showState(safe ? "safe" : update.state, `${model}${update.text || update.state}${others}`);
   },
-  bay(update) {
-    Object.assign(state, { wires: update.wires, signals: update.signals, bay: update });
-    showBay(update);
+  wiring(update) {
+    Object.assign(state, { wires: update.wires, signals: update.signals, wiring: update });
+    showWiring(update);
     mark("monitor");
   },
   channels({ ids }) {
@@ -58,7 +58,7 @@ const connection = new Connection({
   },
   matrix(update) {
     state.matrix = update;
-    mark("matrix", "bay");
+    mark("matrix", "wiring");
   },
   clusters({ points }) {
     clusters.see(points);
@@ -88,9 +88,9 @@ const connection = new Connection({
 
 const announced = () => document.querySelector("input[name=announced]:checked").value === "yes";
 const act = (command, values) => connection.send(command, values);
-const bay = new PatchBay(byId("bay"), { act, announced, tool: () => byId("tool").value });
+const panel = new WiringPanel(byId("wiring"), { act, announced, tool: () => byId("tool").value });
 
-// There are no channels: what was drawn of them goes too.
+// Without channels, remove what was drawn of them.
 function clear() {
   state.tick = state.matrix = undefined;
   robot.clear();
@@ -103,8 +103,8 @@ function showState(kind, text) {
   if (byId("state").textContent !== text) byId("state").textContent = text;
 }
 
-function showBay(update) {
-  bay.set(update);
+function showWiring(update) {
+  panel.set(update);
   const [yes, no] = document.querySelectorAll("input[name=announced]");
   yes.disabled = update.why_not_announced !== "";
   no.disabled = update.why_not_unannounced !== "";
@@ -114,12 +114,12 @@ function showBay(update) {
   byId("why").textContent = update.why_not_unannounced || update.why_not_announced;
   byId("undo").disabled = !update.undo;
   for (const id of ["jitter", "missing", "reshuffle", "every"]) byId(id).disabled = no.disabled;
-  for (const id of ["shuffle", "straight"]) byId(id).disabled = yes.disabled && no.disabled;
+  for (const id of ["shuffle", "restore"]) byId(id).disabled = yes.disabled && no.disabled;
   for (const option of byId("tool").options) option.disabled = option.value !== "connect" && no.disabled;
   showSettings(update.settings);
 }
 
-// An input that the visitor holds is left alone.
+// An input that the visitor is changing stays as it is.
 function showSettings({ jitter = 0, missing = 0, shuffle = 0 }, held = document.activeElement) {
   for (const [name, value, text] of [
     ["jitter", jitter, shown(jitter, 2)],
@@ -141,11 +141,11 @@ function mark(...names) {
 function draw() {
   const { tick, ids, scores, marks } = state;
   if (dirty.has("robot")) robot.draw(tick, ids);
-  if (dirty.has("bay") && tick) bay.attend(new Map(ids.map((id, i) => [id, tick.attention[i] ?? 0])));
+  if (dirty.has("wiring") && tick) panel.attend(new Map(ids.map((id, i) => [id, tick.attention[i] ?? 0])));
   if (dirty.has("figures")) showFigures(tick, ids);
   if (dirty.has("matrix")) drawMatrix(byId("matrix"), state.matrix);
   if (dirty.has("clusters")) drawClusters();
-  if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.bay?.why_not_unannounced);
+  if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.wiring?.why_not_unannounced);
   if (dirty.has("diagnostics")) showDiagnostics(state.parts);
   if (dirty.has("diagnostics")) showAttention(state.parts);
   if (dirty.has("diagnostics")) showStop();
@@ -183,14 +183,14 @@ byId("estop").addEventListener("click", () => act("estop"));
 byId("reset-estop").addEventListener("click", () => act("resetestop"));
 byId("restart").addEventListener("click", () => act("restart"));
 byId("undo").addEventListener("click", () => act("undo"));
-byId("straight").addEventListener("click", () => act("straight"));
+byId("restore").addEventListener("click", () => act("restore"));
 byId("shuffle").addEventListener("click", () => act("shuffle", { announced: announced() }));
-// Sets it, or shows what it still is.
+// Set a disturbance, or show its present value if that is refused.
 const set = async (name, value) => {
-  if (!(await act("set", { name, value })).ok) showSettings(state.bay?.settings ?? {}, null);
+  if (!(await act("set", { name, value })).ok) showSettings(state.wiring?.settings ?? {}, null);
 };
 for (const name of ["jitter", "missing"]) {
-  byId(name).addEventListener("input", () => showSettings({ ...state.bay?.settings, [name]: +byId(name).value }, null));
+  byId(name).addEventListener("input", () => showSettings({ ...state.wiring?.settings, [name]: +byId(name).value }, null));
   byId(name).addEventListener("change", () => set(name, +byId(name).value));
 }
 const reshuffle = () =>
@@ -200,6 +200,6 @@ byId("every").addEventListener("change", () => byId("reshuffle").checked && resh
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.repeat) return;
   act("estop"); // before anything that could fail
-  bay.release();
-  bay.untake();
+  panel.release();
+  panel.untake();
 });

@@ -1,4 +1,4 @@
-// The monitor's belief and the diagnostics, as text.
+// The monitor's estimate and the diagnostics, as text.
 
 const LEVELS = ["fine", "warning", "error", "stale"];
 
@@ -27,7 +27,7 @@ export function showAttention(parts) {
   for (const id of ["no-matrix", "no-clusters"]) document.getElementById(id).textContent = why;
 }
 
-// wires: what the scrambler says, to compare; a belief is right where it names the signal there.
+// wires: the true wiring by the scrambler; an estimate is right if it names the signal there.
 export function showMonitor(parts, wires, scrambled) {
   const monitor = parts.find((one) => one.name === "monitor");
   const text = document.getElementById("monitor-text"), moves = document.getElementById("monitor-moves");

@@ -1,4 +1,4 @@
-// The robot as it stands: as a skeleton, a camera's image, joints as dials, or readings as bars.
+// Draws the robot: as a skeleton, a camera's image, joints as dials, or readings as bars.
 
 import { colour, context, shown } from "./draw.js";
 import { drawSkeleton } from "./skeleton.js";
@@ -6,7 +6,7 @@ import { drawSkeleton } from "./skeleton.js";
 const WIDTH = 640, HEIGHT = 420;
 
 export class RobotView {
-  // move(from, to): asks for the patch of a camera's image to go to another one's place.
+  // move(from, to): requests that a patch of a camera's image takes another one's place.
   constructor(canvas, move) {
     this.canvas = canvas;
     canvas.addEventListener("pointerdown", (event) => (this.held = this.patch(event)));

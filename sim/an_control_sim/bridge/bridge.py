@@ -1,10 +1,10 @@
-"""Serve a simulated robot over ROS 2, in lockstep (request and reply) or in real time.
+"""Serves a simulated robot over ROS 2, in lockstep (request and reply) or in real time.
 
-In lockstep all messages of step k carry stamp k, and the environment steps as soon as the command
-that answers step k has arrived (`Exchange`). After a timeout the safe command is applied. Stamps
-grow by the step length over the whole run and start at the wall clock's second, so that no stamp
-occurs twice, even after a restart. Everything runs on one thread, and every wait uses the steady
-clock: nothing waits on the ROS time that this node itself publishes.
+In lockstep all messages of step k have stamp k, and the environment makes a step when the command
+with stamp k has arrived (`Exchange`). After a timeout the safe command is applied. Stamps grow by
+the step length over the whole run and start at the current second of the wall clock, so that no
+stamp occurs twice, even after a restart. Everything runs on one thread, and every wait uses the
+steady clock, never the ROS time that this node itself publishes.
 """
 
 from __future__ import annotations
@@ -41,30 +41,31 @@ from an_control_sim.process import RELIABLE, SLICE_S
 RIVAL_CHECK_S = 1.0
 """Seconds between two checks for other nodes that publish the same topics."""
 MAX_COMMAND_STEPS = 5
-"""Number of steps after which a command is too old in real time."""
+"""In real time, number of steps after which a command is too old to be applied."""
 MAX_STAMP_LAG_NS = 100_000_000
 """Maximum time by which stamps may lag behind the clock in real time. When the process pauses or
 the machine is busy, that time passes for the robot too."""
 
 
 class Bridge:
-    """Server of one robot on a node that belongs to the bridge alone.
+    """The server of one simulated robot on a ROS 2 node: publishes readings and applies commands.
 
-    Topics without subscribers are not published.
+    The node must belong to the bridge alone. Topics without subscribers are not published.
 
     Args:
         node: The node.
         robot: The simulated robot.
-        tap: Receiver of every message inside this process, such as the scrambler.
-        policy: Name of the policy node, whose `reset_state` is called before each episode; "" calls
-            no node, and any node may send commands.
-        realtime: Whether to step by the steady clock and hold the newest command, instead of
+        tap: An object that gets every message inside this process, such as the scrambler, which
+            disturbs readings and publishes them itself.
+        policy: The name of the policy node, whose service `reset_state` is called before each
+            episode; "" calls no node, and any node may send commands.
+        realtime: Whether to step by the steady clock and apply the newest command, instead of
             lockstep.
-        command_timeout_s: In lockstep, how long a step waits for its command (by default 1 s); in
+        command_timeout_s: In lockstep, seconds that a step waits for its command (by default 1); in
             real time, the age at which a command is too old (by default five steps). After that the
             safe command is applied.
         start_timeout_s: Seconds to wait for the policy, at the start and when it stops answering.
-        camera_hz: Pictures per simulated second; 0 for none.
+        camera_hz: Camera pictures per simulated second; 0 for none.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Bridge:
         self._started = self._latched = False
         self._refusal = ""
         self.timeouts = 0
-        """Number of steps with the safe command since the start."""
+        """Number of steps since the start in which the safe command was applied."""
         self.latency_s: list[float] = []
         """In lockstep, seconds from the first publishing of each step to its command; the caller
         clears it."""
@@ -98,7 +99,7 @@ class Bridge:
         self._create_topics(policy, camera_hz)
 
     def _create_topics(self, policy: str, camera_hz: float) -> None:
-        """Create publishers, subscriptions and the link to the policy."""
+        """Create publishers, subscriptions and the connection to the policy node."""
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
@@ -131,8 +132,8 @@ class Bridge:
         topics gets `ALONE_S` to end, since a killed one stays in the ROS graph for a while.
 
         Raises:
-            BridgeError: The policy does not come, does not read the tap's topic, or another
-                simulator publishes the same topics.
+            BridgeError: The policy does not connect, does not read the topic of the `tap`, or
+                another simulator publishes the same topics.
         """
         self._wait_for_rivals_to_end()
         if self._link.is_named or not self._realtime:
@@ -143,11 +144,11 @@ class Bridge:
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
-        """Start an episode: reset the environment, the tap and the policy's state.
+        """Start an episode: reset the environment, the `tap` and the policy's state.
 
         Args:
-            seed: Seed of the environment.
-            episode: Number of the episode, for the tap's disturbance.
+            seed: The seed of the environment.
+            episode: The index of the episode, on which the disturbance depends.
         """
         self.run.end_episode()
         if not self._realtime:
@@ -167,10 +168,10 @@ class Bridge:
     def step(self) -> None:
         """Publish the readings, wait for the command and advance the robot by one step.
 
-        While paused, this waits for the step service.
+        While the run is paused, this waits for a call of the service `~/step`.
 
         Raises:
-            RestartRequestedError: The reset service was called.
+            RestartRequestedError: The service `~/reset` was called.
             BridgeError: The policy has stopped answering.
         """
         if self.run.start_step():
@@ -196,12 +197,16 @@ class Bridge:
                 self.exchange.finish()
 
     def set_estop(self, latch: bool) -> None:
-        """Latch or clear the policy's e-stop; call `wait_for_estop` first."""
+        """Set or clear the policy's e-stop by its services; call `wait_for_estop` first.
+
+        Args:
+            latch: True to set it, False to clear it.
+        """
         self._latched = latch
         self._link.set_estop(latch, wait=not self._realtime)
 
     def wait_for_estop(self) -> None:
-        """Wait for the services that `set_estop` needs.
+        """Wait for the services of the policy that `set_estop` needs.
 
         Raises:
             BridgeError: The policy does not offer them.
@@ -209,9 +214,10 @@ class Bridge:
         self._link.wait_for_estop()
 
     def read_diagnostics(self) -> PolicyDiagnostics | None:
-        """Return the policy node's diagnostics after the last episode, or None if there are none.
+        """Return the policy node's diagnostics after the last episode; None if it publishes none.
 
-        Resets no longer start an episode here, and a stop ends only the waiting.
+        The reset service no longer restarts an episode here, and a stop of the run only ends the
+        wait.
         """
         self.run.end_episode()
         try:
@@ -220,7 +226,7 @@ class Bridge:
             return None
 
     def close(self) -> None:
-        """Clear the e-stop, answer pending service calls, release the node and close the robot."""
+        """Clear the e-stop, answer pending service calls, and release node and robot."""
         cleared = self._link.request_estop(False) if self._latched else None
         until_s = time.monotonic() + CALL_S
         while cleared is not None and not cleared.done() and time.monotonic() < until_s:
@@ -231,10 +237,10 @@ class Bridge:
     # Others
 
     def _wait_for_rivals_to_end(self) -> None:
-        """Wait for other simulators on the same topics to end.
+        """Wait until no other simulator publishes on the same topics.
 
         Raises:
-            BridgeError: They have not ended in time.
+            BridgeError: One has not ended in time.
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
@@ -249,7 +255,10 @@ class Bridge:
             self._find_other_simulators()
 
     def _find_other_simulators(self) -> None:
-        """Find other nodes that publish the same topics; log a change once the run has started."""
+        """Look for other nodes that publish the same topics.
+
+        Log a change once the run has started.
+        """
         rivals = describe_rival_publishers(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
@@ -258,17 +267,23 @@ class Bridge:
     # Commands
 
     def _wait_for_command(self) -> NDArray[np.float64] | None:
-        """In lockstep, return the command that answers this step, or None after the timeout.
+        """In lockstep, publish the readings of a step and return the command that answers them.
 
-        If the tap drops this step's message, the last command is applied again, or the safe command
-        while the e-stop is latched.
+        If the `tap` drops this step's message, the last command is applied again, or the safe
+        command while the e-stop is set.
+
+        Returns:
+            The command (A,) in the unit of the action, or None after the timeout.
+
+        Raises:
+            BridgeError: The policy has not answered for too long.
         """
         commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
             self._outputs.publish()
             return commands.safe if self._latched else commands.newest
         commands.clear()
-        took_s = self.exchange.ask(self._stamp_ns, lambda: commands.newest is not None)
+        took_s = self.exchange.request_command(self._stamp_ns, lambda: commands.newest is not None)
         if took_s is not None:
             self._heard_s = time.monotonic()
             self.latency_s.append(took_s)
@@ -282,7 +297,11 @@ class Bridge:
         return None
 
     def _wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """In real time, return the newest command at the end of this step, None if too old."""
+        """In real time, publish the readings of a step and wait for the end of the step.
+
+        Returns:
+            The newest command (A,) in the unit of the action, or None if it is too old.
+        """
         self._outputs.publish()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
@@ -293,7 +312,13 @@ class Bridge:
         return commands.newest if age_s <= self._command_timeout_s else None
 
     def _on_command(self, number: int, message: Any) -> None:
-        stamp_ns = self.robot.commands.stamp_ns(message, number)
+        """Store a command that answers the current step; log why one is refused.
+
+        Args:
+            number: The index of the command topic.
+            message: The command message.
+        """
+        stamp_ns = self.robot.commands.read_stamp_ns(message, number)
         if not (self._realtime or self.exchange.is_answer(number, stamp_ns)):
             return
         try:

@@ -1,7 +1,7 @@
-"""Convert command messages to an environment's action, by actuator name if the message has names.
+"""Converts command messages to an environment's action, by actuator name if the message has names.
 
 A message is accepted or refused as a whole: if an actuator is missing or a number is not finite, it
-is treated as not received. If several topics carry commands, one message of each makes a command.
+counts as not received. If several topics have parts of a command, one message of each is needed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from an_control_sim.gym.spaces import convert_actions
 
 
 class CommandReader:
-    """Reader of an environment's command messages.
+    """A converter from command messages to actions of an environment.
 
     Attributes:
         safe: The actuators' safe values in the unit of the action (A,) float64.
 
     Args:
-        simulation: The simulation; its file is named in errors.
+        simulation: The content of the simulation YAML, which describes the command topics.
         space: The environment's action space.
         resolve: Returns the class of a message type.
 
     Raises:
-        WiringError: The simulation's command does not fit the message types or the action space.
+        WiringError: The commands do not fit the message types or the action space.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class CommandReader:
 
     @property
     def topics(self) -> list[tuple[str, Any]]:
-        """Return the command topics with their message classes."""
+        """The command topics with their message classes."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
     @property
     def stamped(self) -> list[bool]:
-        """Return, for each topic, whether its messages have a stamp that identifies the step."""
+        """For each topic, whether its messages have a stamp that identifies the step."""
         return [one.stamped for one in self._messages]
 
-    def stamp_ns(self, message: Any, number: int = 0) -> int | None:
-        """Return the stamp of the readings that a message answers, or None if it has no stamp.
+    def read_stamp_ns(self, message: Any, number: int = 0) -> int | None:
+        """Return the stamp of the readings that a command message answers, or None if it has none.
 
         Args:
             message: The command message.
-            number: Number of its topic.
+            number: The index of its topic.
         """
         return self._stamps[number](message)
 
@@ -83,7 +83,7 @@ class CommandReader:
 
         Args:
             message: The command message.
-            number: Number of its topic.
+            number: The index of its topic.
 
         Raises:
             ValueError: The message is refused; the text says why.
@@ -93,12 +93,12 @@ class CommandReader:
         return (values - self._offsets[span]) / self._scales[span]
 
     def store(self, message: Any, now_s: float, number: int = 0) -> None:
-        """Store the commands of a topic's message.
+        """Store the commands in a topic's message.
 
         Args:
             message: The command message.
             now_s: The current time in seconds.
-            number: Number of its topic.
+            number: The index of its topic.
 
         Raises:
             ValueError: The message is refused; the text says why.
@@ -113,30 +113,34 @@ class CommandReader:
 
     @property
     def newest(self) -> NDArray[np.float64] | None:
-        """Return the newest command (A,) in the unit of the action.
+        """The newest command (A,) in the unit of the action.
 
-        Returns None as long as a topic has sent none.
+        The result is None until every topic has sent a part.
         """
         parts = [part for part in self._parts if part is not None]
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
     def received_s(self) -> float:
-        """Return the time at which the oldest part of `newest` was received."""
+        """The time at which the oldest part of the newest command was received."""
         return min(self._taken_s)
 
-    def action(self, commands: NDArray[np.float64]) -> Any:
-        """Return the environment's action for commands (A,), clipped to its space.
+    def make_action(self, commands: NDArray[np.float64]) -> Any:
+        """Convert commands (A,) to an action of the environment, clipped to its action space.
 
-        A Discrete space also takes a single number, the index of the choice. See
-        `ActionConversion.from_own_units`.
+        A Discrete space also takes a single number, the index of the choice (see
+        `ActionConversion.from_own_units`).
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
         return self._actions.from_own_units(commands)
 
     def _check(self, count: int, simulation: Simulation) -> None:
-        """Check the number of actuators against the action space.
+        """Check that there are as many actuators as the action space needs.
+
+        Args:
+            count: The number of actuators.
+            simulation: The simulation, whose file is named in errors.
 
         Raises:
             WiringError: The number differs, or the space is not supported.

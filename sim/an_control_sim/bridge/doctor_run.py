@@ -1,6 +1,7 @@
-"""Drives a simulated robot by a wiring and a model in this process, and records it for the doctor.
+"""Drives a simulated robot by a policy in this process and records it for the wiring doctor.
 
-The robot's messages pass the wiring as they would in the node: no topics, no clock.
+The doctor looks for mistakes in a wiring, the YAML file that connects topics to a policy. So the
+robot's messages are read by the wiring as in the policy node, but without topics and clock.
 """
 
 from __future__ import annotations
@@ -20,24 +21,30 @@ from an_control_sim.bridge.simulation_file import load_simulation
 def record_simulation(
     controller: Controller, simulation: str | Path, seconds: float, seed: int = 0
 ) -> tuple[Recording, list[float]]:
-    """Return a recording of so many simulated seconds, and the returns of its whole episodes.
+    """Run a simulated robot and record its readings and actions.
 
     Args:
-        controller: of the wiring and the model that are checked.
-        simulation: the YAML of the robot that is driven.
-        seconds: in as many episodes as it takes.
-        seed: of the episodes.
+        controller: The wiring and the model that are checked.
+        simulation: The simulation YAML of the robot.
+        seconds: The simulated time to record, in as many episodes as are needed.
+        seed: The seed of the episodes.
+
+    Returns:
+        The recording, and the returns of the episodes that were played to their end.
 
     Raises:
-        WiringError: the YAML does not fit its environment, or the wiring not its messages.
+        WiringError: The simulation does not fit its environment, or the wiring its messages.
     """
     robot = SimulatedRobot(load_simulation(simulation))
     recorder = ReadingsRecorder(controller.wiring, controller.acting.policy.model)
     step_ns = robot.simulation.step_ns
     ticks = max(1, round(seconds / robot.simulation.step_s))
     sources = [
-        (outlet, [one.name for one in controller.wiring.sources if one.topic == outlet.topic])
-        for outlet in robot.outlets
+        (
+            sensor_topic,
+            [one.name for one in controller.wiring.sources if one.topic == sensor_topic.topic],
+        )
+        for sensor_topic in robot.sensor_topics
     ]
     now_ns, episode, returns = 0, 0, []
     try:
@@ -50,13 +57,13 @@ def record_simulation(
             while not robot.over and len(recorder) < ticks:
                 now_ns += step_ns
                 robot.fill(now_ns)
-                for outlet, names in sources:
+                for sensor_topic, names in sources:
                     for name in names:
-                        controller.table.store(name, outlet.message, now_ns, now_ns)
-                        recorder.table.store(name, outlet.message, now_ns, now_ns)
+                        controller.table.store(name, sensor_topic.message, now_ns, now_ns)
+                        recorder.table.store(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns, None)
                 sent = controller.command(None)
-                _command(controller, robot, sent, now_ns)
+                _store_command(controller, robot, sent, now_ns)
                 recorder.add(controller.acting.action(sent), now_ns, now_ns)
                 answer = robot.commands.newest
                 robot.step(robot.commands.safe if answer is None else answer)
@@ -69,10 +76,17 @@ def record_simulation(
     return recorder.recording(), returns
 
 
-def _command(
+def _store_command(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
-    """Hand a command (A,) over as the messages that would carry it."""
+    """Pass a command to the robot, in the messages in which it would be sent.
+
+    Args:
+        controller: The controller, which has the messages.
+        robot: The robot.
+        values: The command (A,) in physical units.
+        stamp_ns: The stamp of the messages.
+    """
     command = controller.wiring.command
     topics = {topic: number for number, (topic, _) in enumerate(robot.commands.topics)}
     robot.commands.clear()

@@ -1,8 +1,9 @@
-"""Draft the two YAML files that serve an environment: the robot's wiring and the simulation.
+"""Drafts the two YAML files that serve an environment over ROS 2: the wiring and the simulation.
 
-Channels and actuators are those of a model of this environment (`describe_task`). If ids name
-joints (hip.position, hip.velocity), these go out as joint states, all else by id on one topic.
-Both are JointState messages, which have the stamp that lockstep needs.
+The wiring connects the topics to a policy, the simulation connects them to the environment.
+Channels (readings) and actuators are those that a model of this environment has (`describe_task`).
+If ids name joints (hip.position, hip.velocity), these are published as joint states, all other
+readings by id on one topic. Both are JointState messages, which have the stamp that lockstep needs.
 """
 
 from __future__ import annotations
@@ -34,12 +35,19 @@ COMMANDS = "joint_commands"
 AGE_STEPS = 5
 PICTURE_DIMENSIONS = 3
 CommentedActuator = tuple[ActuatorConfig, str]
-"""An actuator and a comment on it."""
+"""An actuator in the wiring and a comment on it."""
 
 
 @dataclass(frozen=True)
 class DraftTopic:
-    """Published topic: the names in its message, and for each field the observation's indices."""
+    """A topic to publish, with the parts of the observation that its message holds.
+
+    Attributes:
+        topic: The name of the topic.
+        names: The names in its message.
+        fields: For each field of the message, the indices in the observation.
+        about: A comment on the topic.
+    """
 
     topic: str
     names: tuple[str, ...]
@@ -49,7 +57,15 @@ class DraftTopic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """Texts of both files, with the channels, actuators and step length that they name."""
+    """The texts of both files, and what a model of the environment must agree with.
+
+    Attributes:
+        wiring: The text of the wiring file.
+        simulation: The text of the simulation file.
+        channels: The ids of the readings.
+        actuators: The names of the actuators.
+        step_s: The length of a step in seconds.
+    """
 
     wiring: str
     simulation: str
@@ -59,14 +75,15 @@ class EnvironmentDraft:
 
 
 def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
-    """Draft wiring and simulation of an environment.
+    """Draft the wiring file and the simulation file of an environment.
 
     Args:
-        robot: Name of the robot.
+        robot: The name of the robot.
         environment: A gymnasium id, or ``module:id``.
 
     Raises:
-        ValueError: The environment cannot be made, or shows images, or its actions have no draft.
+        ValueError: The environment cannot be made, shows images, or has actions for which there is
+            no draft.
     """
     with closing(make_environment(environment, measure_units(environment))) as env:
         if shows_patches(env):
@@ -98,9 +115,11 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
 
 
 def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
-    """Return the topics that carry these channels.
+    """Distribute an environment's readings over topics: joint states, and all others.
 
-    Only an observation that is `flat` (of one dimension) gets joint states.
+    Args:
+        channels: The ids of the readings, in the order of the observation.
+        flat: Whether the observation has one dimension; only then there are joint states.
     """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
@@ -121,9 +140,12 @@ def _assign_topics(channels: Sequence[str], flat: bool) -> list[DraftTopic]:
 def _draft_actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Return the actuators in the environment's own units.
+    """Draft the actuators in the environment's own units.
 
-    The safe command is 0, or the middle of the bounds if 0 is outside.
+    The safe command is 0, or the middle of the bounds if 0 is out of bounds.
+
+    Raises:
+        ValueError: There is no draft for actions of this space.
     """
     if not isinstance(space, gymnasium.spaces.Box):
         about = "-1 .. 1; of a choice's actuators the largest is taken"
@@ -160,7 +182,16 @@ def _draft_wiring(
     ranges: Mapping[int, str],
     actuators: Sequence[CommentedActuator],
 ) -> Draft:
-    """Return the draft of the wiring."""
+    """Draft the wiring file.
+
+    Args:
+        robot: The name of the robot.
+        about: The robot and its environment, for a comment.
+        task: The ids, names and units of a model of this environment.
+        topics: The published topics.
+        ranges: The bounds of readings as text, by index in the observation.
+        actuators: The actuators with comments.
+    """
     step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
         (place, _make_channel(topic, name, field, *units.get(place, (1.0, 0.0))))
@@ -193,21 +224,39 @@ def _draft_wiring(
     )
 
 
-def _channel_id(topic: DraftTopic, name: str, field: str) -> str:
-    """Return the id of the channel that reads `field` of `name`."""
+def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
+    """Make the id of the channel that reads a field of a named element.
+
+    Args:
+        topic: The topic.
+        name: The name of the element, such as a joint.
+        field: The field of the message, such as position.
+    """
     return name if topic.topic == "readings" else f"{name}.{field}"
 
 
 def _make_channel(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
-    """Return the channel that reads one number of a topic, in the units that a model learns in."""
+    """Draft the channel that reads one number of a topic, in the units used in training.
+
+    Args:
+        topic: The topic.
+        name: The name of the element, such as a joint.
+        field: The field of the message, such as position.
+        scale: The factor from the environment's number to the reading.
+        offset: What is added after scaling.
+    """
     where = topic.topic, f"{field}[{name}]"
-    return ChannelConfig(_channel_id(topic, name, field), *where, scale=scale, offset=offset)
+    return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)
 
 
 def _format_ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
-    """Return the finite bounds of the environment's readings as text, by index."""
+    """Format the bounds of readings as text, such as "-1 .. 1".
+
+    Returns:
+        The texts by index in the observation, for readings with two finite bounds.
+    """
     if not isinstance(space, gymnasium.spaces.Box):
         return {}
     pairs = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
@@ -222,7 +271,16 @@ def _draft_simulation(
     topics: Sequence[DraftTopic],
     actuators: Sequence[CommentedActuator],
 ) -> str:
-    """Return the text of the simulation YAML."""
+    """Draft the text of the simulation file.
+
+    Args:
+        about: The robot and its environment, for a comment.
+        environment: The gymnasium id.
+        env: The environment.
+        step_s: The length of a step in seconds.
+        topics: The published topics.
+        actuators: The actuators with comments.
+    """
     size = sum(len(places) for topic in topics for places in topic.fields.values())
     sensors = _list_sensors(env)
     lines = [
@@ -258,7 +316,7 @@ def _draft_simulation(
 
 
 def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
-    """Return the names of the environment's physical readings beside the observation, or ""."""
+    """Return the names of the environment's further sensors, joined by commas, or ""."""
     inner = env.unwrapped
     if not isinstance(inner, HasSensors):
         return ""
@@ -267,10 +325,14 @@ def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def format_expression(places: Sequence[int], size: int) -> str:
-    """Return the expression for these indices of an observation of `size` numbers.
+    """Format indices of an observation as an expression of the simulation file.
 
     >>> format_expression((0, 2, 4), 6)
     'observation[0:5:2]'
+
+    Args:
+        places: The indices.
+        size: The length of the observation.
     """
     if len(places) == 1:
         return f"observation[{places[0]}:{places[0] + 1}]"

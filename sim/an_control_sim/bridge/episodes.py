@@ -1,4 +1,4 @@
-"""Run episodes over ROS 2 one after the other and summarise them."""
+"""Runs episodes over ROS 2 one after the other and summarises them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from an_control_sim.bridge.run_control import RestartRequestedError, StopRequest
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """Result of one finished episode.
+    """The result of one finished episode.
 
     Attributes:
-        return_: Sum of the rewards in the order of the steps.
-        steps: Number of steps.
-        shuffles: How often signals were permuted.
-        distance_m: Distance covered in metres, if the environment reports one.
-        timeouts: Number of steps with the safe command.
-        unmatched: Number of commands that no step asked for, or that never came; see
-            `Exchange.unmatched`.
-        wall_s: Wall-clock time in seconds.
-        walked_m: Distance in metres in the seconds after a stop, see `Stop`; None without a stop.
-        latency_s: Seconds from publishing the readings to receiving the command, for each step;
+        return_: The sum of the rewards in the order of the steps.
+        steps: The number of steps.
+        shuffles: How often sensor signals were permuted among the channels.
+        distance_m: The distance covered in metres, if the environment reports one.
+        timeouts: The number of steps in which the safe command was applied, as none arrived in
+            time.
+        unmatched: The number of commands that no step asked for, or that never arrived (see
+            `Exchange.unmatched`).
+        wall_s: The wall-clock time in seconds.
+        walked_m: The distance in metres in the seconds after an e-stop (see `Stop`); None if there
+            was no stop or the robot fell.
+        latency_s: For each step the seconds from publishing the readings to receiving the command;
             empty in real time.
     """
 
@@ -49,14 +51,14 @@ class EpisodeResult:
 
 @dataclass(frozen=True)
 class EpisodeProgress:
-    """Progress report of a run.
+    """A progress report of a run.
 
     Attributes:
-        episode: Index of the running episode.
-        episodes: Number of episodes of the run; 0 for an endless one.
-        steps: Number of steps so far in this episode.
-        return_: Sum of the rewards so far in this episode.
-        finished: The result, in the one report that ends an episode; else None.
+        episode: The index of the running episode.
+        episodes: The number of episodes of the run; 0 if it has no end.
+        steps: The number of steps so far in this episode.
+        return_: The sum of the rewards so far in this episode.
+        finished: The result, in the report that ends an episode; else None.
     """
 
     episode: int
@@ -71,7 +73,7 @@ STEPS_PER_REPORT = 50
 """Number of steps between two progress reports."""
 NO_DISTURBANCE = DisturbanceSettings()
 MAX_KEPT_RESULTS = 1000
-"""Number of results that an endless run keeps, so that its memory does not grow."""
+"""Number of results that a run without end keeps, so that its memory does not grow."""
 
 
 def run_episodes(
@@ -82,23 +84,23 @@ def run_episodes(
     progress: ProgressCallback | None = None,
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
 ) -> list[EpisodeResult]:
-    """Run episodes on a bridge and return their results.
+    """Run episodes on a bridge (the server of a simulated robot) and return their results.
 
     Episode e starts from `episode_seed(seed, e)`. The reset service restarts the running episode,
-    and `bridge.run.stop()` ends the run with the results so far. An endless run returns the last
+    and `bridge.run.stop()` ends the run with the results so far. A run without end returns its last
     `MAX_KEPT_RESULTS` results.
 
     Args:
         bridge: The bridge; it is not closed.
-        episodes: Number of episodes; 0 runs until stopped.
-        seed: Seed of the episodes.
+        episodes: The number of episodes; 0 runs until stopped.
+        seed: The seed of the episodes.
         progress: Called during and after each episode.
-        disturbance: Its settings of the robot apply here, and its stop, for which the policy's
-            e-stop is latched.
+        disturbance: What is done to the robot on purpose: changes of motors, mass and friction, and
+            stops by the policy's e-stop. Its other settings have no effect here.
 
     Raises:
         BridgeError: The policy cannot be reached; `finished` has the results so far.
-        ValueError: The environment does not support such a robot.
+        ValueError: The environment does not support these settings of the robot.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
     drawn, episode = Disturber((), disturbance, seed), 0
@@ -128,18 +130,27 @@ def _run_episode(
     progress: ProgressCallback | None,
     drawn: Disturber,
 ) -> EpisodeResult:
-    """Run one episode and return its result."""
+    """Run one episode and return its result.
+
+    Args:
+        bridge: The server of the robot.
+        episode: The index of the episode.
+        episodes: The number of episodes, for progress reports.
+        seed: The seed of the run.
+        progress: Called during and after the episode.
+        drawn: Draws the disturbance of each episode.
+    """
     drawn.reset(episode)
-    stop = drawn.stop(bridge.robot.simulation.step_s)
+    stop = drawn.draw_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(drawn.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(episode_seed(seed, episode), episode)
-    robot, tell = bridge.robot, progress or (lambda progress: None)
+    robot, report = bridge.robot, progress or (lambda progress: None)
     bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0
     while not robot.over:
         if steps % STEPS_PER_REPORT == 0:
-            tell(EpisodeProgress(episode, episodes, steps, return_))
+            report(EpisodeProgress(episode, episodes, steps, return_))
         if stop is not None and steps in (stop.begin, stop.end):
             bridge.set_estop(steps == stop.begin)
         bridge.step()
@@ -162,18 +173,18 @@ def _run_episode(
         walked_m=None if stop is None else stop.walked_m,
         latency_s=np.array(bridge.latency_s),
     )
-    tell(EpisodeProgress(episode, episodes, steps, return_, result))
+    report(EpisodeProgress(episode, episodes, steps, return_, result))
     return result
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Summary of a run; figures are NaN without an episode, and `sd` is the population's (ddof 0).
+    """The summary of a run; means are NaN without an episode.
 
     Attributes:
-        episodes: The results.
+        episodes: The results of the episodes.
         policy: The policy node's diagnostics at the end of a run in real time.
-        walk_m: Distance in metres that counts as walking again after a stop.
+        walk_m: The distance in metres that counts as walking again after a stop.
         failure: Why the run ended early; "" if it did not.
     """
 
@@ -184,48 +195,52 @@ class RunSummary:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """Return the episodes' returns (E,)."""
+        """The returns of the episodes (E,)."""
         return np.array([one.return_ for one in self.episodes])
 
     @property
     def mean(self) -> float:
-        """Return the mean return."""
+        """The mean return."""
         return float(self.returns.mean()) if self.episodes else float("nan")
 
     @property
     def sd(self) -> float:
-        """Return the standard deviation of the returns."""
+        """The standard deviation of the returns (of the population, ddof 0)."""
         return float(self.returns.std()) if self.episodes else float("nan")
 
     @property
     def steps_per_s(self) -> float:
-        """Return the number of steps per second of wall-clock time."""
+        """The number of steps per second of wall-clock time."""
         wall_s = sum(one.wall_s for one in self.episodes)
         return sum(one.steps for one in self.episodes) / wall_s if wall_s else float("nan")
 
     @property
     def timeouts(self) -> int:
-        """Return the number of steps with the safe command."""
+        """The number of steps in which the safe command was applied."""
         return sum(one.timeouts for one in self.episodes)
 
     @property
     def unmatched(self) -> int:
-        """Return the number of unmatched commands; see `Exchange.unmatched`."""
+        """The number of commands that fit no step; see `Exchange.unmatched`."""
         return sum(one.unmatched for one in self.episodes)
 
     @property
     def walked_m(self) -> list[float]:
-        """Return the distances in metres after each stop that the robot survived upright."""
+        """The distances in metres after each stop in which the robot did not fall."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
     def latency_s(self, share: float) -> float:
-        """Return the quantile `share` of the seconds from readings to command; NaN in real time."""
+        """Return a quantile of the seconds from readings to command; NaN in real time.
+
+        Args:
+            share: The quantile, 0 to 1.
+        """
         parts = [one.latency_s for one in self.episodes]
         latencies = np.concatenate(parts) if parts else np.empty(0)
         return float(np.quantile(latencies, share)) if len(latencies) else float("nan")
 
     def lines(self) -> list[str]:
-        """Return the lines that describe the run in a terminal."""
+        """Format the summary as lines for a terminal."""
         if not self.episodes:
             return ["no episode finished"]
         count = len(self.episodes)
@@ -252,7 +267,7 @@ class RunSummary:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the run for `--json`, without task, model and seed, which the caller knows."""
+        """Return the summary for `--json`, without task, model and seed, which the caller adds."""
         return {
             "episodes": [
                 {

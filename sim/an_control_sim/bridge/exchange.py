@@ -1,9 +1,9 @@
-"""Match commands with the steps that they answer in lockstep; independent of ROS.
+"""Matches commands with the steps that they answer in lockstep; independent of ROS.
 
-A command with a stamp identifies its step, so a step can be published again, and a late reply is
-recognised. Without a stamp only the order counts: each step is published once, and the next one not
-before its command has arrived or was given up. Otherwise a late or repeated command would answer
-the next step, and so on until the end of the episode.
+A stamp in a command identifies its step, so a step can be published again, and a late reply is
+recognised. Without a stamp only the order counts: each step is published once, and the next one
+only after its command has arrived or the wait has ended. Otherwise a late or repeated command would
+answer the next step, and so on until the end of the episode.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ ATTEMPTS = 3
 PATIENCE = 10.0
 """`finish` waits this many times as long as the episode's slowest command took."""
 MIN_LISTEN_S, GLANCE_S = 0.1, 1e-4
-"""Minimum time that `finish` waits, and the time to take messages that have arrived already."""
+"""Minimum seconds that `finish` waits, and the seconds to process messages that have already
+arrived."""
 
 
 class Exchange:
-    """Publisher of steps that recognises the commands that answer them.
+    """A publisher of steps that recognises which command answers which step.
 
     Args:
-        topics: Command topics; a command has one message on each.
+        topics: The command topics; a command has one message on each.
         stamped: For each topic, whether its messages have a stamp.
         publish: Publishes the current step.
         spin: Processes messages until a time of `clock`, or a little less; returns False once that
             time has passed.
-        timeout_s: How long a step waits for its command, and how long the next step waits for a
+        timeout_s: Seconds that a step waits for its command, and that the next step waits for a
             missing command without a stamp.
         report: Called with warnings for the user.
         clock: Returns the time in seconds.
@@ -54,15 +55,15 @@ class Exchange:
         self._longest_s = 0.0
         self._reported = False
         self.unmatched = 0
-        """Number of commands without a stamp that no step asked for, or that never came, since the
-        start. After each of them, steps may have used the command of another step."""
+        """Number of commands without a stamp that no step asked for, or that never arrived, since
+        the start. After each of them, steps may have used the command of another step."""
 
-    def ask(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
+    def request_command(self, stamp_ns: int, complete: Callable[[], bool]) -> float | None:
         """Publish a step and wait for its command.
 
         Args:
             stamp_ns: The step's stamp.
-            complete: Returns whether the command is complete.
+            complete: Returns whether all messages of the command have arrived.
 
         Returns:
             The seconds that it took, or None after the timeout.
@@ -84,11 +85,11 @@ class Exchange:
         return None
 
     def is_answer(self, topic: int, stamp_ns: int | None) -> bool:
-        """Return whether a message answers the current step.
+        """Return whether a command message answers the current step.
 
         Args:
-            topic: Number of the topic on which it came.
-            stamp_ns: Its stamp; None if it has none.
+            topic: The index of the topic on which it arrived.
+            stamp_ns: The stamp of the message; None if it has none.
         """
         self._heard += 1
         if stamp_ns is not None:
@@ -106,14 +107,15 @@ class Exchange:
         return False
 
     def close(self) -> None:
-        """Wait for commands that a finished step still misses, before the next episode."""
+        """Wait for commands that belong to finished steps, before the next episode starts."""
         self._drain_messages()
         self._longest_s, self._reported = 0.0, False
 
     def finish(self) -> None:
         """Wait at the end of an episode for commands that answer no step.
 
-        If all commands came one step late, the last one comes now. Stamped commands need no wait.
+        If all commands arrived one step late, the last one arrives now. Commands with stamps need
+        no wait.
         """
         self._drain_messages()
         if not all(self._stamped):
@@ -123,7 +125,7 @@ class Exchange:
                 pass
 
     def _drain_messages(self) -> None:
-        """Process what has arrived, and wait for late commands, which answer no step any more."""
+        """Process arrived messages, and wait for commands that belong to finished steps."""
         self._open = False
         until_s = self._clock() + self._timeout_s
         while self._find_missing() and self._spin(until_s):
@@ -139,7 +141,7 @@ class Exchange:
             self._spin(self._clock() + GLANCE_S)
 
     def _find_missing(self) -> list[int]:
-        """Return the topics on which a command without a stamp is still missing."""
+        """Return the indices of the topics on which a command without a stamp is still missing."""
         return [
             topic
             for topic, awaited in enumerate(self._awaited)
@@ -147,7 +149,13 @@ class Exchange:
         ]
 
     def _count_unmatched(self, event: str) -> None:
-        """Count an event after which commands may answer other steps; report an episode's first."""
+        """Count an event after which commands may answer other steps.
+
+        Report an episode's first one.
+
+        Args:
+            event: The event in words.
+        """
         self.unmatched += 1
         if not self._reported:
             self._reported = True

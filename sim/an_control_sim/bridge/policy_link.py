@@ -1,7 +1,7 @@
-"""Communicate with a policy node beside sensors and commands.
+"""The simulator's connection to a policy node apart from sensor readings and commands.
 
-This covers waiting until the node is active and connected, resetting it, its e-stop, its
-/diagnostics, and the topic `~/progress` on the current episode.
+It waits until the node is active and connected, resets it, uses its e-stop, reads its /diagnostics,
+and publishes the topic `~/progress` about the current episode.
 """
 
 from __future__ import annotations
@@ -24,39 +24,42 @@ from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.process import RELIABLE
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
-"""Maximum duration of a service call, the pause before the next one, and how long the ROS graph
+"""Maximum seconds of a service call, the pause before the next call, and how long the ROS graph
 must be unchanged to count as complete."""
 DISCOVERY_S, ALONE_S, LOOK_S = 1.0, 30.0, 0.05
-"""Time within which another simulator is discovered, the time it is given to end, and the pause
-between two checks."""
+"""Seconds within which another simulator is discovered, seconds that it is given to end, and the
+pause between two checks."""
 START_S = 120.0
-"""Time for the policy node to start; compiling its code for the first time takes a minute on a busy
-machine."""
+"""Seconds for the policy node to start; compiling its code for the first time takes a minute on a
+busy machine."""
 COMMAND_S, SOURCES_S = 10.0, 5.0
-"""In lockstep, how long to wait for a command and for all sources if both nodes are started as a
+"""In lockstep, seconds to wait for a command and for all sources if both nodes are started as a
 pair. They are long so that an episode depends only on its seed, even on a busy machine."""
 
 Spin = Callable[[float], bool]
-"""Function that processes messages until a time of the steady clock in seconds, or a little less;
+"""A function that processes messages until a time of the steady clock in seconds, or a little less;
 it returns False once that time has passed."""
 
 
 class BridgeError(RuntimeError):
-    """Error for a policy that cannot be reached; the text says what was waited for."""
+    """An error about a policy that cannot be reached; the text says what was waited for.
+
+    Attributes:
+        finished: The results of the episodes that had ended before.
+    """
 
     finished: Sequence[Any] = ()
-    """Results of the episodes that had ended before."""
 
 
 class PolicyLink:
-    """Connection to the policy node.
+    """The connection to the policy node.
 
     Args:
         node: The simulator's node.
-        policy: Name of the policy node; "" for any node that publishes commands.
-        command_topics: Topics of the commands.
-        spin: Processes messages while this waits.
-        timeout_s: Maximum duration of each wait.
+        policy: The name of the policy node; "" for any node that publishes commands.
+        command_topics: The topics of the commands.
+        spin: Processes messages during a wait.
+        timeout_s: The maximum seconds of each wait.
     """
 
     def __init__(
@@ -79,28 +82,28 @@ class PolicyLink:
 
     @property
     def is_named(self) -> bool:
-        """Return whether the policy is a certain node."""
+        """Whether the name of the policy node is known, so that its services can be called."""
         return self._client is not None
 
     @property
     def name(self) -> str:
-        """Return the policy's full name for messages."""
+        """The policy's full name, or "a policy", for messages."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
     def wait(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
         """Wait until the policy is active and connected.
 
         Args:
-            sensor_topics: Topics of the readings; it must subscribe to one of them.
-            shadow: Whether a node in shadow mode is enough, which publishes no commands.
+            sensor_topics: The topics of the readings; the policy must subscribe to one of them.
+            shadow: Whether a node in shadow mode, which sends no commands to the robot, is enough.
 
         Raises:
-            BridgeError: It did not connect in time.
+            BridgeError: The policy did not connect in time.
         """
         until_s = time.monotonic() + self._timeout_s
         self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
         self.reset()
-        while not self._connected(sensor_topics, shadow=shadow):
+        while not self._is_connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
                     f"{self.name} did not connect within {self._timeout_s:g} s: it must publish "
@@ -115,7 +118,7 @@ class PolicyLink:
             BridgeError: There is no subscription.
         """
         if self.is_named:
-            read, who = topic in self._subscribed(), self.name
+            read, who = topic in self._find_subscriptions(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
             while not self._node.count_subscribers(topic) and self._spin(until_s):
@@ -129,7 +132,9 @@ class PolicyLink:
             )
 
     def reset(self) -> None:
-        """Call the policy's reset_state until it succeeds, which it does once the node is active.
+        """Call the policy's service reset_state until it succeeds.
+
+        It succeeds once the node is active.
 
         Raises:
             BridgeError: It did not succeed in time.
@@ -137,7 +142,7 @@ class PolicyLink:
         until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"
         while self._client is not None:
             if self._client.service_is_ready():
-                answer = self._call(until_s)
+                answer = self._call_reset_state(until_s)
                 if not answer:
                     return
             again_s = min(until_s, time.monotonic() + RETRY_S)
@@ -162,14 +167,14 @@ class PolicyLink:
                 )
 
     def set_estop(self, latch: bool, *, wait: bool) -> None:
-        """Latch or clear the policy's e-stop.
+        """Set or clear the policy's e-stop.
 
         Args:
-            latch: Whether to latch it.
+            latch: True to set it, False to clear it.
             wait: Whether to wait for the answer.
 
         Raises:
-            BridgeError: The answer did not come in time.
+            BridgeError: The answer did not arrive in time.
         """
         future = self.request_estop(latch)
         until_s = time.monotonic() + self._timeout_s
@@ -178,12 +183,19 @@ class PolicyLink:
                 raise BridgeError(f"{self.name} does not answer the e-stop")
 
     def request_estop(self, latch: bool) -> Future[Any]:
-        """Ask the policy to latch or clear its e-stop and return the future of the answer."""
+        """Call the service that sets (`latch`) or clears the e-stop.
+
+        Return the Future of the answer.
+        """
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
 
-    def _call(self, until_s: float) -> str:
-        """Call reset_state once and return "" for success, else the reason of the failure."""
+    def _call_reset_state(self, until_s: float) -> str:
+        """Call reset_state once; return "" after success, else the reason of the failure.
+
+        Args:
+            until_s: The time of the steady clock until which to wait.
+        """
         future = self._client.call_async(Trigger.Request())
         patience_s = min(until_s, time.monotonic() + CALL_S)
         while not future.done() and self._spin(patience_s):
@@ -194,14 +206,18 @@ class PolicyLink:
         response = future.result()
         return "" if response.success else f"it replied {response.message!r}"
 
-    def _connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
-        """Return whether the policy's subscriptions have all been matched for a while.
+    def _is_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
+        """Return whether all of the policy's subscriptions have been matched for a while.
 
-        Another node may stand between the sensors and the policy. The ROS graph learns of a node's
-        subscriptions one by one, so a first complete view is no proof. In shadow mode the policy
-        subscribes to the command topic instead of publishing it.
+        Another node may stand between sensors and policy. The ROS graph learns of a node's
+        subscriptions one by one, so they must stay the same for `SETTLE_S`. In shadow mode the
+        policy subscribes to the command topic instead of publishing it.
+
+        Args:
+            sensor_topics: The topics of the readings.
+            shadow: Whether a node in shadow mode is enough.
         """
-        topics = self._subscribed()
+        topics = self._find_subscriptions()
         ready = all(
             self._node.count_publishers(topic) or (shadow and topic in topics)
             for topic in self._command_topics
@@ -216,8 +232,8 @@ class PolicyLink:
             self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
         return time.monotonic() >= self._settled_s
 
-    def _subscribed(self) -> set[str]:
-        """Return the topics that the policy subscribes to, as far as the ROS graph knows."""
+    def _find_subscriptions(self) -> set[str]:
+        """Return the topics that the policy subscribes to, as far as the ROS graph knows them."""
         if self._client is None:
             return set()
         namespace, _, name = self.name.rpartition("/")
@@ -229,10 +245,14 @@ class PolicyLink:
 
 
 def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
-    """Return a message that names the other nodes that publish on `topics`, or "" without any.
+    """Return a text that names other nodes which publish on these topics, or "".
 
-    Another node of the same name counts too. A publisher whose name is not known yet is ignored,
+    Another node of the same name counts too. A publisher whose node is not known yet is ignored,
     and found by a later call.
+
+    Args:
+        node: The node that should be the only publisher.
+        topics: The full names of the topics.
     """
     own, rivals = node.get_fully_qualified_name(), []
     for topic in topics:
@@ -253,8 +273,8 @@ def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
 def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
     """Wait until no other simulator publishes /clock.
 
-    A node calls this before it starts a policy node that the other simulator's readings would
-    reach. A killed simulator stays in the ROS graph for up to 20 s.
+    Call it before a policy node is started, as readings of the other simulator would reach that
+    node. A killed simulator stays in the ROS graph for up to 20 s.
 
     Args:
         node: A node that publishes nothing yet.
@@ -277,12 +297,22 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
 
 
 FIRST_DIAGNOSTICS_S = 2.5
-"""How long to wait for the first diagnostics; the node sends them every second."""
+"""Seconds to wait for the first diagnostics, which the node sends every second."""
 
 
 @dataclass(frozen=True)
 class PolicyDiagnostics:
-    """Counts of the policy node since its activation, and the age of the readings that it used."""
+    """Counters of the policy node since its activation, and the age of the readings that it used.
+
+    Attributes:
+        ticks: The number of control steps.
+        missed: The number of ticks that missed their deadline.
+        repeats: The number of ticks without a new reading.
+        trips: How often the watchdog sent the safe command because no other came.
+        longest_s: The longest time without a command.
+        age_p50_ms: The median age of the readings when the command was sent.
+        age_p99_ms: The 99th percentile of that age.
+    """
 
     ticks: int
     missed: int
@@ -293,7 +323,7 @@ class PolicyDiagnostics:
     age_p99_ms: float
 
     def lines(self) -> list[str]:
-        """Return the lines that describe the figures in a terminal."""
+        """Format the figures as lines for a terminal."""
         return [
             f"readings  p50 {self.age_p50_ms:.1f} ms, p99 {self.age_p99_ms:.1f} ms old when the"
             " command went out",
@@ -309,7 +339,7 @@ class PolicyDiagnostics:
 
 
 class DiagnosticsReader:
-    """Subscriber to the diagnostics of one policy node.
+    """A subscriber to the diagnostics of one policy node.
 
     Args:
         node: The node that subscribes.
@@ -322,6 +352,7 @@ class DiagnosticsReader:
         node.create_subscription(DiagnosticArray, "/diagnostics", self._receive, RELIABLE)
 
     def _receive(self, message: Any) -> None:
+        """Store the newest values of each part of the policy node from a diagnostic message."""
         for status in message.status:
             name, _, part = status.name.partition(": ")
             if name == self._name:
@@ -357,7 +388,7 @@ are NaN: the distance of a robot that does not travel, and the last return in th
 
 
 class ProgressTopic:
-    """Publisher of `PROGRESS_NAMES` after each step, on `~/progress`.
+    """The publisher of the figures `PROGRESS_NAMES` after each step, on `~/progress`.
 
     Args:
         node: The simulator's node.
@@ -370,13 +401,19 @@ class ProgressTopic:
         self._steps = 0
 
     def start_episode(self, episode: int) -> None:
-        """Start an episode."""
+        """Reset the figures for this episode."""
         if self._steps:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
     def publish_step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
-        """Publish the figures after the episode's step number `count`."""
+        """Publish the figures after a step.
+
+        Args:
+            count: The number of steps in the episode.
+            robot: The simulated robot, which knows reward and distance.
+            stamp_ns: The stamp of the step.
+        """
         self._steps = count
         self._return += robot.reward
         if self._publisher.get_subscription_count():

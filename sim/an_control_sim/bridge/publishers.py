@@ -1,7 +1,7 @@
-"""Write an environment's numbers into ROS messages, with writers that are made once.
+"""Writes an environment's numbers into ROS messages.
 
 The message objects are made once and refilled at every step, so a receiver must have published or
-read them before the next step. Every value is cast to exactly its field's type: rclpy does not
+read them before the next step. Every value is cast to exactly the type of its field: rclpy does not
 check it, and a wrong type corrupts the number.
 """
 
@@ -19,17 +19,17 @@ from an_control_sim.bridge.simulation_file import Expression, SimulatedTopicConf
 
 JOINTS = "sensor_msgs/msg/JointState"
 Writer = Callable[[Any], None]
-"""Function that writes one value into one field; raises ValueError or TypeError if it does not
+"""A function that writes one value into one field; raises ValueError or TypeError if it does not
 fit."""
 
 
-class Outlet:
-    """Published topic with its one message.
+class SensorTopic:
+    """A published topic with its one message, which is refilled at every step.
 
     Args:
         config: The topic's entry in the simulation YAML.
-        message_class: Class of its message type.
-        file: The YAML file, for errors.
+        message_class: The class of its message type.
+        file: The path of the YAML file, for errors.
 
     Raises:
         WiringError: The message type lacks a field, or a literal does not fit its field.
@@ -46,7 +46,7 @@ class Outlet:
         self._writers: list[tuple[Callable[[Any, Mapping[str, Any]], Any], Writer]] = []
         self._expressions: list[tuple[str, Expression]] = []
         for path, value in config.fields.items():
-            self._compile(path, value)
+            self._add_field(path, value)
 
     def fill(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
         """Write a step's values and stamp into the message and return it.
@@ -55,7 +55,7 @@ class Outlet:
 
         Args:
             observation: The environment's observation.
-            sensors: Its physical readings by name.
+            sensors: The environment's further sensor readings by name.
             stamp_ns: The stamp.
         """
         if self._stamp is not None:
@@ -65,11 +65,11 @@ class Outlet:
         return self.message
 
     def check(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Write real values once, to find expressions that cannot work.
+        """Write real values once, to find expressions in the YAML file that cannot work.
 
         Args:
             observation: The environment's observation.
-            sensors: Its physical readings by name.
+            sensors: The environment's further sensor readings by name.
 
         Raises:
             WiringError: An expression does not fit; the message names it.
@@ -81,14 +81,20 @@ class Outlet:
                 write(get(observation, sensors))
             except KeyError:
                 known = ", ".join(sorted(sensors)) or "(the environment offers none)"
-                raise self._error(path, expression, f"sensors.NAME with NAME of {known}") from None
+                raise self._make_error(
+                    path, expression, f"sensors.NAME with NAME of {known}"
+                ) from None
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 allowed = f"what the field takes from an observation of shape {shape} ({error})"
-                raise self._error(path, expression, allowed) from None
+                raise self._make_error(path, expression, allowed) from None
         self._check_names()
 
     def _check_names(self) -> None:
-        """Raise WiringError if a JointState has another number of names than of values."""
+        """Check that a JointState message has as many values as names.
+
+        Raises:
+            WiringError: The numbers differ.
+        """
         if self._config.type != JOINTS:
             return
         names = len(self.message.name)
@@ -96,56 +102,84 @@ class Outlet:
             count = len(getattr(self.message, path))
             if names and count and names != count:
                 allowed = f"{names} numbers, one for each name, not {count}"
-                raise self._error(path, self._config.fields[path], allowed)
+                raise self._make_error(path, self._config.fields[path], allowed)
 
-    def _compile(self, path: str, value: Any) -> None:
-        """Add the writer of a field, or write its literal; raise WiringError if it does not fit."""
-        parent, name, kind = self._field(path, value)
+    def _add_field(self, path: str, value: Any) -> None:
+        """Prepare how a field of the message is filled, or write its value if it is constant.
+
+        Args:
+            path: The path of the field.
+            value: A literal, or an expression such as observation[0].
+
+        Raises:
+            WiringError: The value does not fit the field.
+        """
+        parent, name, kind = self._find_field(path, value)
         expression = isinstance(value, Expression)
         if self._picture and path == "data" and expression:
             write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
         else:
             write = _make_writer(parent, name, kind)
         if write is None:
-            raise self._error(path, value, f"a field of numbers or text, not of {kind.base}")
+            raise self._make_error(path, value, f"a field of numbers or text, not of {kind.base}")
         if expression and kind.base == "string":
-            raise self._error(path, value, f"a value of type {_format_type(kind)}")
+            raise self._make_error(path, value, f"a value of type {_format_type(kind)}")
         if expression:
             self._expressions.append((path, value))
-            self._writers.append((value.getter(), write))
+            self._writers.append((value.make_getter(), write))
             return
         if not _literal_fits(value, parent, name, kind):
-            raise self._error(
+            raise self._make_error(
                 path, value, f"an expression, or a value of type {_format_type(kind)}"
             )
         try:
             write(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._error(
+            raise self._make_error(
                 path, value, f"a value of type {_format_type(kind)} ({error})"
             ) from None
 
-    def _field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
-        """Return the message object that holds a field, the field's name and its type."""
+    def _find_field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
+        """Return the message object that contains a field, the field's name and its type.
+
+        Args:
+            path: The path of the field.
+            value: The value for it, for error texts.
+
+        Raises:
+            WiringError: The message type has no such field.
+        """
         parent = self.message
         *outer, last = path.split(".")
         for name in [*outer, last]:
             types = field_types(parent) if hasattr(parent, "get_fields_and_field_types") else {}
             if name not in types:
                 known = ", ".join(types) or "(none)"
-                raise self._error(path, value, f"a field of {type(parent).__name__}: {known}")
+                raise self._make_error(path, value, f"a field of {type(parent).__name__}: {known}")
             if name is not last:
                 parent = getattr(parent, name)
         return parent, last, types[last]
 
-    def _error(self, path: str, value: Any, allowed: str) -> WiringError:
-        """Return the error for a field's value."""
+    def _make_error(self, path: str, value: Any, allowed: str) -> WiringError:
+        """Return the error for the value of a field.
+
+        Args:
+            path: The path of the field.
+            value: The value in the YAML file.
+            allowed: What is allowed, in words.
+        """
         file, key = self._where
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
 
 
 def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
-    """Return the writer for a field, or None if it takes neither numbers nor text."""
+    """Return a function that fills a field, or None if it takes neither numbers nor text.
+
+    Args:
+        parent: The message object that contains the field.
+        name: The name of the field.
+        kind: The type of the field.
+    """
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
         return _make_numbers_writer(
@@ -155,18 +189,27 @@ def _make_writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
         return lambda values: setattr(parent, name, [cast(value) for value in values])
     if cast is not None:
         return lambda value: setattr(parent, name, cast(value))
-    vector = None if kind.array else _vector_fields(parent, name)
+    vector = None if kind.array else _find_vector_fields(parent, name)
     return _make_vector_writer(getattr(parent, name), vector) if vector else None
 
 
 def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
-    """Return the writer for an array of numbers, of a fixed length if one is given."""
+    """Return a function that fills an array of numbers.
+
+    Args:
+        parent: The message object that contains the field.
+        name: The name of the field.
+        code: The type code of the numbers, as in the module `array`.
+        length: The length of an array of fixed length, else None.
+    """
     dtype = np.dtype(code)
 
     def write(value: Any) -> None:
+        """Write an array of any length into the field."""
         setattr(parent, name, array.array(code, np.asarray(value, dtype).tobytes()))
 
     def write_fixed(value: Any) -> None:
+        """Write an array into the field; raise ValueError if its length is wrong."""
         values = np.array(value, dtype).ravel()
         if len(values) != length:
             raise ValueError(f"{len(values)} values for {length}")
@@ -175,8 +218,13 @@ def _make_numbers_writer(parent: Any, name: str, code: str, length: int | None) 
     return write if length is None else write_fixed
 
 
-def _vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
-    """Return the field names of a message of doubles only (Vector3, Point), else None."""
+def _find_vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
+    """Return the field names of a nested message that has only doubles (Vector3, Point), else None.
+
+    Args:
+        parent: The message object that contains the nested message.
+        name: The name of its field.
+    """
     inner = getattr(parent, name)
     types = field_types(inner) if hasattr(inner, "get_fields_and_field_types") else {}
     plain = all(kind == FieldType("double") for kind in types.values())
@@ -184,9 +232,15 @@ def _vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
 
 
 def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
-    """Return a writer that puts a vector into such a message, in the order of its fields."""
+    """Return a function that writes a vector into a nested message, in the order of its fields.
+
+    Args:
+        inner: The nested message, such as a Vector3.
+        names: The names of its fields.
+    """
 
     def write(value: Any) -> None:
+        """Write a vector into the fields of the nested message."""
         values = np.asarray(value, np.float64).tolist()
         for name, one in zip(names, values, strict=True):
             setattr(inner, name, one)
@@ -195,8 +249,15 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
 
 
 def _literal_fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
-    """Return whether a literal has the form of the field: one or several, number or text."""
-    several = kind.array or _vector_fields(parent, name) is not None
+    """Return whether a constant value has the form of its field: one or several, numbers or text.
+
+    Args:
+        value: The value in the YAML file.
+        parent: The message object that contains the field.
+        name: The name of the field.
+        kind: The type of the field.
+    """
+    several = kind.array or _find_vector_fields(parent, name) is not None
     if isinstance(value, list) != several:
         return False
     members = value if isinstance(value, list) else [value]
@@ -209,7 +270,7 @@ def _literal_fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
 
 
 def _format_type(kind: FieldType) -> str:
-    """Return a field's type as text, such as "double[36]"."""
+    """Format a field's type as text, such as "double[36]"."""
     return f"{kind.base}[{kind.size or ''}]" if kind.array else kind.base
 
 
@@ -218,7 +279,7 @@ def fill_image(message: Any, pixels: Any) -> None:
 
     Args:
         message: The image message.
-        pixels: Pixels (H, W) or (H, W, 3) uint8.
+        pixels: The pixels (H, W) or (H, W, 3) uint8.
 
     Raises:
         ValueError: The pixels have another shape or type.

@@ -1,4 +1,4 @@
-"""Record camera pictures as a video (.mp4) or as a sheet of pictures over time (.png)."""
+"""Records camera pictures as a video (.mp4) or as a sheet of pictures over time (.png)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from an_control.system.files import replace_file, write_file
 from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
-"""Pictures per simulated second for a recording."""
+"""Pictures per simulated second in a recording."""
 ROWS, COLUMNS = 2, 3
 PROBE_BYTES = 2**16
 MAX_WAITING = 100
 """Maximum number of a topic's pictures that wait for those of the other topics."""
 MAX_SHEET_PICTURES = 240
-"""Maximum number of pictures from which a sheet is made; beyond it, every second one is dropped."""
+"""Maximum number of pictures from which a sheet is made; beyond it every second one is dropped."""
 
 
 class Recorder:
-    """Recorder of camera pictures; a context manager that writes the file at its exit.
+    """A recorder of camera pictures; a context manager that writes the file at its exit.
 
     Args:
         node: The node that subscribes.
-        path: The file to write.
-        topics: Image topics; pictures with the same stamp are shown side by side, at one height.
+        path: The file to write, .mp4 or .png.
+        topics: The image topics; pictures with the same stamp are shown side by side, at one
+            height.
         rate_hz: Pictures per second of the video.
 
     Raises:
-        OSError: While recording or at the exit, if the file cannot be written.
+        OSError: The file cannot be written; raised while recording or at the exit.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Recorder:
         self.pictures = 0
         """Number of recorded pictures."""
         for waiting, topic in zip(self._waiting, topics, strict=True):
-            node.create_subscription(Image, topic, partial(self._take, waiting), RELIABLE)
+            node.create_subscription(Image, topic, partial(self._receive, waiting), RELIABLE)
 
     def __enter__(self) -> Recorder:
         return self
@@ -75,16 +76,19 @@ class Recorder:
             assert written, "pictures side by side are an image"
             write_file(self._path, picture.tobytes())
 
-    def _keep(self, picture: np.ndarray, now_s: float) -> None:
-        """Keep every n-th picture for the sheet, with n growing, so that memory stays bounded."""
+    def _keep_for_sheet(self, picture: np.ndarray, now_s: float) -> None:
+        """Keep every n-th picture for the sheet.
+
+        n grows with the number of pictures, so that memory stays bounded.
+        """
         if self.pictures % self._stride == 0:
-            self._sheet.append(self._captioned(picture, now_s))
+            self._sheet.append(self._add_caption(picture, now_s))
         if len(self._sheet) == MAX_SHEET_PICTURES:
             del self._sheet[1::2]
             self._stride *= 2
 
-    def _captioned(self, picture: np.ndarray, now_s: float) -> np.ndarray:
-        """Return a copy of the picture with the seconds since the first one written on it."""
+    def _add_caption(self, picture: np.ndarray, now_s: float) -> np.ndarray:
+        """Return a copy of the picture with the seconds since the first picture written on it."""
         self._start_s = min(self._start_s, now_s)
         captioned = picture.copy()
         text = f"{now_s - self._start_s:.1f} s"
@@ -93,8 +97,13 @@ class Recorder:
         )
         return captioned
 
-    def _take(self, waiting: dict[int, np.ndarray], message: Image) -> None:
-        """Store a picture until all topics have one with its stamp, then write them."""
+    def _receive(self, waiting: dict[int, np.ndarray], message: Image) -> None:
+        """Store a picture until all topics have one with its stamp, then record them side by side.
+
+        Args:
+            waiting: The pictures of this topic that wait for those of the others, by stamp in ns.
+            message: The picture.
+        """
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         channels = 1 if message.encoding == "mono8" else 3
         shape = (message.height, message.width, channels)
@@ -105,15 +114,15 @@ class Recorder:
         if all(stamp_ns in one for one in self._waiting):
             pictures = [one.pop(stamp_ns) for one in self._waiting]
             height = max(len(picture) for picture in pictures)
-            self._write(
+            self._write_picture(
                 np.hstack([_scale_to_height(one, height) for one in pictures]), stamp_ns / 1e9
             )
             self.pictures += 1
 
-    def _write(self, picture: np.ndarray, now_s: float) -> None:
-        """Add a picture to the sheet or the video."""
+    def _write_picture(self, picture: np.ndarray, now_s: float) -> None:
+        """Add a picture, taken at `now_s`, to the sheet or the video."""
         if self._path.suffix == ".png":
-            self._keep(picture, now_s)
+            self._keep_for_sheet(picture, now_s)
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")
@@ -126,7 +135,11 @@ class Recorder:
 
 
 def _check_video(path: Path, pictures: int) -> None:
-    """Check that the video has all pictures, since the encoder does not report write errors.
+    """Check that a video file has all pictures, since the encoder does not report write errors.
+
+    Args:
+        path: The video file.
+        pictures: The number of pictures that were written to it.
 
     Raises:
         OSError: Pictures are missing.
@@ -144,7 +157,7 @@ def _check_video(path: Path, pictures: int) -> None:
 
 
 def _scale_to_height(picture: np.ndarray, height: int) -> np.ndarray:
-    """Return the picture scaled to this height, with square pixels."""
+    """Return the picture (H, W, 3) scaled to this height in pixels, with its proportions."""
     width = picture.shape[1] * height // picture.shape[0]
     return np.asarray(
         cv2.resize(picture, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8

@@ -1,4 +1,4 @@
-"""Define how a policy reads a simulated robot behind the scrambler: the wiring and the tap."""
+"""Defines how a policy reads a simulated robot whose readings are disturbed by the scrambler."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
 
 def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
-    """Return the wiring behind the scrambler; see `derive_scrambled_wiring`.
+    """Return the wiring of a policy that reads the scrambler's topic (`derive_scrambled_wiring`).
 
-    The robot's first readings show which channels the wiring's entries with a `*` stand for.
+    The wiring is the YAML file that connects topics to the policy. The robot's first readings show
+    which channels its entries with a `*` stand for.
 
     Args:
-        wiring: The robot's wiring.
-        simulation: Path of the simulation YAML.
+        wiring: The robot's own wiring.
+        simulation: The path of the simulation YAML.
 
     Raises:
         WiringError: The simulation YAML does not fit its environment.
@@ -29,10 +30,10 @@ def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
     try:
         robot.reset(0)
         robot.fill(robot.simulation.step_ns)
-        for outlet in robot.outlets:
+        for sensor_topic in robot.sensor_topics:
             for source in wiring.sources:
-                if source.topic == outlet.topic:
-                    table.store(source.name, outlet.message, robot.simulation.step_ns, 0)
+                if source.topic == sensor_topic.topic:
+                    table.store(source.name, sensor_topic.message, robot.simulation.step_ns, 0)
         table.read(0)
     finally:
         robot.close()
@@ -40,7 +41,14 @@ def derive_rehearsal_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
 
 
 def list_elements(table: ChannelTable) -> dict[str, list[str]]:
-    """Return, for each entry with a `*`, the ids of the channels that it stands for so far."""
+    """Return the ids of the channels that each wildcard entry of a wiring has matched so far.
+
+    Args:
+        table: The channel table of the wiring, after it has received messages.
+
+    Returns:
+        The channel ids by the id of the entry, which contains a `*`.
+    """
     found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():
         if config.id in found:
@@ -49,26 +57,32 @@ def list_elements(table: ChannelTable) -> dict[str, list[str]]:
 
 
 class MessageTap(Protocol):
-    """Interface of objects that get the robot's messages in this process, such as the scrambler."""
+    """The interface of an object that gets the robot's messages in this process (the scrambler).
+
+    It disturbs the readings in them and publishes the result on a topic of its own.
+
+    Attributes:
+        topic: The full name of that topic.
+    """
 
     topic: str
 
     @property
     def shuffles(self) -> int:
-        """Return how often the signals were permuted in this episode."""
+        """How often sensor signals were permuted among the channels in this episode."""
 
     @property
     def lost(self) -> bool:
-        """Return whether this step's message is lost."""
+        """Whether this step's message is dropped."""
 
     def reset(self, episode: int) -> None:
-        """Start an episode."""
+        """Start the episode with this index."""
 
-    def take(self, topic: str, message: Any) -> None:
+    def store_message(self, topic: str, message: Any) -> None:
         """Store the newest message of a topic."""
 
     def prepare(self, stamp_ns: int) -> None:
         """Disturb the readings of the step with this stamp."""
 
     def send(self) -> None:
-        """Publish the prepared message."""
+        """Publish the disturbed readings that `prepare` has made."""

@@ -1,4 +1,4 @@
-"""Convert one gymnasium environment to messages and commands; uses no node and no clock."""
+"""Connects one gymnasium environment to ROS messages and commands; uses no node and no clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import CommandReader
-from an_control_sim.bridge.publishers import Outlet
+from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
 from an_control_sim.gym.spaces import convert_readings
@@ -21,21 +21,21 @@ from an_control_sim.gym.varied_robot import check_robot, vary_robot
 
 
 class SimulatedRobot:
-    """Simulated robot: an environment with the messages that it sends and receives.
+    """A simulated robot: an environment with the messages that it sends and receives.
 
-    Call `reset` before the first step. The checks below use a separate environment: physics engines
-    keep state over a reset, and each episode must be the one that evaluation plays in an
-    environment of its own.
+    Call `reset` before the first step. The checks in the constructor use a separate environment:
+    physics engines keep state over a reset, and each episode must be the same as in evaluation,
+    which plays it in an environment of its own.
 
     Args:
-        simulation: The simulation.
-        camera: Whether to make the environment able to render pictures.
-        disturbance: A disturbance to check the environment against.
+        simulation: The content of the simulation YAML: environment, topics and commands.
+        camera: Whether the environment must be able to render pictures.
+        disturbance: Settings that the environment must support; None: none are needed.
         resolve: Returns the class of a message type.
 
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.
-        ValueError: The environment does not support what `disturbance` asks of the robot.
+        ValueError: The environment does not support the robot's settings in `disturbance`.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class SimulatedRobot:
         self._make_environment(camera)
         file = simulation.file
         try:
-            self.outlets = [
-                Outlet(
+            self.sensor_topics = [
+                SensorTopic(
                     topic, _resolve_type(resolve, topic.type, file, f"publish.{topic.topic}"), file
                 )
                 for topic in simulation.publish
@@ -60,14 +60,14 @@ class SimulatedRobot:
             if disturbance is not None:
                 check_robot(self._environment, disturbance)
             self.reset(0)
-            for outlet in self.outlets:
-                outlet.check(self._observation, self._sensors())
+            for sensor_topic in self.sensor_topics:
+                sensor_topic.check(self._observation, self._sensors())
         finally:
             self.close()
         self._make_environment(camera)
 
     def _make_environment(self, camera: bool) -> None:
-        """Make the environment."""
+        """Make the environment and find out how its observations and sensors are read."""
         self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
@@ -78,7 +78,10 @@ class SimulatedRobot:
         )
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot's gain, mass and so on from the next reset on.
+        """Change the robot (motor gain, mass, friction, ...) from the next reset on.
+
+        Args:
+            settings: The disturbance, of which only the settings of the robot apply.
 
         Raises:
             ValueError: The environment does not support it; see `check_robot`.
@@ -93,7 +96,7 @@ class SimulatedRobot:
 
     def step(self, commands: NDArray[np.float64]) -> None:
         """Advance one step under commands (A,) in the unit of the action."""
-        action = self.commands.action(commands)
+        action = self.commands.make_action(commands)
         result = self._environment.step(action)
         observation, reward, terminated, truncated, self._info = result
         self._observation = self._read(observation)
@@ -104,18 +107,18 @@ class SimulatedRobot:
 
     @property
     def distance_m(self) -> float | None:
-        """Return the distance covered since the reset, or None if the environment reports none."""
+        """The distance in metres since the reset; None if the environment reports none."""
         distance = self._info.get("distance_m")
         return None if distance is None else float(distance)
 
     def fill(self, stamp_ns: int) -> None:
-        """Write the current readings into the outlets' messages."""
+        """Write the current readings into the messages of `sensor_topics`."""
         sensors = self._sensors()
-        for outlet in self.outlets:
-            outlet.fill(self._observation, sensors, stamp_ns)
+        for sensor_topic in self.sensor_topics:
+            sensor_topic.fill(self._observation, sensors, stamp_ns)
 
-    def picture(self) -> Any:
-        """Return the rendered view (H, W, 3) uint8."""
+    def render(self) -> Any:
+        """Return a picture of the robot (H, W, 3) uint8."""
         return self._environment.render()
 
     def close(self) -> None:
@@ -124,7 +127,15 @@ class SimulatedRobot:
 
 
 def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
-    """Make the simulation's environment; raise WiringError if that fails."""
+    """Make the environment that a simulation YAML names.
+
+    Args:
+        simulation: The content of the YAML file.
+        camera: Whether the environment must be able to render pictures.
+
+    Raises:
+        WiringError: The environment cannot be made.
+    """
     options = dict(simulation.options)
     if camera:
         options["render_mode"] = "rgb_array"
@@ -136,7 +147,17 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
 
 
 def _resolve_type(resolve: Resolver, name: str, file: str, key: str) -> Any:
-    """Return the class of a message type; raise WiringError if it is not known."""
+    """Return the class of a message type.
+
+    Args:
+        resolve: Finds the class of a message type.
+        name: The message type.
+        file: The YAML file that names it, for errors.
+        key: The key of its topic in that file.
+
+    Raises:
+        WiringError: The type is not known.
+    """
     try:
         return resolve(name)
     except LookupError as error:

@@ -1,4 +1,4 @@
-"""Stop, pause and restart a run while it waits, with the services ~/pause, ~/step and ~/reset."""
+"""Stops, pauses and restarts a simulation run, with the services ~/pause, ~/step and ~/reset."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from an_control_sim.process import SLICE_S, make_events_executor
 
 
 class StopRequestedError(Exception):
-    """Exception that ends a run after `RunControl.stop`."""
+    """An exception that ends a run after `RunControl.stop` was called."""
 
 
 class RestartRequestedError(Exception):
-    """Exception that restarts the episode after a call of the reset service."""
+    """An exception that restarts the episode after the reset service was called."""
 
 
 class RunControl:
-    """Control of a run: processes the node's messages while the run waits, and interrupts the wait.
+    """The control of a run: processes messages while the run waits, and can interrupt the wait.
 
     All methods except `stop` must be called on the run's thread.
 
     Args:
-        node: The node; its services are created here.
+        node: The node on which the services are created.
     """
 
     def __init__(self, node: Node) -> None:
         self.executor = make_events_executor(node.context)
-        """Executor of the node; other nodes may be added."""
+        """The executor of the node, to which other nodes may be added."""
         self.executor.add_node(node)
         self._node = node
         self._paused = self._stepping = self._running = self._stopping = False
@@ -48,7 +48,7 @@ class RunControl:
         """Process messages that have arrived, or wait for some.
 
         Args:
-            until_s: Time of the steady clock in seconds at which to stop waiting.
+            until_s: The time of the steady clock in seconds at which to stop waiting.
 
         Returns:
             False once `until_s` has passed, else True.
@@ -68,18 +68,18 @@ class RunControl:
         return True
 
     def start_episode(self) -> None:
-        """Start an episode and answer the resets that asked for it; later ones restart it."""
+        """Start an episode, and answer the calls of the reset service that led to it."""
         self._running = True
         while self._resets:
             self._resets.pop().set_result("")
 
     def end_episode(self) -> None:
-        """End the episode; later resets wait for the next one."""
+        """End the episode; a later call of the reset service waits for the next one."""
         self._running = False
         self._end_pauses()
 
     def start_step(self) -> bool:
-        """Wait while paused until a step is requested; return whether this has waited."""
+        """Wait while the run is paused until a step is requested; return whether it was paused."""
         waited = False
         while self._paused and not self._steps:
             waited = True
@@ -88,7 +88,7 @@ class RunControl:
         return waited
 
     def end_step(self) -> None:
-        """Answer pending requests for this step or for a pause."""
+        """Answer the service calls that wait for the end of this step."""
         self._end_pauses()
         if self._steps:
             self._steps.pop(0).set_result("")
@@ -108,12 +108,13 @@ class RunControl:
         self.executor.shutdown()
 
     def _end_pauses(self) -> None:
+        """Answer the calls of the pause service, as the current step has ended."""
         self._stepping = False
         while self._pauses:
             self._pauses.pop().set_result("")
 
     def _on_pause(self, request: Any, response: Any) -> Any:
-        """Pause or resume; a pause is answered after the current step."""
+        """Pause or resume on request of a client; a pause is answered after the current step."""
         self._paused = bool(request.data)
         if self._paused and self._stepping:
             return _reply_when_done(self._pauses, response)
@@ -121,28 +122,34 @@ class RunControl:
         return response
 
     def _on_step(self, request: Any, response: Any) -> Any:
+        """Make one step of a paused run on request of a client; answered after the step."""
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
         return _reply_when_done(self._steps, response)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
+        """Restart the episode on request of a client; answered when the new one starts."""
         return _reply_when_done(self._resets, response)
 
 
 def _reply_when_done(queue: list[Future[str]], response: Any) -> Future[Any]:
-    """Return the future of a service's response, which is sent once the request is done.
+    """Return the Future of a service's response, which is sent when the request is carried out.
 
-    The future in `queue` is resolved with "" for success, or with the reason of a failure.
+    Args:
+        queue: Gets a Future that the run resolves, with "" for success, else with the reason of the
+            failure.
+        response: The response.
     """
     done: Future[str] = Future()
     reply: Future[Any] = Future()
     queue.append(done)
 
-    def tell(done: Future[str]) -> None:
+    def reply_with_result(done: Future[str]) -> None:
+        """Send the response with the result of the request."""
         response.message = done.result()
         response.success = not response.message
         reply.set_result(response)
 
-    done.add_done_callback(tell)
+    done.add_done_callback(reply_with_result)
     return reply

@@ -1,8 +1,8 @@
-"""Read the simulation YAML: which environment is served, on which topics, under which command.
+"""Reads the simulation YAML: which environment is served, on which topics, under which commands.
 
 As in the wiring YAML, any mistake is a WiringError that names file, key, value and what is allowed.
 An environment is an id registered with gymnasium, or MODULE:ID, where importing the module
-registers it. Values are literals or expressions of one fixed form, never evaluated as code:
+registers it. Values are literals or expressions of one of these forms, never evaluated as code:
 
     observation     observation[i]     observation[a:b]    observation[a:b:c]    observation[i,j,k]
     sensors.NAME    and sensors.NAME with the same brackets
@@ -25,8 +25,8 @@ import numpy as np
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 from an_control.wiring.command import (
     CommandMessageList,
-    message_entries,
-    read_own_field,
+    list_message_entries,
+    read_actuator_field,
     read_shared_field,
 )
 from an_control.wiring.messages import MESSAGE_TYPE
@@ -46,27 +46,27 @@ _FORM = re.compile(
 
 
 class ExpressionError(ValueError):
-    """Error for a text that starts like an expression but has none of the allowed forms."""
+    """An error about a text that starts like an expression but has none of the allowed forms."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """Reference to values of the observation or a sensor.
+    """A reference to values of the observation or of a further sensor.
 
     Attributes:
-        text: The expression as written.
-        sensor: Name of the sensor; None for the observation.
-        part: Index, slice or indices; None for the whole array.
+        text: The expression as written, such as observation[0:4].
+        sensor: The name of the sensor; None for the observation.
+        part: The index, slice or indices; None for the whole array.
     """
 
     text: str
     sensor: str | None
     part: int | slice | tuple[int, ...] | None
 
-    def getter(self) -> Getter:
-        """Return a function of (observation, sensors) that returns the value.
+    def make_getter(self) -> Getter:
+        """Return a function of (observation, sensors) that returns the values.
 
-        The function raises KeyError or IndexError if there is no such value.
+        The function raises KeyError or IndexError if there are no such values.
         """
         sensor, part = self.sensor, self.part
         if isinstance(part, tuple):
@@ -83,7 +83,11 @@ class Expression:
         return lambda observation, sensors: sensors[sensor][part]
 
     def check_slice(self, observation: Any, sensors: Mapping[str, Any]) -> None:
-        """Check that a slice lies within the array, which Python itself does not.
+        """Check that a slice lies within the array, which Python itself does not do.
+
+        Args:
+            observation: The environment's observation.
+            sensors: The environment's further sensor readings by name.
 
         Raises:
             IndexError: The slice asks for more values than there are.
@@ -130,7 +134,13 @@ _TEXT = re.compile(r"[ -~]{0,200}")
 
 @dataclass(frozen=True)
 class SimulatedTopicConfig:
-    """Published topic: its message type and, by field path, a literal or an Expression."""
+    """The entry of a published topic in the simulation YAML.
+
+    Attributes:
+        topic: The name of the topic.
+        type: The message type.
+        fields: A literal or an Expression for each field path.
+    """
 
     topic: str
     type: str
@@ -139,9 +149,14 @@ class SimulatedTopicConfig:
 
 @dataclass(frozen=True)
 class SimulatedActuatorConfig:
-    """Actuator of the environment: action = (command - offset) / scale.
+    """The entry of an actuator in the simulation YAML: action = (command - offset) / scale.
 
-    `safe` is the command that is applied if none came in time.
+    Attributes:
+        name: The name of the actuator.
+        scale: The factor from action to command.
+        offset: The command at action 0.
+        safe: The command that is applied if none arrives in time.
+        field: The field of the message that has the command; None if all actuators share one.
     """
 
     name: str
@@ -153,7 +168,15 @@ class SimulatedActuatorConfig:
 
 @dataclass(frozen=True)
 class SimulatedMessageConfig:
-    """Command topic that drives the environment; `field` means the same as in the wiring."""
+    """The entry of a command topic in the simulation YAML.
+
+    Attributes:
+        topic: The name of the topic.
+        type: The message type.
+        field: The field that has all commands; None if each actuator has its own.
+        actuators: The actuators, in the order of the action.
+        constants: Empty; constant fields exist only in the wiring.
+    """
 
     topic: str
     type: str
@@ -164,7 +187,12 @@ class SimulatedMessageConfig:
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """Topic and frame id of the rendered picture."""
+    """The entry of the rendered picture in the simulation YAML.
+
+    Attributes:
+        topic: The image topic.
+        frame_id: The frame id in its header.
+    """
 
     topic: str
     frame_id: str
@@ -176,7 +204,17 @@ RESERVED_OPTIONS = {"environment", "id", "disable_env_checker"}
 
 @dataclass(frozen=True)
 class Simulation:
-    """Checked content of a simulation YAML; `step_s` is the simulated time of a step in seconds."""
+    """The checked content of a simulation YAML.
+
+    Attributes:
+        file: The path of the file.
+        environment: The gymnasium id, or MODULE:ID.
+        options: Arguments of `gymnasium.make`.
+        step_s: The simulated time of a step in seconds.
+        publish: The published topics.
+        command: The command topics.
+        camera: The topic of the rendered picture; None if there is none.
+    """
 
     file: str
     environment: str
@@ -188,7 +226,7 @@ class Simulation:
 
     @property
     def step_ns(self) -> int:
-        """Return the simulated time of a step in nanoseconds."""
+        """The simulated time of a step in nanoseconds."""
         return round(self.step_s * 1e9)
 
 
@@ -206,7 +244,7 @@ def load_simulation(path: str | Path) -> Simulation:
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
     command = CommandMessageList(
-        tuple(_parse_message(one) for one in message_entries(top["command"]))
+        tuple(_parse_message(one) for one in list_message_entries(top["command"]))
     )
     command.check_unique(str(path))
     publish = tuple(_parse_topic(*item) for item in top["publish"].items("at least one topic"))
@@ -229,7 +267,12 @@ def load_simulation(path: str | Path) -> Simulation:
 
 
 def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
-    """Return the published topic of an entry."""
+    """Parse the YAML entry of a published topic.
+
+    Args:
+        topic: The name of the topic.
+        entry: Its entry.
+    """
     if not _TOPIC.fullmatch(topic):
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
     parts = entry.fields(("type", "fields"))
@@ -239,7 +282,12 @@ def _parse_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
 
 
 def _parse_value(path: str, entry: Entry) -> Any:
-    """Return the literal of an entry, or the Expression if it is one."""
+    """Return the literal in an entry, or the Expression if it is one.
+
+    Args:
+        path: The field path that the value is for.
+        entry: The entry of the value.
+    """
     if not _FIELD.fullmatch(path):
         raise WiringError(entry.file, entry.key, path, "a field path such as header.frame_id")
     value = entry.value
@@ -255,7 +303,7 @@ def _parse_value(path: str, entry: Entry) -> Any:
 
 
 def _parse_message(entry: Entry) -> SimulatedMessageConfig:
-    """Return the command topic of an entry."""
+    """Parse the YAML entry of a command topic."""
     parts = entry.fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].items("at least one actuator, in the action's order")
     shared = read_shared_field(parts["field"]) if "field" in parts else None
@@ -268,19 +316,25 @@ def _parse_message(entry: Entry) -> SimulatedMessageConfig:
 
 
 def _parse_actuator(name: str, entry: Entry, shared: str | None) -> SimulatedActuatorConfig:
-    """Return the actuator of an entry."""
+    """Parse the entry of an actuator.
+
+    Args:
+        name: The name of the actuator.
+        entry: The entry.
+        shared: The field that has the commands of all actuators, or None.
+    """
     parts = entry.fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].number("a finite number other than 0")
     if scale == 0.0:
         raise parts["scale"].error("a finite number other than 0")
     offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
     safe = parts["safe"].number("a finite number")
-    field = read_own_field(entry, parts.get("field"), shared)
+    field = read_actuator_field(entry, parts.get("field"), shared)
     return SimulatedActuatorConfig(name, scale, offset, safe, field)
 
 
 def _parse_camera(entry: Entry) -> CameraConfig:
-    """Return the camera of an entry."""
+    """Parse the YAML entry of the camera."""
     parts = entry.fields(("topic", "frame_id"))
     return CameraConfig(
         topic=parts["topic"].text("a topic name", _TOPIC),
@@ -289,5 +343,5 @@ def _parse_camera(entry: Entry) -> CameraConfig:
 
 
 def _parse_type(entry: Entry) -> str:
-    """Return the message type of an entry."""
+    """Return the message type in a YAML entry."""
     return entry.text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE)

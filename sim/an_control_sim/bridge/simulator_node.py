@@ -1,4 +1,4 @@
-"""Run the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
+"""Runs the executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
 `check_pair` checks, before either is run, whether a simulation YAML and a wiring fit together.
 """
@@ -46,7 +46,23 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class SimulatorSettings:
-    """Settings of a run; `read_simulator_settings` describes the parameters of these names."""
+    """The settings of a run, which are also the parameters of the node `simulator`.
+
+    Attributes:
+        simulation: The path of the simulation YAML.
+        wiring: The path of the robot's wiring, which is needed to disturb its readings.
+        episodes: The number of episodes; 0 runs until stopped.
+        seed: The seed of everything random.
+        realtime: Whether to step by the clock instead of waiting for each command.
+        policy: The name of the policy node; "" calls none of its services.
+        command_timeout_s: Seconds without a command after which the safe one is applied; 0 = 1 s in
+            lockstep, five steps in real time.
+        start_timeout_s: Seconds to wait for the policy.
+        camera_hz: Pictures per simulated second; 0 for none.
+        scrambler: Whether the policy reads the scrambler's topic even if nothing is disturbed.
+        disturbance: What is done on purpose to readings, commands and the robot.
+        schedule: Changes of the disturbance within each episode.
+    """
 
     simulation: str
     wiring: str = ""
@@ -63,7 +79,7 @@ class SimulatorSettings:
 
     @property
     def uses_scrambler(self) -> bool:
-        """Return whether the policy reads the scrambler's topic."""
+        """Whether the policy reads the topic of the scrambler, which disturbs the readings."""
         return self.scrambler or self.disturbance.active_on("readings") or bool(self.schedule)
 
 
@@ -120,15 +136,15 @@ def read_simulator_settings(node: Node) -> SimulatorSettings:
 def simulate(
     node: Node, settings: SimulatorSettings, progress: ProgressCallback | None = None
 ) -> RunSummary:
-    """Run the episodes of a simulation.
+    """Run the episodes of a simulation and return a summary.
 
     SIGINT and SIGTERM end the run early with the episodes so far, and so does a policy that cannot
     be reached, which is reported as the summary's `failure`. Call it on the main thread of a
-    process that initialised rclpy with `process.ros`.
+    process that initialised rclpy with `process.ros_context`.
 
     Args:
         node: The simulator's node.
-        settings: Settings of the run.
+        settings: The settings of the run.
         progress: Called during and after each episode.
 
     Raises:
@@ -140,6 +156,7 @@ def simulate(
     running: list[Bridge] = []
 
     def stop() -> None:
+        """End the run early, after a signal."""
         for one in running:
             one.run.stop()
 
@@ -165,7 +182,12 @@ def simulate(
 
 
 def _make_bridge(node: Node, settings: SimulatorSettings) -> Bridge:
-    """Return the bridge for these settings."""
+    """Create the server of the robot (`Bridge`) that these settings describe.
+
+    Raises:
+        WiringError: A YAML file is not valid.
+        ValueError: A setting is missing.
+    """
     if settings.uses_scrambler and not settings.wiring:
         raise ValueError(
             "parameter wiring: is not set (allowed: a wiring YAML, to disturb its readings)"
@@ -196,7 +218,11 @@ def _make_bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the executable and return its exit status.
 
-    0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
+    Args:
+        args: ROS arguments; None: those of this process.
+
+    Returns:
+        0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
     """
     if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
@@ -218,7 +244,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _log_episode(node: Node, progress: EpisodeProgress) -> None:
-    """Log a finished episode."""
+    """Log the result if this report ends an episode."""
     if progress.finished is not None:
         one, name = progress.finished, f"episode {progress.episode}"
         node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
@@ -240,7 +266,7 @@ def check_pair(
     """Check that a wiring and a simulation fit together.
 
     Args:
-        simulation: The simulation.
+        simulation: The content of the simulation YAML: environment, topics and commands.
         wiring: The robot's wiring; its topics are in the simulation's namespace.
         lockstep: Whether every source must be published, since lockstep waits for all of them.
         camera_hz: Pictures per second; 0 for none.
@@ -262,7 +288,7 @@ def check_pair(
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
-    types = _published_types(simulation, camera_hz)
+    types = _list_published_types(simulation, camera_hz)
     for source in wiring.sources:
         key, type_ = f"sources.{source.name}", types.get(source.topic, source.type)
         if type_ != source.type:
@@ -276,27 +302,51 @@ def check_pair(
 def _check_fields(
     sends: MessageFields, takes: MessageFields, key: str, file: str, simulation: str
 ) -> None:
-    """Raise WiringError if two command messages have different actuators or fields."""
-    places, wanted = _actuator_fields(sends), _actuator_fields(takes)
+    """Check that two command messages have the same actuators in the same fields.
+
+    Args:
+        sends: The message in the wiring.
+        takes: The message in the simulation YAML.
+        key: The key of the message in the wiring.
+        file: The path of the wiring.
+        simulation: The path of the simulation YAML.
+
+    Raises:
+        WiringError: They differ.
+    """
+    places, wanted = _list_actuator_fields(sends), _list_actuator_fields(takes)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
         raise WiringError(file, key, Description(text[0]), f"as in {simulation}: {text[1]}")
 
 
-def _actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
-    """Return each actuator with its field; sorted, unless order alone identifies the actuators."""
+def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
+    """Return (actuator, field) for each actuator of a command message.
+
+    The list is sorted, unless the order is all that identifies the actuators.
+    """
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)
     return places if ordered and "*" not in (message.field or "") else sorted(places)
 
 
 def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
-    """Return the wiring's sources that the simulation does not publish, camera excluded."""
-    return [one for one in wiring.sources if one.topic not in _published_types(simulation, 0.0)]
+    """Return the sources (topics) of a wiring that the simulation does not publish.
+
+    A camera's topic is counted as not published.
+    """
+    return [
+        one for one in wiring.sources if one.topic not in _list_published_types(simulation, 0.0)
+    ]
 
 
-def _published_types(simulation: Simulation, camera_hz: float) -> dict[str, str]:
-    """Return the message types of the topics that the simulation publishes."""
+def _list_published_types(simulation: Simulation, camera_hz: float) -> dict[str, str]:
+    """Return the message type of each topic that the simulation publishes.
+
+    Args:
+        simulation: The content of the simulation YAML: environment, topics and commands.
+        camera_hz: Pictures per second; 0 if the camera is not used.
+    """
     types = {one.topic: one.type for one in simulation.publish}
     if simulation.camera is not None and camera_hz > 0.0:
         types[simulation.camera.topic] = IMAGE

@@ -1,4 +1,4 @@
-"""Publish a simulator's messages at each step: the robot's, /clock and a camera's picture."""
+"""Publishes a simulator's messages at each step: the robot's, /clock and a camera's picture."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from an_control_sim.process import RELIABLE
 
 
 class StepOutputs:
-    """Publisher of a step's messages; publishing a step again sends the same messages.
+    """The publishers of a step's messages; publishing a step again sends the same messages.
 
     Topics without subscribers are not published.
 
     Args:
         node: The node that owns the publishers.
         robot: The robot whose messages are published.
-        tap: Receiver of every message inside this process.
+        tap: An object that gets every message inside this process, such as the scrambler; None:
+            none.
         camera_hz: Pictures per simulated second; 0 for none.
     """
 
@@ -34,9 +35,9 @@ class StepOutputs:
         self._robot, self._tap = robot, tap
         self._clock = Clock()
         self._clock_publisher = node.create_publisher(Clock, "/clock", RELIABLE)
-        self._outlets: list[tuple[str, Any, Publisher[Any]]] = [
+        self._sensor_topics: list[tuple[str, Any, Publisher[Any]]] = [
             (one.topic, one.message, node.create_publisher(type(one.message), one.topic, RELIABLE))
-            for one in robot.outlets
+            for one in robot.sensor_topics
         ]
         self._camera, config = None, robot.simulation.camera
         if camera_hz > 0 and config is not None:
@@ -44,37 +45,37 @@ class StepOutputs:
 
     @property
     def topics(self) -> list[str]:
-        """Return the full names of the topics that a policy may read."""
+        """The full names of the topics that a policy may read."""
         tapped = [] if self._tap is None else [self._tap.topic]
-        return [publisher.topic_name for _, _, publisher in self._outlets] + tapped
+        return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
 
     @property
     def own_topics(self) -> list[str]:
-        """Return the full names of the topics that only one simulator may publish."""
+        """The full names of the topics that only one simulator may publish."""
         return [self._clock_publisher.topic_name, *self.topics]
 
     def fill(self, step: int, stamp_ns: int) -> None:
-        """Write the readings of this step into the messages.
+        """Write the readings of a step into the messages.
 
         Args:
-            step: Number of the step in the episode.
-            stamp_ns: Its stamp.
+            step: The number of the step in the episode.
+            stamp_ns: The stamp of the step.
         """
         self._robot.fill(stamp_ns)
         clock = self._clock.clock
         clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
         if self._tap is not None:
-            for topic, message, _ in self._outlets:
-                self._tap.take(topic, message)
+            for topic, message, _ in self._sensor_topics:
+                self._tap.store_message(topic, message)
             self._tap.prepare(stamp_ns)
         if self._camera is not None:
-            self._camera.show(step, stamp_ns)
+            self._camera.publish_picture(step, stamp_ns)
 
     def publish(self) -> None:
-        """Publish the messages of the step."""
+        """Publish the messages of the current step."""
         if self._clock_publisher.get_subscription_count():
             self._clock_publisher.publish(self._clock)
-        for _, message, publisher in self._outlets:
+        for _, message, publisher in self._sensor_topics:
             if publisher.get_subscription_count():
                 publisher.publish(message)
         if self._tap is not None:
@@ -82,17 +83,22 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return the number of steps from one picture to the next that comes nearest to `rate_hz`."""
+    """Return the number of steps between two pictures that comes nearest to the wanted rate.
+
+    Args:
+        rate_hz: The wanted number of pictures per simulated second.
+        step_s: The length of a step in seconds.
+    """
     return max(1, round(1.0 / (rate_hz * step_s)))
 
 
 class CameraTopic:
-    """Publisher of a picture of the robot every n steps.
+    """The publisher of a picture of the robot every n steps.
 
     Args:
         node: The node that owns the publisher.
         robot: The robot to render.
-        camera: Topic and frame of the picture.
+        camera: The topic and the frame id of the picture.
         rate_hz: Pictures per simulated second.
     """
 
@@ -105,11 +111,16 @@ class CameraTopic:
         self._message.header.frame_id = camera.frame_id
         self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
 
-    def show(self, step: int, stamp_ns: int) -> None:
-        """Publish the picture of this step if one is due and somebody subscribes."""
+    def publish_picture(self, step: int, stamp_ns: int) -> None:
+        """Render and publish a picture if one is due at this step and somebody subscribes.
+
+        Args:
+            step: The number of the step in the episode.
+            stamp_ns: The stamp of the step.
+        """
         if step % self._every or not self._publisher.get_subscription_count():
             return
-        fill_image(self._message, self._robot.picture())
+        fill_image(self._message, self._robot.render())
         stamp = self._message.header.stamp
         stamp.sec, stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
         self._publisher.publish(self._message)

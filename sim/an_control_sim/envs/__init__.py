@@ -1,1 +1,1 @@
-"""Simulated robots as gymnasium environments; no ROS."""
+"""Simulated robots as gymnasium environments, without ROS."""

@@ -1,4 +1,4 @@
-"""The Ant: AntBulletEnv's task as readings of sensors, so that a robot's wiring can reproduce it.
+"""The Ant: AntBulletEnv's task with sensor readings that a robot's wiring file can reproduce.
 
 The environment first computes physical readings, then `clip(reading * scale + offset, -5, 5)` in
 float64, then float32. That is the arithmetic of the wiring, so a policy over ROS 2 gets the same
@@ -37,7 +37,17 @@ FLOOR_FRICTION = 0.8
 
 @dataclass(slots=True)
 class AntState:
-    """State of the world at one time, in the world frame and SI units."""
+    """The state of the simulated ant at one time, in the world frame and SI units.
+
+    Attributes:
+        joint_position: The joint angles (8,) in rad.
+        joint_velocity: The joint velocities (8,) in rad/s.
+        position: The position of the torso.
+        orientation: The orientation of the torso, a quaternion (x, y, z, w).
+        velocity: The velocity of the torso.
+        angular_velocity: The angular velocity of the torso.
+        centre: The mean (x, y) of the robot's parts and the floor.
+    """
 
     joint_position: list[float]  # rad
     joint_velocity: list[float]  # rad/s
@@ -49,7 +59,7 @@ class AntState:
 
 
 class AntWorld:
-    """PyBullet world with one ant."""
+    """A PyBullet world with one ant."""
 
     def __init__(self) -> None:
         self.mass = self.friction = 1.0
@@ -59,7 +69,11 @@ class AntWorld:
         self.rebuild(np.zeros(len(JOINTS)))
 
     def rebuild(self, joint_position: np.ndarray) -> None:
-        """Load the world from its files, with the joints (8,) at rest at these positions (rad)."""
+        """Load the world from its files, with the joints at rest.
+
+        Args:
+            joint_position: The positions of the joints (8,) in rad.
+        """
         client = self._client
         pybullet.resetSimulation(physicsClientId=client)
         pybullet.setGravity(0.0, 0.0, -9.8, physicsClientId=client)
@@ -97,7 +111,7 @@ class AntWorld:
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
     def _scale_mass(self) -> None:
-        """Scale the mass and inertia of all parts."""
+        """Scale the mass and inertia of all parts by the factor `mass`."""
         for link in (-1, *self._links):
             info = pybullet.getDynamicsInfo(self._ant, link, physicsClientId=self._client)
             pybullet.changeDynamics(
@@ -109,7 +123,7 @@ class AntWorld:
             )
 
     def _find_parts(self) -> None:
-        """Look up joints and feet by name and switch off the default motors."""
+        """Find joints and feet by name, and switch off the default motors."""
         client, ant = self._client, self._ant
         number = pybullet.getNumJoints(ant, physicsClientId=client)
         infos = [pybullet.getJointInfo(ant, i, physicsClientId=client) for i in range(number)]
@@ -142,7 +156,7 @@ class AntWorld:
         )
         pybullet.stepSimulation(physicsClientId=self._client)
 
-    def state(self) -> AntState:
+    def read_state(self) -> AntState:
         """Return the current state of joints and torso, and the centre of the parts."""
         client, ant = self._client, self._ant
         joints = pybullet.getJointStates(ant, self._joints, physicsClientId=client)
@@ -164,7 +178,7 @@ class AntWorld:
             (x / parts, y / parts),
         )
 
-    def foot_contact(self) -> list[float]:
+    def read_foot_contact(self) -> list[float]:
         """Return 1.0 for each foot (4,) that touches the floor, else 0.0."""
         touching = [0.0] * len(FEET)
         for contact in pybullet.getContactPoints(
@@ -175,8 +189,17 @@ class AntWorld:
                 touching[foot] = 1.0
         return touching
 
-    def picture(self, target: tuple[float, float, float], width: int, height: int) -> np.ndarray:
-        """Return the picture (height, width, 3) uint8 of a camera 3 m from `target`."""
+    def render(self, target: tuple[float, float, float], width: int, height: int) -> np.ndarray:
+        """Render the view of a camera 3 m from a point.
+
+        Args:
+            target: The point (x, y, z) in m that the camera looks at.
+            width: The width of the picture in pixels.
+            height: The height of the picture in pixels.
+
+        Returns:
+            The picture (height, width, 3) uint8.
+        """
         client = self._client
         view = pybullet.computeViewMatrixFromYawPitchRoll(
             target,
@@ -211,7 +234,7 @@ class AntWorld:
 
 ANT_ACTUATORS = ANT_TASK.actuators
 ANT_CHANNELS = ANT_TASK.channels
-"""Ids of the 28 channels, in the order of the observation."""
+"""Ids of the 28 sensor channels, in the order of the observation."""
 
 JOINT_LIMITS_DEG = {
     "hip_1": (-40.0, 40.0),
@@ -247,14 +270,14 @@ FALLEN_BELOW_M = 0.26
 TARGET_X_M = 1000.0
 START_ANGLE_RAD = 0.1
 REST_S = 2.0
-"""Seconds that the Ant lies limp before an episode that starts at rest."""
+"""Seconds that the Ant lies without torque before an episode that starts at rest."""
 ELECTRICITY_COST = -2.0
 STALL_TORQUE_COST = -0.1
 JOINT_AT_LIMIT_COST = -0.1
 
 
 class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Ant that walks towards a target 1 km away, at 60.6 steps per second.
+    """The Ant, which walks towards a target 1 km away, at 60.6 steps per second.
 
     The action is 8 torques in [-1, 1], times 250 N m. The observation is (28,) float32 in the order
     of `ANT_CHANNELS`. The reward is 1 (-1 when fallen) + progress - 2 mean|a * joint speed| - 0.1
@@ -264,8 +287,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     Args:
         render_mode: None, or "rgb_array" for pictures that follow the torso.
-        width: Width of the pictures in pixels.
-        height: Height of the pictures in pixels.
+        width: The width of the pictures in pixels.
+        height: The height of the pictures in pixels.
     """
 
     channels = ANT_CHANNELS
@@ -285,7 +308,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(JOINTS),), np.float32)
         self._scale, self._offset = np.array([ANT_SCALING[name] for name in ANT_CHANNELS]).T
         self._world = AntWorld()
-        self._state = self._world.state()
+        self._state = self._world.read_state()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -293,8 +316,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode with the joints within 0.1 rad of straight; only the seed decides it.
 
         Args:
-            seed: Seed of the joint positions.
-            options: "start" may be "rest" (limp for 2 s, so lying on the ground) or "posture"
+            seed: The seed of the joint positions.
+            options: "start" may be "rest" (no torque for 2 s, so lying on the ground) or "posture"
                 (joints anywhere within their limits).
         """
         super().reset(seed=seed)
@@ -305,15 +328,15 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         elif start not in ("usual", "rest"):
             raise ValueError(f"start: {start!r} is none of usual, {', '.join(self.starts)}")
         self._world.rebuild(self.np_random.uniform(*reach))
-        self._start = self._world.state().position
+        self._start = self._world.read_state().position
         self._down = start == "rest"
         if self._down:
             for _ in range(round(REST_S / STEP_S)):
                 self._world.advance([0.0] * len(JOINTS))
-        self._state = state = self._world.state()
-        self._contact = self._world.foot_contact() if self._down else [0.0] * 4
+        self._state = state = self._world.read_state()
+        self._contact = self._world.read_foot_contact() if self._down else [0.0] * 4
         observation = self._observe(state)
-        self._potential = self._potential_of(state)
+        self._potential = self._compute_potential(state)
         return observation, {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -327,11 +350,11 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             raise ValueError(f"action {action!r} is not {len(JOINTS)} finite numbers")
         wide = action.astype(np.float64)
         self._world.advance((TORQUE_NM * np.minimum(np.maximum(wide, -1.0), 1.0)).tolist())
-        self._state = state = self._world.state()
+        self._state = state = self._world.read_state()
         observation = self._observe(state)
-        reward, fallen = self._reward(state, wide)
-        self._contact = self._world.foot_contact()
-        return observation, reward, fallen, False, {"distance_m": self._distance(state)}
+        reward, fallen = self._compute_reward(state, wide)
+        self._contact = self._world.read_foot_contact()
+        return observation, reward, fallen, False, {"distance_m": self._compute_progress_m(state)}
 
     def set_physics(self, mass: float, friction: float) -> None:
         """Set factors of the Ant's mass and the floor's friction, from the next reset on."""
@@ -359,17 +382,17 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         }
 
     def render(self) -> np.ndarray | None:
-        """Return the picture (height, width, 3) uint8, or None without a render mode."""
+        """Return a picture (height, width, 3) uint8, or None without a render mode."""
         if self.render_mode is None:
             return None
-        return self._world.picture(self._state.position, *self._size)
+        return self._world.render(self._state.position, *self._size)
 
     def close(self) -> None:
-        """Close the physics."""
+        """Close the physics engine."""
         self._world.close()
 
     def _observe(self, state: AntState) -> np.ndarray:
-        """Return the observation; keep the readings in the order of `ANT_CHANNELS`."""
+        """Return the observation (28,), and keep the readings in the order of `ANT_CHANNELS`."""
         heading = yaw(*state.orientation)
         bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading
         cos, sin = math.cos(heading), math.sin(heading)
@@ -391,11 +414,16 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._scaled = scaled = np.array(readings) * self._scale + self._offset
         return np.minimum(np.maximum(scaled, -CLIP), CLIP).astype(np.float32)
 
-    def _reward(self, state: AntState, action: np.ndarray) -> tuple[float, bool]:
-        """Return the reward, and whether the Ant has fallen."""
+    def _compute_reward(self, state: AntState, action: np.ndarray) -> tuple[float, bool]:
+        """Return the reward of a step, and whether the Ant has fallen.
+
+        Args:
+            state: The state after the step.
+            action: The action (8,) float64.
+        """
         scaled, effort = self._scaled, np.abs(action)
         upright = state.position[2] > FALLEN_BELOW_M and math.isfinite(scaled.dot(scaled))
-        before, self._potential = self._potential, self._potential_of(state)
+        before, self._potential = self._potential, self._compute_potential(state)
         at_limit = np.count_nonzero(np.abs(scaled[8:24:2]) > 0.99)
         reward = (
             (1.0 if upright else -1.0)
@@ -407,11 +435,11 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._down = self._down and not upright
         return reward, not (upright or self._down)
 
-    def _potential_of(self, state: AntState) -> float:
+    def _compute_potential(self, state: AntState) -> float:
         """Return the negative distance to the target, divided by the step length."""
         return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S
 
-    def _distance(self, state: AntState) -> float:
+    def _compute_progress_m(self, state: AntState) -> float:
         """Return how much closer to the target the torso is than at the start, in m."""
         before = math.hypot(TARGET_X_M - self._start[0], self._start[1])
         return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
@@ -420,7 +448,12 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 def _rotate_into_frame(
     orientation: tuple[float, float, float, float], vector: tuple[float, float, float]
 ) -> np.ndarray:
-    """Rotate a world vector (3,) into a frame with this orientation (quaternion x, y, z, w)."""
+    """Rotate a vector (3,) of the world frame into a frame with this orientation.
+
+    Args:
+        orientation: The orientation of the frame, a quaternion (x, y, z, w).
+        vector: The vector.
+    """
     axis, w = -np.array(orientation[:3]), orientation[3]
     across = 2.0 * np.cross(axis, vector)
     return np.asarray(vector) + w * across + np.cross(axis, across)

@@ -1,4 +1,4 @@
-"""Measure how fast the Ant steps beside the package's AntBulletEnv, in turn in one process."""
+"""Measures how fast the Ant steps compared with the AntBulletEnv of pybullet-envs-gymnasium."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ STEPS = 400
 def measure_ant(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
     """Measure steps per second of both environments on one core, and their ratio.
 
-    Each round gives both the same start and the same small actions, which keep the ant mostly on
-    its feet. The medians over the rounds are returned, so that other load affects both alike. Needs
-    the package pybullet-envs-gymnasium.
+    In each round both get the same start and the same small actions, which keep the ant mostly on
+    its feet. They alternate, so that other load affects both alike. Needs the package
+    pybullet-envs-gymnasium.
 
     Args:
-        rounds: Number of rounds.
-        steps: Number of steps per round.
+        rounds: The number of rounds.
+        steps: The number of steps in a round.
+
+    Returns:
+        The medians over the rounds.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -52,7 +55,13 @@ def _make_actions(seed: int, steps: int) -> np.ndarray:
 
 
 def _measure_steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
-    """Return the steps per second of an environment with these actions."""
+    """Run an environment and return its steps per second.
+
+    Args:
+        env: The environment.
+        seed: The seed of the start.
+        actions: The actions (steps, 8).
+    """
     env.reset(seed=seed)
     begin = time.perf_counter()
     for action in actions:

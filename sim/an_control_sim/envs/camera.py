@@ -1,7 +1,7 @@
 """Observations of a camera task: a stack of gray frames, cut into patches with fixed ids.
 
 Parts of a frame that the policy must not see (a score, an instrument panel) are zero. The newest
-frame comes last; at the start of an episode it fills the whole stack.
+frame is last; at the start of an episode it fills the whole stack.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ STACK = 4
 
 
 def cut_patches(frames: np.ndarray) -> np.ndarray:
-    """Return the patches (N, k, 6, 6) of frames (k, H, W), in the order of `patch_ids`."""
+    """Cut frames (k, H, W) into patches (N, k, 6, 6), in the order of `make_patch_ids`."""
     return image.cut_patches(frames, PATCH)
 
 
 class FrameStack:
-    """Stack of the newest `STACK` gray frames (H, W) of an episode.
+    """A stack of the newest `STACK` gray frames (H, W) of an episode.
 
     Args:
-        height: H.
-        width: W.
+        height: The height H of a frame in pixels.
+        width: The width W of a frame in pixels.
     """
 
     def __init__(self, height: int, width: int) -> None:
@@ -35,6 +35,6 @@ class FrameStack:
         self.frames[:] = frame
 
     def add(self, frame: np.ndarray) -> None:
-        """Add `frame` (H, W) as the newest."""
+        """Add `frame` (H, W) as the newest one and drop the oldest."""
         self.frames[:-1] = self.frames[1:]
         self.frames[-1] = frame

@@ -1,4 +1,4 @@
-"""CarRacing seen as image patches: the task of Tang & Ha 2021 (section 4.4)."""
+"""CarRacing with image patches as observations: the task of Tang & Ha 2021 (section 4.4)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DARK_GRASS, LIGHT_GRASS = (100, 202, 100), (100, 228, 100)
 
 
 class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Car that drives a lap, seen from above as 256 image patches.
+    """A car that drives a lap, seen from above as 256 image patches.
 
     The observation is (256, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest
     last, in the order of `channels`; the 12 rows of instruments are black. The action is (3,) in
@@ -35,7 +35,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     Args:
         render_mode: "rgb_array" or None.
-        background: Name of the picture instead of the grass, one of `BACKGROUNDS`.
+        background: The name of the picture in place of the grass, one of `BACKGROUNDS`.
     """
 
     channels = CAR_RACING_TASK.channels
@@ -88,16 +88,16 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return cut_patches(self._stack.frames), float(reward), terminated, truncated, info
 
     def sensors(self) -> dict[str, np.ndarray]:
-        """Return the camera's picture (96, 96, 3) in RGB."""
+        """Return the camera's picture (96, 96, 3) in RGB, by the name "camera"."""
         return {"camera": self._frame}
 
     def teacher(self) -> CarRacingTeacher:
-        """Return a driver that knows the track, as a teacher for students that only see."""
+        """Return a driver that knows the track, to teach policies that only see pictures."""
         return CarRacingTeacher(self.game)
 
     @property
     def frames(self) -> np.ndarray:
-        """Return the stack of gray frames (4, 96, 96), newest last."""
+        """The stack of gray frames (4, 96, 96), newest last."""
         return self._stack.frames
 
     def render(self) -> np.ndarray | None:
@@ -109,7 +109,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.game.close()
 
     def _make_gray_frame(self, frame: np.ndarray) -> np.ndarray:
-        """Return the gray frame (96, 96) of the game's frame (96, 96, 3), with the background."""
+        """Draw the background into the game's frame (96, 96, 3) and return it in gray (96, 96)."""
         if self._background is not None:
             there = cv2.inRange(frame, DARK_GRASS, LIGHT_GRASS)  # the two, and their mixes
             there[-PANEL_ROWS:] = 0

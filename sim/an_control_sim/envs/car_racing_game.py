@@ -30,7 +30,7 @@ PANEL_ROWS = 12
 
 
 class QuickCarRacing(game.CarRacing):
-    """Gymnasium's CarRacing whose observations cost about a third of the time.
+    """Gymnasium's CarRacing with observations that take about a third of the time.
 
     The pixels are gymnasium's own, except for the instrument panel, which is black.
     """
@@ -39,11 +39,16 @@ class QuickCarRacing(game.CarRacing):
     surf: Any
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode on a new track."""
+        """Start an episode on a new track.
+
+        Args:
+            arguments: Those of gymnasium's `reset`: seed and options.
+        """
         self._corners: np.ndarray | None = None
         return super().reset(**arguments)
 
     def _render(self, mode: str) -> Any:
+        """Return the picture (96, 96, 3) for mode "state_pixels", else gymnasium's own picture."""
         if mode != "state_pixels":
             return super()._render(mode)
         width, height = game.WINDOW_W, game.WINDOW_H
@@ -56,7 +61,7 @@ class QuickCarRacing(game.CarRacing):
         self._draw_colored_polygon(
             self.surf, _FIELD, self.bg_color, zoom, translation, angle, clip=False
         )
-        self._paint(zoom, translation, angle)
+        self._draw_ground(zoom, translation, angle)
         self.car.draw(self.surf, zoom, translation, angle, False)
         self.surf = pygame.transform.flip(self.surf, False, True)
         above = self.surf.subsurface((0, 0, width, height - _PANEL_TOP))
@@ -64,8 +69,14 @@ class QuickCarRacing(game.CarRacing):
         picture[:-PANEL_ROWS] = self._create_image_array(above, (SIDE, SIDE - PANEL_ROWS))
         return picture
 
-    def _paint(self, zoom: float, translation: tuple[float, float], angle: float) -> None:
-        """Draw grass and road in gymnasium's order, as far as they are inside the picture."""
+    def _draw_ground(self, zoom: float, translation: tuple[float, float], angle: float) -> None:
+        """Draw grass and road in gymnasium's order, as far as they are inside the picture.
+
+        Args:
+            zoom: Pixels per metre.
+            translation: The car's position in the picture in pixels.
+            angle: The rotation of the ground in rad.
+        """
         if self._corners is None:
             self._corners = np.concatenate([_PATCHES, [corners for corners, _ in self.road_poly]])
             self._colours = [self.grass_color] * len(_PATCHES)
@@ -87,15 +98,15 @@ class QuickCarRacing(game.CarRacing):
             gfxdraw.filled_polygon(self.surf, corners, colour)
 
 
-def _grass_patches() -> np.ndarray:
-    """Return the corners (400, 4, 2) of the lighter squares, in metres."""
+def _list_grass_patches() -> np.ndarray:
+    """Return the corners (400, 4, 2) of the lighter squares of the grass, in metres."""
     side = game.GRASS_DIM
     corners = np.array([(side, 0), (0, 0), (0, side), (side, side)])
     places = [(side * x, side * y) for x in range(-20, 20, 2) for y in range(-20, 20, 2)]
     return np.array(places)[:, None] + corners
 
 
-_PATCHES = _grass_patches()
+_PATCHES = _list_grass_patches()
 _FIELD = [
     (game.PLAYFIELD, game.PLAYFIELD),
     (game.PLAYFIELD, -game.PLAYFIELD),
@@ -107,11 +118,14 @@ _PANEL_TOP = game.WINDOW_H * PANEL_ROWS // SIDE
 
 SIZE = 96
 GRASS = "grass"
-"""Name of the game's own background, which training uses."""
+"""Name of the game's own background, which is used in training."""
 
 
 def draw_background(name: str) -> np.ndarray | None:
-    """Return the picture (96, 96, 3) uint8 of this name; None for the grass.
+    """Draw the background picture of this name.
+
+    Returns:
+        The picture (96, 96, 3) uint8; None for the grass, which the game draws itself.
 
     Raises:
         ValueError: There is no background of that name.
@@ -124,7 +138,12 @@ def draw_background(name: str) -> np.ndarray | None:
 
 
 def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
-    """Return smooth noise (96, 96) in [0, 1], interpolated from a grid of `cells` x `cells`."""
+    """Return smooth noise (96, 96) in [0, 1], interpolated from a grid of random numbers.
+
+    Args:
+        rng: The random generator.
+        cells: The number of grid cells along each axis.
+    """
     coarse = rng.random((cells + 1, cells + 1))
     place = np.linspace(0.0, cells, SIZE, endpoint=False)
     low = place.astype(int)
@@ -137,12 +156,18 @@ def _make_smooth_noise(rng: np.random.Generator, cells: int) -> np.ndarray:
 def _blend_colours(
     share: np.ndarray, first: tuple[int, ...], second: tuple[int, ...]
 ) -> np.ndarray:
-    """Return the mix of two colours by `share` (H, W) of the second one."""
+    """Mix two colours and return the picture (H, W, 3).
+
+    Args:
+        share: The share (H, W) of the second colour, 0 to 1.
+        first: The first colour (r, g, b).
+        second: The second colour (r, g, b).
+    """
     return share[..., None] * np.array(second) + (1.0 - share[..., None]) * np.array(first)
 
 
 def _draw_mountain() -> np.ndarray:
-    """Return a picture of a peak with snow before an evening sky."""
+    """Draw a peak with snow before an evening sky (96, 96, 3)."""
     rng = np.random.default_rng(1)
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     picture = _blend_colours(down, (70, 90, 170), (250, 180, 120))
@@ -153,21 +178,21 @@ def _draw_mountain() -> np.ndarray:
 
 
 def _draw_marble() -> np.ndarray:
-    """Return a picture of veins of light and dark stone."""
+    """Draw veins of light and dark stone (96, 96, 3)."""
     rng = np.random.default_rng(2)
     veins = sum(_make_smooth_noise(rng, 3 * 2**octave) / 2**octave for octave in range(4))
     return _blend_colours(0.5 + 0.5 * np.sin(9.0 * veins), (60, 50, 80), (230, 225, 200))
 
 
 def _draw_waves() -> np.ndarray:
-    """Return a picture of rows of waves, as in a woodcut."""
+    """Draw rows of waves, as in a woodcut (96, 96, 3)."""
     down, across = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     crest = np.sin(2 * np.pi * (7.0 * down + 0.35 * np.sin(2 * np.pi * 3.0 * across)))
     return _blend_colours(0.5 + 0.5 * np.tanh(3.0 * crest), (30, 70, 130), (225, 235, 225))
 
 
 def _draw_city() -> np.ndarray:
-    """Return a picture of blocks of flats by night, some windows lit."""
+    """Draw blocks of flats by night, with some windows lit (96, 96, 3)."""
     rng = np.random.default_rng(4)
     picture = np.kron(rng.integers(40, 130, (8, 8, 1)), np.ones((12, 12, 1))).repeat(3, axis=2)
     windows = np.kron(rng.random((24, 24)) < 0.35, [[0, 0, 0, 0], *[[0, 1, 1, 0]] * 2, [0] * 4])

@@ -1,7 +1,7 @@
 """CartPoleSwingUpHarder: swing a pole up and balance it, from starts with high speeds.
 
 The task is that of Tang & Ha 2021 (section 4.1). The physics is compiled for a batch of episodes.
-The environment and the compiled rollouts run the same functions, so an episode has the same bits in
+The environment and the compiled training run the same functions, so an episode has the same bits in
 both.
 """
 
@@ -39,7 +39,15 @@ START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 
 @njit(inline="always", error_model="numpy")
 def _compute_accelerations(velocity, spin, sin, cos, force):
-    """Return the accelerations of the cart (m/s^2) and of the pole (rad/s^2)."""
+    """Return the accelerations of the cart (m/s^2) and of the pole (rad/s^2).
+
+    Args:
+        velocity: The velocity of the cart in m/s.
+        spin: The angular velocity of the pole in rad/s.
+        sin: The sine of the pole's angle from upright.
+        cos: The cosine of that angle.
+        force: The force on the cart in N.
+    """
     drag = FRICTION * velocity
     cart = (
         -2.0 * POLE_KG_M * (spin * spin) * sin
@@ -57,10 +65,10 @@ def _compute_accelerations(velocity, spin, sin, cos, force):
 
 @njit(inline="always", error_model="numpy")
 def _sin_cos(x):
-    """Return sine and cosine, exact to one or two last bits.
+    """Return the sine and the cosine of an angle in rad, exact to one or two last bits.
 
-    There are no branches, so that the compiler vectorises it. Reduction by pi/2 in two parts, then
-    the polynomials of fdlibm's k_sin.c and k_cos.c.
+    There are no branches, so that the compiler can vectorise it: reduction by pi/2 in two parts,
+    then the polynomials of fdlibm's k_sin.c and k_cos.c.
     """
     turns = np.floor(x * 0.6366197723675814 + 0.5)
     r = (x - turns * 1.57079632673412561417) - turns * 6.07710050650619224932e-11
@@ -86,9 +94,9 @@ def _sin_cos(x):
 
 @njit("void(float64[:,::1], float32[:,::1])", cache=True, error_model="numpy", nogil=True)
 def observe(state, observation):
-    """Write the observation (5, B) of a state (6, B).
+    """Write the observations (5, B) of the states (6, B) of B episodes.
 
-    The state is position, velocity, angle and spin, and the angle's sine and cosine.
+    A state is position, velocity, angle and angular velocity, and the angle's sine and cosine.
     """
     for b in range(state.shape[1]):
         observation[0, b] = np.float32(state[0, b])
@@ -105,7 +113,14 @@ def observe(state, observation):
     nogil=True,
 )
 def advance(state, action, reward, ended):
-    """Advance the state by 0.01 s in place; positions use the old velocities (explicit Euler)."""
+    """Advance B episodes by 0.01 s; positions use the old velocities (explicit Euler).
+
+    Args:
+        state: The states (6, B), changed in place.
+        action: The actions (1, B).
+        reward: The rewards (B,), written.
+        ended: Whether the cart has left the track (B,), written.
+    """
     for b in range(state.shape[1]):
         velocity, spin = state[1, b], state[3, b]
         push = np.float64(action[0, b])
@@ -131,24 +146,31 @@ def draw_start_state(seed: int) -> np.ndarray:
 
 
 def _draw_start_state(rng: np.random.Generator) -> np.ndarray:
-    """Draw a start state (6,)."""
+    """Draw a random start state (6,)."""
     state = START_MIDDLE + START_SPREAD * rng.uniform(-1.0, 1.0, 4)
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
 
 
 class CartPoleBatch(NamedTuple):
-    """Compiled physics of the task; see `an_control_sim.gym.environments.EnvironmentBatch`."""
+    """The compiled physics of the task; see `an_control_sim.gym.environments.EnvironmentBatch`.
+
+    Attributes:
+        start: Returns the start state (6,) for a seed.
+        observe: Writes the observations of many episodes.
+        advance: Advances many episodes by one step.
+        states: The number of values in a state.
+        steps: The maximum number of steps of an episode.
+    """
 
     start: Any
     observe: Any
     advance: Any
     states: int
     steps: int
-    """Maximum number of steps of an episode."""
 
 
 class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Cart that swings up a pole and balances it near the middle, pushed with up to 10 N.
+    """A cart that swings up a pole and balances it near the middle, pushed with up to 10 N.
 
     The observation is (5,) float32 in the order of `CARTPOLE_CHANNELS` (m, m/s, 1, 1, rad/s). The
     reward is (cos + 1) / 2 * cos(pi/2 * position / 2.4 m) of the new state. An episode ends when
@@ -199,7 +221,10 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}
 
     def render(self) -> np.ndarray | None:
-        """Return a side view of track, cart and pole: uint8 (240, 480, 3) RGB."""
+        """Return a side view of track, cart and pole, uint8 (240, 480, 3) RGB.
+
+        The result is None without a render mode.
+        """
         if self.render_mode is None:
             return None
         position, sin, cos = self._state[[0, 4, 5], 0]

@@ -1,9 +1,9 @@
-"""Wheeled base among walls and pillars that drives to a goal by its laser scanner.
+"""A wheeled base among walls and pillars that drives to a goal by its laser scanner.
 
 The environment first computes the sensors' readings, then the observation by the arithmetic of the
-wiring (config/mobile_base.yaml): beams without an echo read the scanner's range, lost beams are
-missing, and each sector reads its nearest beam. So a policy over ROS 2 gets the same bits as one in
-this process.
+wiring file (config/mobile_base.yaml): beams without an echo read the scanner's range, lost beams
+are missing, and each sector of five beams reads its nearest one. So a policy over ROS 2 gets the
+same bits as one in this process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.readers import pool
+from an_control.wiring.readers import pool_values
 
 STEP_S = 0.05
 ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)
@@ -28,7 +28,7 @@ ACCELERATION = np.array([2.0, 8.0])
 """Maximum accelerations in m/s^2 and rad/s^2."""
 BEAMS, SECTOR, RANGE_M, RANGE_SD_M = 60, 5, 3.0, 0.01
 ANGLES = (np.arange(BEAMS) + 0.5) * (2.0 * np.pi / BEAMS) - np.pi
-"""Angles of the beams, from the robot's nose to the left (rad)."""
+"""Angles of the beams in rad, from the robot's nose to the left."""
 GYRO_SD_RADPS, ACCELERATION_SD_MPS2 = 0.02, 0.1
 SECTORS = BEAMS // SECTOR
 MOBILE_BASE_CHANNELS = (
@@ -53,7 +53,7 @@ Values = NDArray[np.float64]
 
 
 class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Wheeled base that drives to a goal without touching anything, at 20 steps per second.
+    """A wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
     The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`, NaN if all beams of a
     sector are lost. The action is (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward
@@ -61,7 +61,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     episode.
 
     Args:
-        lost_beams: Share of the beams that give no reading, drawn anew for each episode.
+        lost_beams: The share (0..1) of the beams that give no reading, drawn for each episode.
     """
 
     channels = MOBILE_BASE_CHANNELS
@@ -127,7 +127,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         }
 
     def _draw_readings(self) -> None:
-        """Draw the readings of all sensors."""
+        """Compute the readings of all sensors, with random noise."""
         rng = self.np_random
         ranges = self._cast_beams() + RANGE_SD_M * rng.standard_normal(BEAMS)
         ranges[ranges > RANGE_M] = np.inf
@@ -146,7 +146,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Return the observation (19,) of the current readings."""
         ranges = self._ranges.astype(np.float64)
         ranges[np.isposinf(ranges)] = RANGE_M
-        nearest = pool(ranges, SECTOR, "min")
+        nearest = pool_values(ranges, SECTOR, "min")
         return np.array(
             [
                 *(nearest * SIDE - RANGE_M * SIDE),
@@ -160,7 +160,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         )
 
     def _draw_start_and_goal(self) -> tuple[Values, Values]:
-        """Draw a start and a goal that are `FAR_M` apart and clear of the walls."""
+        """Draw a random start and goal (x, y) in m, `FAR_M` apart and clear of the walls."""
         while True:
             inside = ARENA_M - 3.0 * ROBOT_M
             start, goal = self.np_random.uniform(-inside, inside, (2, 2))
@@ -183,7 +183,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return np.minimum(walls, hit.min(axis=1))
 
     def _clearance_m(self) -> float:
-        """Return the distance from the robot's centre to the nearest wall or pillar."""
+        """Return the distance from the robot's centre to the nearest wall or pillar, in m."""
         pillars = np.hypot(*(self._pillars - self._place).T) - self._radii
         return float(min(ARENA_M - np.abs(self._place).max(), pillars.min(initial=np.inf)))
 
@@ -195,10 +195,11 @@ MIDDLES = ANGLES.reshape(SECTORS, SECTOR).mean(axis=1)
 def teacher(observation: np.ndarray) -> np.ndarray:
     """Return the action (2,) in [-1, 1] of a scripted driver.
 
-    It turns towards the free heading nearest to the goal's, and slows down beside obstacles.
+    It turns towards the free heading nearest to the goal's direction, and slows down beside
+    obstacles.
 
     Args:
-        observation: Observation (19,); missing sectors count as free.
+        observation: The observation (19,); missing sectors count as free.
     """
     free_m = np.nan_to_num(RANGE_M - np.abs(observation[:SECTORS]), nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
@@ -217,5 +218,5 @@ def teacher(observation: np.ndarray) -> np.ndarray:
 
 
 def _wrap_angle(angle: Any) -> Any:
-    """Return the equal angle within +-pi."""
+    """Return the equivalent angle in [-pi, pi), in rad."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi

@@ -1,4 +1,4 @@
-"""Puzzle Pong: Atari Pong seen as image patches, of which some may be shuffled or hidden.
+"""Puzzle Pong: Atari Pong as image patches, some of which may be shuffled or hidden.
 
 The task is that of Tang & Ha 2021 (section 4.3). The console is ale-py's, whose package includes
 the game. Preprocessing is the usual one (Mnih et al. 2015): up to 30 idle frames at the start, each
@@ -74,7 +74,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start a game after 1 to 30 idle frames, which the seed decides."""
+        """Start a game after 1 to 30 idle frames; the seed decides how many."""
         super().reset(seed=seed)
         self.console.reset_game()
         self.button = Action.NOOP
@@ -85,7 +85,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Play four frames, 1/15 s.
+        """Play four frames, which take 1/15 s.
 
         Raises:
             ValueError: The action is not six finite numbers.
@@ -104,16 +104,16 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return cut_patches(self._stack.frames), reward, over, False, {}
 
     def sensors(self) -> dict[str, np.ndarray]:
-        """Return the camera's picture (84, 84) in gray."""
+        """Return the camera's picture (84, 84) in gray, by the name "camera"."""
         return {"camera": self._stack.frames[-1]}
 
     @property
     def frames(self) -> np.ndarray:
-        """Return the stack of gray frames (4, 84, 84), newest last."""
+        """The stack of gray frames (4, 84, 84), newest last."""
         return self._stack.frames
 
     def teacher(self) -> PongTeacher:
-        """Return a player that reads the console's memory, as a teacher for students."""
+        """Return a player that reads the console's memory, to teach policies that only see."""
         from an_control_sim.envs.teachers.pong import PongTeacher
 
         return PongTeacher(self)
@@ -124,7 +124,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 def _make_frame(screen: np.ndarray) -> np.ndarray:
-    """Return the frame (84, 84) of a screen (210, 160): scaled, without the score."""
+    """Scale a screen (210, 160) to a frame (84, 84) and hide the score."""
     frame = np.asarray(cv2.resize(screen, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
     frame[:SCORE_ROWS] = 0
     return frame

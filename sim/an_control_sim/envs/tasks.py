@@ -10,10 +10,15 @@ PATCH = 6
 
 
 def make_patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
-    """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
+    """Return the ids ``camera.ROW.COLUMN`` of the whole patches of a frame, row by row.
 
     >>> make_patch_ids(12, 6)
     ('camera.0.0', 'camera.1.0')
+
+    Args:
+        height: The height of the frame in pixels.
+        width: The width of the frame in pixels.
+        patch: The edge length of a patch in pixels.
     """
     return tuple(f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch))
 
@@ -63,7 +68,7 @@ PONG_TASK = Task(
     step_s=4 / 60,
 )
 SUCCESS = {"ant": 2000.0, "cartpole": 400.0, "car_racing": 800.0, "pong": 0.0}
-"""Return above which an episode is a success, by task."""
+"""By task, the return above which an episode counts as a success."""
 WALK_M = {"ant": 12.0}
-"""Distance in metres within 8 s after a stop that counts as walking again, by task; an Ant that was
-not stopped covers 19 m."""
+"""By task, the distance in metres within 8 s after a stop that counts as walking again; an Ant that
+was not stopped covers 19 m."""

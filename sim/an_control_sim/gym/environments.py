@@ -1,4 +1,4 @@
-"""Make gymnasium environments, adapt them to policies, and describe them for model files.
+"""Makes gymnasium environments, adapts them to policies, and describes them for model files.
 
 Any environment in gymnasium's registry can be used if its readings and actions are numbers, choices
 and bits (see `spaces`). It may offer more, by having the attributes of one of the protocols below:
@@ -16,13 +16,13 @@ and bits (see `spaces`). It may offer more, by having the attributes of one of t
     HasStarts       other ways to start                               `start=`
 
 All code asks `isinstance(env.unwrapped, PROTOCOL)`, so a user's environment can do the same as
-ours. `mass=` and `friction=` are words of a disturbance (`evaluate --table`); environments of
+ours. `mass=` and `friction=` are settings of a disturbance (`evaluate --table`); environments of
 MuJoCo (gymnasium's) and PyBullet (pybullet_envs_gymnasium's) support them without HasPhysics. The
 `info` of a step may have "distance_m", the distance covered, which evaluation reports.
 
 `make_environment` is the only place that adapts an environment to policies. Readings become float32
 arrays (N,), copied, in ordinary units, NaN where missing; actions are numbers (A,) in [-1, 1].
-Output of the environment is captured, and its exceptions become an `BrokenEnvironmentError`.
+Output of the environment is captured, and its exceptions become a `BrokenEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -52,32 +52,43 @@ DEFAULT_MAX_STEPS = 1000
 """Maximum length of an episode if the environment is registered without a time limit."""
 OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "_max_steps")
 MAX_OWN_LIMIT = 100_000
-"""Attributes in which environments keep a limit of their own, and the largest number that is taken
-seriously."""
+"""OWN_LIMITS names the attributes in which environments keep a step limit of their own; a larger
+limit than this is ignored."""
 
 
 @runtime_checkable
 class HasChannels(Protocol):
-    """Environment that names its readings, by default observation.0, observation.1 and so on."""
+    """An environment that names its readings.
+
+    The default is observation.0, observation.1 and so on.
+
+    Attributes:
+        channels: The ids (N,) in the observation's order.
+    """
 
     channels: Sequence[str]
-    """Ids (N,) in the observation's order."""
 
 
 @runtime_checkable
 class HasActuators(Protocol):
-    """Environment that names its actuators; the default is action.0, action.1 and so on."""
+    """An environment that names its actuators; the default is action.0, action.1 and so on.
+
+    Attributes:
+        actuators: The names (A,) in the action's order.
+    """
 
     actuators: Sequence[str]
-    """Names (A,) in the action's order."""
 
 
 @runtime_checkable
 class HasStepLength(Protocol):
-    """Environment that defines the length of its steps; see `step_length`."""
+    """An environment that defines the length of its steps; see `step_length`.
+
+    Attributes:
+        step_s: The length of a step in seconds.
+    """
 
     step_s: float
-    """Length of a step in seconds."""
 
 
 class EnvironmentBatch(Protocol):
@@ -87,8 +98,8 @@ class EnvironmentBatch(Protocol):
     arrays. A single environment must run the same functions with B = 1.
 
     Attributes:
-        steps: Maximum number of steps of an episode.
-        states: S.
+        steps: The maximum number of steps of an episode.
+        states: The number S of values in the state of an episode.
         start: Returns the state (S,) float64 from which `reset(seed=...)` starts.
         observe: Reads the state (S, B) float64 and writes the observation (N, B) float32.
         advance: Advances the state (S, B) float64 in place by the action (A, B) float32, and writes
@@ -104,21 +115,25 @@ class EnvironmentBatch(Protocol):
 
 @runtime_checkable
 class HasBatch(Protocol):
-    """Environment with compiled physics for many episodes at once."""
+    """An environment with compiled physics for many episodes at once.
+
+    Attributes:
+        batch: The compiled physics.
+    """
 
     batch: EnvironmentBatch
 
 
 class StateTeacher(Protocol):
-    """Teacher that reads the simulator's state, which the student cannot see."""
+    """A teacher that reads the simulator's state, which the student policy cannot see."""
 
     @property
     def helps(self) -> bool:
-        """Return whether the teacher should act itself because the student is lost."""
+        """Whether the teacher should act itself because the student is lost."""
 
     @property
     def hopeless(self) -> bool:
-        """Return whether the episode should end because help takes too long."""
+        """Whether the episode should end because the teacher has helped for too long."""
 
     def start(self) -> None:
         """Start an episode; called after each reset of the environment."""
@@ -132,7 +147,7 @@ class StateTeacher(Protocol):
 
 @runtime_checkable
 class HasTeacher(Protocol):
-    """Environment that brings its own teacher."""
+    """An environment with a teacher of its own."""
 
     def teacher(self) -> StateTeacher:
         """Return a teacher for this environment object."""
@@ -140,19 +155,22 @@ class HasTeacher(Protocol):
 
 @runtime_checkable
 class HasFrames(Protocol):
-    """Environment that shows pictures as patches (N, f, p, p)."""
+    """An environment that shows pictures as patches (N, f, p, p)."""
 
     @property
     def frames(self) -> np.ndarray:
-        """Return the gray pictures (f, H, W) uint8, newest last; rows of patches make up (H, W)."""
+        """The gray pictures (f, H, W) uint8, newest last; (H, W) consists of rows of patches."""
 
 
 @runtime_checkable
 class HasBackgrounds(Protocol):
-    """Environment that can show other backgrounds in its camera's pictures."""
+    """An environment that can show other backgrounds in its camera's pictures.
+
+    Attributes:
+        plain: The name of its own background.
+    """
 
     plain: str
-    """Name of its own background."""
 
     def show(self, name: str) -> None:
         """Show the background of that name from the next reset on.
@@ -164,7 +182,7 @@ class HasBackgrounds(Protocol):
 
 @runtime_checkable
 class HasSensors(Protocol):
-    """Environment that has physical readings beside the observation."""
+    """An environment that has physical readings beside the observation."""
 
     def sensors(self) -> Mapping[str, Any]:
         """Return numbers and arrays in SI units by name, at the time of the last observation."""
@@ -172,24 +190,27 @@ class HasSensors(Protocol):
 
 @runtime_checkable
 class HasPhysics(Protocol):
-    """Environment whose robot's mass and ground friction can be changed."""
+    """An environment whose robot's mass and ground friction can be changed."""
 
     def set_physics(self, mass: float, friction: float) -> None:
         """Scale the robot's mass, inertia and friction with the ground, from the next reset on.
 
         Args:
-            mass: Factor of the nominal mass; 1 restores the nominal robot exactly.
-            friction: Factor of the nominal friction; 1 restores the nominal robot exactly.
+            mass: The factor of the nominal mass; 1 restores the nominal robot exactly.
+            friction: The factor of the nominal friction; 1 restores the nominal robot exactly.
         """
 
 
 @runtime_checkable
 class HasStarts(Protocol):
-    """Environment that supports other starts, by `reset(options={"start": NAME})`."""
+    """An environment with other ways to start, by `reset(options={"start": NAME})`.
+
+    Attributes:
+        starts: Names among "rest" (the robot has been without torque for 2 s) and "posture" (joints
+            anywhere within their limits, by the seed).
+    """
 
     starts: Sequence[str]
-    """Names among "rest" (the robot has been limp for 2 s) and "posture" (joints anywhere, by the
-    seed)."""
 
 
 TASK_ENVIRONMENTS = {
@@ -215,7 +236,7 @@ def find_environment_id(task: str) -> str:
 def open_environment(
     environment: str, *, limited: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment whose robot can be changed by `vary_robot`, with its own spaces.
+    """Make an environment with its own spaces, whose robot can be changed by `vary_robot`.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
@@ -248,12 +269,12 @@ def open_environment(
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Write the traceback of an exception to the environment's output."""
+    """Write the traceback of an exception to the file that captures the environment's output."""
     OUTPUT.write("".join(traceback.format_exception(error)))
 
 
 class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that truncates the episodes of an environment without a time limit.
+    """A wrapper that truncates the episodes of an environment without a time limit.
 
     If the environment has a larger limit of its own, in an attribute of a usual name, that one
     counts.
@@ -309,13 +330,13 @@ def make_environment(
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment and adapt it to policies.
 
-    Observations are new arrays of readings (N,) float32 in these units, NaN where the environment
-    gave no finite number; image patches (N, f, p, p) uint8 stay as they are. Actions are numbers
-    (A,) in [-1, 1].
+    Observations are new arrays of readings (N,) float32 in the given units, NaN where the
+    environment gave no finite number; image patches (N, f, p, p) uint8 stay as they are. Actions
+    are numbers (A,) in [-1, 1].
 
     Args:
         environment: A gymnasium id, or ``module:id``; see `open_environment`.
-        units: Scale and offset of each reading.
+        units: The scale and the offset of each reading.
         **arguments: Passed to `gymnasium.make`.
 
     Raises:
@@ -332,7 +353,7 @@ def make_environment(
 
 
 class _RestoreThreads:
-    """Context that restores torch's number of threads, which an environment's code may change."""
+    """A context that restores torch's number of threads, which an environment's code may change."""
 
     def __enter__(self) -> None:
         torch = sys.modules.get("torch")
@@ -347,20 +368,20 @@ RESTORE_THREADS = _RestoreThreads()
 
 
 class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that presents readings and actions as numbers, failures as BrokenEnvironmentError.
+    """A wrapper with numbers as readings and actions, and BrokenEnvironmentError for all failures.
 
     After a failure the environment is made again, since the old one may be broken.
 
     Args:
         env: The environment.
         environment: Its gymnasium id.
-        units: Units of the readings.
+        units: The scale and the offset of each reading.
         reopen: Makes the environment again.
 
     Attributes:
-        actions: Conversion of numbers to the environment's actions.
-        readings: Conversion of its observations to numbers; None for image patches.
-        units: Units of the readings.
+        actions: The conversion of numbers to the environment's actions.
+        readings: The conversion of its observations to numbers; None for image patches.
+        units: The scale and the offset of each reading.
         numbers: The newest observation in the environment's own numbers (N,); do not change it.
     """
 
@@ -390,7 +411,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode.
+        """Start an episode and return the readings (N,) and the environment's info.
 
         Raises:
             BrokenEnvironmentError: The environment raised an error.
@@ -404,7 +425,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._reopen_and_raise(f"reset with seed {seed}", error)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Make a step with the action (A,).
+        """Make a step with the action (A,), numbers in [-1, 1].
 
         Raises:
             BrokenEnvironmentError: The environment raised an error.
@@ -427,7 +448,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             _print_traceback(error)
 
     def _read(self, observation: Any) -> np.ndarray:
-        """Return the observation as a new array, which shares no memory with the environment's."""
+        """Convert an observation to readings in a new array; keep its numbers in `numbers`."""
         if self.readings is None:
             return np.array(observation)
         self.numbers = self.readings.flatten(observation)
@@ -437,7 +458,12 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return readings
 
     def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
-        """Make the environment again and raise a BrokenEnvironmentError that names the error."""
+        """Make the environment again and raise a BrokenEnvironmentError that describes the error.
+
+        Args:
+            what: What the environment was doing, such as "step 3".
+            error: The error that it raised.
+        """
         _print_traceback(error)
         self.close()
         try:
@@ -448,25 +474,25 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def shows_patches(env: gymnasium.Env[Any, Any]) -> bool:
-    """Return whether the environment shows image patches (N, f, p, p) uint8."""
+    """Return whether the environment's observations are image patches (N, f, p, p) uint8."""
     space = env.observation_space
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
 def find_choices(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return the sizes of the groups of actions whose largest number is chosen, 1 for a bit.
+    """Return the sizes of the groups of actions of which one is chosen by its largest number.
 
-    The result is () if any action is a number of a Box.
+    A bit is a group of size 1. The result is () if any action is a number of a Box.
 
     Args:
-        env: An environment of `make_environment`.
+        env: An environment that `make_environment` made.
     """
     adapted = _find_adapter(env)
     return () if adapted is None else adapted.actions.choices
 
 
 def find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment:
-    """Return the adapter of an environment of `make_environment`, which may be wrapped.
+    """Return the adapter of an environment that `make_environment` made, which may be wrapped.
 
     Raises:
         TypeError: The environment has no adapter.
@@ -477,19 +503,19 @@ def find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment:
 
 
 def _find_adapter(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | None:
-    """Return the adapter of an environment, or None if it has none."""
+    """Return the AdaptedEnvironment among an environment's wrappers, or None if there is none."""
     while not isinstance(env, AdaptedEnvironment) and isinstance(env, gymnasium.Wrapper):
         env = env.env
     return env if isinstance(env, AdaptedEnvironment) else None
 
 
 def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
-    """Return the `task` of a model file for this environment.
+    """Return the description of this environment that model files have as their `task`.
 
     Args:
-        env: An environment of `make_environment`.
-        name: Name of the task.
-        environment: Its gymnasium id.
+        env: An environment that `make_environment` made.
+        name: The name of the task.
+        environment: The gymnasium id.
 
     Raises:
         ValueError: The environment's own names differ in number from its readings or actuators.
@@ -516,12 +542,22 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
 
 
 def _are_names(names: Any) -> bool:
-    """Return whether an attribute holds names; it may hold anything in a user's environment."""
+    """Return whether an attribute is a list of names; a user's environment may use it otherwise."""
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 
 def _check_names(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
-    """Return the names if they are `count` different ones; else raise ValueError."""
+    """Return the names that an environment gives, if their number is right and all differ.
+
+    Args:
+        what: The name of the attribute, for error texts.
+        names: The names.
+        count: The right number.
+        environment: The gymnasium id, for error texts.
+
+    Raises:
+        ValueError: The number is wrong, or two names are equal.
+    """
     if len(names) != count or len(set(names)) != count:
         raise ValueError(
             f"environment {environment!r}: its attribute {what} has {len(names)} names"
@@ -531,7 +567,7 @@ def _check_names(what: str, names: Sequence[str], count: int, environment: str) 
 
 
 def step_length(env: gymnasium.Env[Any, Any]) -> float:
-    """Return the length of a step in seconds.
+    """Return the length of an environment's step in seconds.
 
     It is the environment's `step_s`, or its `dt` as in MuJoCo's and some classic environments, or 1
     / metadata["render_fps"], or 1/50 s.

@@ -1,6 +1,6 @@
 """Errors of failing environments, and counts of failed episodes.
 
-An environment may raise anything, at any step. Its episode is left out and another one is played;
+An environment may raise any error at any step. Its episode is left out and another one is played;
 the run is ended only if no episode works.
 """
 
@@ -12,35 +12,35 @@ from typing import Any
 
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 
-__all__ = ["BrokenEnvironmentError", "FailureCounter", "make_failure", "shorten"]
+__all__ = ["BrokenEnvironmentError", "FailureCounter", "make_failure", "shorten_text"]
 
 MAX_IN_A_ROW = 20
 """Number of consecutive failed episodes after which a run is ended."""
-MAX_WORDS = 300
-"""Maximum number of characters of an error's text in a message; it may hold thousands of
+MAX_TEXT = 300
+"""Maximum number of characters of an error's text in a message; it may contain thousands of
 readings."""
 _OURS = str(Path(__file__).parents[1])
 
 
 def make_failure(environment: str, what: str, error: BaseException) -> BrokenEnvironmentError:
-    """Return the failure for an error that an environment raised.
+    """Make the BrokenEnvironmentError for an error that an environment raised.
 
     Args:
         environment: The gymnasium id.
-        what: What the environment was doing.
+        what: What the environment was doing, such as "step 3".
         error: The error.
     """
-    text = shorten(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    text = shorten_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_foreign(one.filename)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     return BrokenEnvironmentError(f"environment {environment!r}: {what}: {text}{where}")
 
 
-def shorten(text: str) -> str:
-    """Return a text on one line, cut to the maximum length of a message."""
+def shorten_text(text: str) -> str:
+    """Put a text on one line and cut it to the maximum length in a message."""
     text = " ".join(text.split())
-    return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 4]} ..."
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 4]} ..."
 
 
 def _is_foreign(filename: str) -> bool:
@@ -49,10 +49,10 @@ def _is_foreign(filename: str) -> bool:
 
 
 class FailureCounter:
-    """Counter of failed episodes between two metrics lines.
+    """A counter of the episodes that failed since the last line of training metrics.
 
     Attributes:
-        count: Number of failed episodes since the last call of `take_metrics`.
+        count: The number of failed episodes since the last call of `take_metrics`.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,10 @@ class FailureCounter:
         self._first = ""
 
     def count_failure(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failed episode.
+        """Count an episode that failed.
+
+        Args:
+            failure: The error that ended it.
 
         Raises:
             BrokenEnvironmentError: Too many episodes failed in a row.
@@ -78,7 +81,7 @@ class FailureCounter:
         self._in_a_row = 0
 
     def take_metrics(self) -> dict[str, Any]:
-        """Return the metrics on the failures since the last call; {} without any."""
+        """Return number and first text of the failures since the last call; {} without any."""
         if not self.count:
             return {}
         line = {"failed": self.count, "failure": self._first}

@@ -1,4 +1,4 @@
-"""Probe an environment's readings under random actions."""
+"""Measures an environment's readings under random actions, to choose units for them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MAX_NAMES = 5
 
 @lru_cache(maxsize=8)
 def measure_units(environment: str) -> Units:
-    """Return units for an environment's readings, from their values under random actions.
+    """Choose units for an environment's readings from their values under random actions.
 
-    Our own tasks have ordinary units. The result is reproducible if the environment's episodes
-    depend only on the seed.
+    Units are a scale and an offset for each reading. Our own tasks keep theirs. The result is
+    reproducible if the environment's episodes depend only on the seed.
 
     Args:
         environment: A gymnasium id, or ``module:id``.
@@ -55,7 +55,16 @@ def measure_units(environment: str) -> Units:
 
 
 def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
-    """Note the readings that were never finite; raise BrokenEnvironmentError if none ever was."""
+    """Report readings that were never finite.
+
+    Args:
+        environment: The gymnasium id.
+        ids: The ids of the readings (N,).
+        rows: The readings (T, N).
+
+    Raises:
+        BrokenEnvironmentError: No reading was ever finite.
+    """
     never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
     if len(never) == len(ids):
         raise BrokenEnvironmentError(
@@ -70,7 +79,7 @@ def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> N
 
 
 def _collect_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
-    """Return the environment's own numbers (N,) at each step."""
+    """Play random actions and return the environment's own numbers (N,) at each step."""
     rng, failures = np.random.default_rng(0), FailureCounter()
     shape = env.action_space.shape
     rows: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""Convert gymnasium's spaces: observations to numbers with ids, numbers in [-1, 1] to actions.
+"""Converts gymnasium's spaces: observations to numbers with ids, numbers in [-1, 1] to actions.
 
 Readings: a Box gives its numbers, a Discrete or MultiDiscrete one number per choice (1 for the
 chosen one, 0 for the others), a MultiBinary its bits. Dict and Tuple give the readings of their
@@ -34,7 +34,7 @@ by one or two."""
 
 @dataclass(frozen=True)
 class ReadingConversion:
-    """Conversion of an observation to N numbers.
+    """The conversion of an observation to N numbers.
 
     Attributes:
         ids: A distinct id for each number (N,).
@@ -51,14 +51,14 @@ class ReadingConversion:
 
 @dataclass(frozen=True)
 class ActionConversion:
-    """Conversion of A numbers in [-1, 1] to an action.
+    """The conversion of A numbers in [-1, 1] to an action of the environment.
 
     Attributes:
         names: A distinct name for each number (A,).
-        choices: Sizes of the groups of numbers of which one is chosen, 1 for a bit; () if some
+        choices: The sizes of the groups of numbers of which one is chosen, 1 for a bit; () if some
             number belongs to no choice.
         to_action: Converts numbers (A,) to a new action of the space.
-        to_numbers: Converts an action of the space to the numbers (A,) that stand for it.
+        to_numbers: Converts an action of the space back to numbers (A,).
         from_own_units: Converts numbers (A,) in the space's own units to an action of the space.
     """
 
@@ -70,7 +70,7 @@ class ActionConversion:
 
 
 def convert_readings(space: Space) -> ReadingConversion:
-    """Return the conversion of this observation space to numbers.
+    """Return the conversion of an observation space to numbers.
 
     Raises:
         ValueError: The space is not supported, or has too many numbers.
@@ -87,7 +87,7 @@ def convert_readings(space: Space) -> ReadingConversion:
 
 
 def convert_actions(space: Space) -> ActionConversion:
-    """Return the conversion of numbers to this action space.
+    """Return the conversion of numbers in [-1, 1] to an action space.
 
     Raises:
         ValueError: The space is not supported.
@@ -98,7 +98,16 @@ def convert_actions(space: Space) -> ActionConversion:
 
 
 def _check_names(what: str, space: Space, names: Sequence[str]) -> None:
-    """Raise ValueError if there are no names, or two are equal."""
+    """Check that a space gives at least one name and no name twice.
+
+    Args:
+        what: Which space it is, for error texts.
+        space: The space.
+        names: The names that it gives.
+
+    Raises:
+        ValueError: It does not.
+    """
     if not names:
         raise ValueError(f"{what} {describe_space(space)} holds no number (allowed: one or more)")
     if len(set(names)) != len(names):
@@ -107,19 +116,24 @@ def _check_names(what: str, space: Space, names: Sequence[str]) -> None:
 
 
 def describe_space(space: Space) -> str:
-    """Return a space as a short text for an error message."""
+    """Format a space as a short text for an error message."""
     text = " ".join(str(space).split())
     return text if len(text) <= 120 else f"{text[:116]} ..."
 
 
 def _join_id(name: str, *parts: object) -> str:
-    """Return the id of a part, from the name of the whole and the part's keys."""
+    """Join the name of a space and the keys of a part to the part's id, such as "observation.3"."""
     words = [_NOT_IN_IDS.sub("_", str(part)) for part in parts]
     return ".".join([name, *words] if name else words)
 
 
 def _unsupported_space(space: Space, name: str) -> ValueError:
-    """Return the error for a space that is not supported."""
+    """Return the error for a space that is not supported.
+
+    Args:
+        space: The space.
+        name: Its name within the whole space.
+    """
     where = f"its {name} space is" if name in (READINGS, ACTIONS) else f"the space of {name} is"
     return ValueError(f"{where} {describe_space(space)} (allowed: {ALLOWED})")
 
@@ -127,19 +141,28 @@ def _unsupported_space(space: Space, name: str) -> ValueError:
 def _convert_readings(
     space: Space, name: str
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the readings of a space: (id, scalable) of each, and the function that flattens."""
+    """Return the conversion of a space to numbers.
+
+    Args:
+        space: The space, which may be a part of another one.
+        name: Its name, with which the ids begin.
+
+    Returns:
+        (id, whether it has a unit) of each number, and a function that flattens a value of the
+        space.
+    """
     if isinstance(space, spaces.Box):
         size = int(np.prod(space.shape))
         ids = [(_join_id(name, i), True) for i in range(size)]
-        return ids, lambda value: _checked_numbers(value, size, name)
+        return ids, lambda value: _flatten_checked(value, size, name)
     if isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
         ids = [(_join_id(name, i), False) for i in range(size)]
-        return ids, lambda value: _checked_numbers(value, size, name)
+        return ids, lambda value: _flatten_checked(value, size, name)
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
         ids = [(_join_id(name, first + i), False) for i in range(count)]
-        return ids, lambda value: _one_hot([int(value) - first], [count], name)
+        return ids, lambda value: _encode_one_hot([int(value) - first], [count], name)
     if isinstance(space, spaces.MultiDiscrete):
         counts, starts = space.nvec.ravel().tolist(), space.start.ravel()
         ids = [
@@ -148,14 +171,22 @@ def _convert_readings(
             for i in range(count)
         ]
         size = len(counts)
-        return ids, lambda value: _one_hot(
-            _checked_numbers(value, size, name) - starts, counts, name
+        return ids, lambda value: _encode_one_hot(
+            _flatten_checked(value, size, name) - starts, counts, name
         )
     return _convert_readings_of_parts(_list_parts(space, name), isinstance(space, spaces.Dict))
 
 
 def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
-    """Return the parts of a Dict or Tuple by key, with their names; raise ValueError for others."""
+    """Return (space, name) of each part of a Dict or Tuple, by key.
+
+    Args:
+        space: The Dict or Tuple.
+        name: Its name, with which the names of the parts begin.
+
+    Raises:
+        ValueError: The space is of another kind.
+    """
     if isinstance(space, spaces.Dict):
         return {key: (part, _join_id(name, key)) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -166,11 +197,20 @@ def _list_parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
 def _convert_readings_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return the readings of the parts together, and the function that flattens them."""
+    """Return the conversion of a Dict or Tuple to numbers, joined from those of its parts.
+
+    Args:
+        parts: (space, name) of each part by key.
+        keyed: Whether it is a Dict.
+
+    Returns:
+        (id, whether it has a unit) of each number, and a function that flattens a value.
+    """
     read = {key: _convert_readings(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
 
     def flatten(value: Any) -> np.ndarray:
+        """Join the numbers of all parts of a value."""
         if keyed and not isinstance(value, Mapping):
             raise ValueError(
                 f"the observation is of type {type(value).__name__}, but its space is a Dict"
@@ -180,16 +220,36 @@ def _convert_readings_of_parts(
     return ids, flatten if read else lambda value: np.zeros(0)
 
 
-def _checked_numbers(value: Any, size: int, name: str) -> np.ndarray:
-    """Return the numbers of an array; raise ValueError if their number is not `size`."""
+def _flatten_checked(value: Any, size: int, name: str) -> np.ndarray:
+    """Flatten an array to its numbers.
+
+    Args:
+        value: The array.
+        size: The number of elements that it must have.
+        name: The name of its space, for error texts.
+
+    Raises:
+        ValueError: It has another number of elements.
+    """
     array = np.asarray(value)
     if array.size != size:
         raise ValueError(f"{name or READINGS} has {array.size} numbers, but its space has {size}")
     return array.ravel()
 
 
-def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str) -> np.ndarray:
-    """Return 1 for the chosen place of each group of `counts` places, and 0 for the others."""
+def _encode_one_hot(
+    places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str
+) -> np.ndarray:
+    """Return 1 for the chosen element of each group, and 0 for all others, as one array.
+
+    Args:
+        places: The index of the choice in each group.
+        counts: The sizes of the groups.
+        name: The name of the space, for error texts.
+
+    Raises:
+        ValueError: An index is out of range.
+    """
     hot, first = np.zeros(sum(counts), np.float32), 0
     for place, count in zip(places, counts, strict=True):
         if not 0 <= place < count:
@@ -200,7 +260,12 @@ def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: st
 
 
 def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
-    """Return the numbers (A,) that stand for an action of these choices; 1 or -1 for a bit."""
+    """Return numbers (A,) from which `find_choices` makes this action; 1 or -1 for a bit.
+
+    Args:
+        choices: The sizes of the groups, 1 for a bit.
+        action: The index of the choice in each group.
+    """
     chosen, first = np.zeros(sum(choices), np.float32), 0
     for place, count in zip(np.ravel(action).tolist(), choices, strict=True):
         if count == 1:
@@ -212,7 +277,12 @@ def encode_choices(choices: Sequence[int], action: Any) -> np.ndarray:
 
 
 def find_choices(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
-    """Return the choice of each group: the index of its largest number, or 1 for a positive bit."""
+    """Return the choice in each group: the index of its largest number, or 1 for a positive bit.
+
+    Args:
+        choices: The sizes of the groups, 1 for a bit.
+        numbers: The numbers (A,).
+    """
     found, first = [], 0
     for count in choices:
         part = numbers[first : first + count]
@@ -222,7 +292,12 @@ def find_choices(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
 
 
 def _convert_actions(space: Space, name: str) -> ActionConversion:
-    """Return the conversion of numbers to a space whose name is `name`."""
+    """Return the conversion of numbers in [-1, 1] to an action space.
+
+    Args:
+        space: The space, which may be a part of another one.
+        name: Its name, with which the names of the actuators begin.
+    """
     if isinstance(space, spaces.Box):
         return _convert_box(space, name)
     if isinstance(space, spaces.Discrete):
@@ -235,69 +310,107 @@ def _convert_actions(space: Space, name: str) -> ActionConversion:
 
 
 def _convert_discrete(space: spaces.Discrete, name: str) -> ActionConversion:
+    """Return the conversion of numbers to an action of a Discrete space.
+
+    Args:
+        space: The space.
+        name: Its name, with which the names of the actuators begin.
+    """
     first, count = int(space.start), int(space.n)
 
-    def native(numbers: np.ndarray) -> int:
+    def make_action(numbers: np.ndarray) -> int:
+        """Return the choice with the largest number."""
         return first + int(np.argmax(numbers))
 
     names = tuple(_join_id(name, i) for i in range(count))
     return ActionConversion(
         names,
         (count,),
-        native,
+        make_action,
         lambda action: encode_choices((count,), int(action) - first),
-        native,
+        make_action,
     )
 
 
 def _convert_multi_discrete(space: spaces.MultiDiscrete, name: str) -> ActionConversion:
+    """Return the conversion of numbers to an action of a MultiDiscrete space.
+
+    Args:
+        space: The space.
+        name: Its name, with which the names of the actuators begin.
+    """
     choices, start = tuple(space.nvec.ravel().tolist()), space.start.ravel()
     # A group with a single choice is not a bit: that choice is made for every number.
     groups = tuple(count if count > 1 else 1 for count in choices)
 
-    def native(numbers: np.ndarray) -> np.ndarray:
+    def make_action(numbers: np.ndarray) -> np.ndarray:
+        """Return the choice of each group, by its largest number."""
         places = [
             p if c > 1 else 0 for p, c in zip(find_choices(groups, numbers), choices, strict=True)
         ]
         return (start + np.array(places)).astype(space.dtype).reshape(space.shape)
 
-    def unit(action: Any) -> np.ndarray:
+    def make_numbers(action: Any) -> np.ndarray:
+        """Return numbers (A,) from which `make_action` makes this action."""
         return encode_choices(groups, np.ravel(action) - start)
 
     names = tuple(
         _join_id(name, place, i) for place, count in enumerate(choices) for i in range(count)
     )
-    return ActionConversion(names, choices if min(choices) > 1 else (), native, unit, native)
+    return ActionConversion(
+        names, choices if min(choices) > 1 else (), make_action, make_numbers, make_action
+    )
 
 
 def _convert_bits(space: spaces.MultiBinary, name: str) -> ActionConversion:
+    """Return the conversion of numbers to an action of a MultiBinary space.
+
+    Args:
+        space: The space.
+        name: Its name, with which the names of the actuators begin.
+    """
     count = int(np.prod(space.shape))
 
-    def native(numbers: np.ndarray) -> np.ndarray:
+    def make_action(numbers: np.ndarray) -> np.ndarray:
+        """Return 1 for each positive number, else 0."""
         return (np.asarray(numbers) > 0.0).astype(space.dtype).reshape(space.shape)
 
-    def unit(action: Any) -> np.ndarray:
+    def make_numbers(action: Any) -> np.ndarray:
+        """Return numbers (A,) from which `make_action` makes these bits: 1 or -1 for each."""
         return encode_choices((1,) * count, action)
 
     names = tuple(_join_id(name, i) for i in range(count))
-    return ActionConversion(names, (1,) * count, native, unit, native)
+    return ActionConversion(names, (1,) * count, make_action, make_numbers, make_action)
 
 
 def _convert_actions_of_parts(
     parts: Mapping[Any, tuple[Space, str]], keyed: bool
 ) -> ActionConversion:
+    """Return the conversion of numbers to a Dict or Tuple, joined from those of its parts.
+
+    Args:
+        parts: (space, name) of each part by key.
+        keyed: Whether it is a Dict.
+    """
     each = {key: _convert_actions(part, name) for key, (part, name) in parts.items()}
     names = tuple(name for one in each.values() for name in one.names)
     all_choices = all(one.choices for one in each.values())
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
-    def whole(part: str, numbers: np.ndarray) -> Any:
+    def join_parts(part: str, numbers: np.ndarray) -> Any:
+        """Split numbers among the parts, convert them, and join the results.
+
+        Args:
+            part: The name of the conversion: "to_action" or "from_own_units".
+            numbers: The numbers (A,).
+        """
         split = np.split(np.asarray(numbers), ends)
         values = [getattr(one, part)(own) for one, own in zip(each.values(), split, strict=True)]
         return dict(zip(each, values, strict=True)) if keyed else tuple(values)
 
-    def unit(action: Any) -> np.ndarray:
+    def make_numbers(action: Any) -> np.ndarray:
+        """Join the numbers that stand for the parts of an action."""
         return np.concatenate([one.to_numbers(action[key]) for key, one in each.items()])
 
     if len({size == 1 for size in choices}) > 1:
@@ -305,33 +418,42 @@ def _convert_actions_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: whole("to_action", numbers),
-        unit,
-        lambda numbers: whole("from_own_units", numbers),
+        lambda numbers: join_parts("to_action", numbers),
+        make_numbers,
+        lambda numbers: join_parts("from_own_units", numbers),
     )
 
 
 def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
+    """Return the conversion of numbers in [-1, 1] to an action of a Box space.
+
+    Args:
+        space: The space.
+        name: Its name, with which the names of the actuators begin.
+    """
     low, high = find_bounds(space)
     # Halved first: the range of a Box may be larger than the largest float.
     middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
-    def native(numbers: np.ndarray) -> np.ndarray:
+    def make_action(numbers: np.ndarray) -> np.ndarray:
+        """Scale numbers to the bounds of the Box."""
         numbers = np.asarray(numbers, np.float64)
         action = clip_to_box(space, middle + reach * numbers)
         ends = numbers.reshape(space.shape)  # where both bounds are nearly one number
         action = np.where((ends <= -1.0) & space.bounded_below, space.low, action)
         return np.where((ends >= 1.0) & space.bounded_above, space.high, action)
 
-    def unit(action: Any) -> np.ndarray:
+    def make_numbers(action: Any) -> np.ndarray:
+        """Scale an action of the Box to numbers."""
         away = np.ravel(action).astype(np.float64) - middle
         return np.divide(away, reach, out=np.zeros_like(away), where=reach > 0.0)
 
-    def same(numbers: np.ndarray) -> np.ndarray:
+    def clip_to_unit(numbers: np.ndarray) -> np.ndarray:
+        """Clip numbers to [-1, 1], for a Box that has these bounds."""
         return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
 
-    def bounded(numbers: np.ndarray) -> np.ndarray:
-        """Compute the same as `to_action`, faster, for a Box with both bounds."""
+    def make_bounded_action(numbers: np.ndarray) -> np.ndarray:
+        """Scale numbers as `make_action` does, but faster, for a Box with both bounds."""
         action = (middle + reach * numbers).astype(space.dtype)
         action = np.minimum(np.maximum(action, own_low), own_high)
         if np.abs(numbers).max() >= 1.0:
@@ -341,11 +463,17 @@ def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
 
     own_low, own_high = space.low.ravel(), space.high.ravel()
     if space.dtype == np.float32 and space.shape == low.shape and _is_unit(space):
-        native = same
+        make_action = clip_to_unit
     elif space.dtype in (np.float32, np.float64) and space.is_bounded():
-        native = bounded if (low == own_low).all() and (high == own_high).all() else native
+        make_action = (
+            make_bounded_action
+            if (low == own_low).all() and (high == own_high).all()
+            else make_action
+        )
     names = tuple(_join_id(name, i) for i in range(len(low)))
-    return ActionConversion(names, (), native, unit, lambda numbers: clip_to_box(space, numbers))
+    return ActionConversion(
+        names, (), make_action, make_numbers, lambda numbers: clip_to_box(space, numbers)
+    )
 
 
 def _is_unit(space: spaces.Box) -> bool:
@@ -373,9 +501,12 @@ def find_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def clip_to_box(space: spaces.Box, numbers: np.ndarray) -> np.ndarray:
-    """Return an action of this Box for numbers (A,) in its units, clipped and rounded to its type.
+    """Clip numbers (A,) in a Box's own units to its bounds and round them to its type.
 
     A number that differs from a bound only in its last bits becomes that bound.
+
+    Returns:
+        An action of the Box.
     """
     low, high = space.low.ravel(), space.high.ravel()
     least, most = low.astype(np.float64), high.astype(np.float64)

@@ -1,9 +1,9 @@
-"""Units of readings: the scale and offset that bring each reading to an ordinary size.
+"""Units of readings: the scale and the offset that bring each reading to ordinary size.
 
 A policy learns from numbers around 1, but an environment's readings may be millimetres, pascals or
-encoder counts. Each is taken as ``number * scale + offset``, as in a wiring's channel. Both are
-kept in the model file's task and written into a drafted wiring, so that learning, evaluation and a
-robot read the same. Readings of ordinary size are not changed: their units are 1 and 0.
+encoder counts. Each is used as ``number * scale + offset``, as a channel in a wiring file. Both are
+stored in the model file's task and written into a drafted wiring, so that training, evaluation and
+a robot read the same. Readings of ordinary size are not changed: their units are 1 and 0.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ KEPT_ZERO = 3.0
 
 @dataclass(frozen=True)
 class Units:
-    """Scale and offset of N readings; empty if all are taken unchanged.
+    """The scale and the offset of N readings; empty if all are used unchanged.
 
     Attributes:
-        scale: Scales (N,), or ().
-        offset: Offsets (N,), or ().
+        scale: The factors (N,), or ().
+        offset: The offsets (N,), added after scaling, or ().
     """
 
     scale: tuple[float, ...] = ()
@@ -39,36 +39,39 @@ class Units:
 
     @classmethod
     def from_task(cls, task: Task) -> Units:
-        """Return the units in a model's task."""
+        """Return the units (scale and offset of each reading) in a model's task."""
         pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
-        """Return (scale, offset) of each reading, as in a model's task."""
+        """(scale, offset) of each reading, as in a model's task."""
         return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:
         return bool(self.scale)
 
     def to_readings(self, numbers: np.ndarray) -> np.ndarray:
-        """Return float32 readings (N,) for the environment's numbers (N,), as a wiring does."""
+        """Convert an environment's numbers (N,) to float32 readings (N,), as a wiring does."""
         if not self.scale:
             return numbers.astype(np.float32)
         with np.errstate(over="ignore"):
             return (numbers.astype(np.float64) * self.scale + self.offset).astype(np.float32)
 
     def to_numbers(self, readings: np.ndarray) -> np.ndarray:
-        """Return the environment's numbers (N,) for readings (N,)."""
+        """Convert readings (N,) back to the environment's numbers (N,)."""
         if not self.scale:
             return readings
         return (readings.astype(np.float64) - self.offset) / self.scale
 
     def check(self, readings: int) -> None:
-        """Check that these are units of this many readings.
+        """Check that these are units for this many readings.
+
+        Args:
+            readings: The number of readings.
 
         Raises:
-            ValueError: They are not.
+            ValueError: They are for another number.
         """
         if self.scale and len(self.scale) != readings:
             raise ValueError(f"units of {len(self.scale)} readings, but there are {readings}")
@@ -78,12 +81,12 @@ UNSCALED = Units()
 
 
 def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -> Units:
-    """Return units for readings from a sample of their values.
+    """Choose units for readings from a sample of their values.
 
     Args:
-        numbers: Values (T, N) float64, NaN where missing.
-        scalable: Whether each reading has a unit at all (N,).
-        resolution: Relative resolution of the values' original type.
+        numbers: The values (T, N) float64, NaN where missing.
+        scalable: Whether each reading has a unit (N,); choices and bits have none.
+        resolution: The relative resolution of the values' original type.
     """
     pairs = [
         _choose_unit(column[np.isfinite(column)], resolution) if scales else (1.0, 0.0)
@@ -95,7 +98,12 @@ def choose_units(numbers: np.ndarray, scalable: np.ndarray, resolution: float) -
 
 
 def _choose_unit(numbers: np.ndarray, resolution: float) -> tuple[float, float]:
-    """Return scale and offset of one reading from its values (T,)."""
+    """Choose scale and offset of one reading from its values (T,).
+
+    Args:
+        numbers: The finite values.
+        resolution: The relative resolution of the values' original type.
+    """
     if not numbers.size:
         return 1.0, 0.0
     largest = float(np.abs(numbers).max())

@@ -1,7 +1,7 @@
-"""Wrapper for environments whose robot can differ from the nominal one: `gain`, `lag`, `mass` etc.
+"""A wrapper for environments whose robot can differ from the nominal one: gain, lag, mass etc.
 
-Every environment opened here has it. Evaluation, learning and the bridge to ROS 2 use the same
-wrapper, so that a word means the same everywhere. Mass and friction are supported for robots in
+Every environment opened here has it. Evaluation, training and the bridge to ROS 2 use the same
+wrapper, so that a setting means the same everywhere. Mass and friction are supported for robots in
 MuJoCo and PyBullet.
 """
 
@@ -20,16 +20,16 @@ from an_control.disturbance import DisturbanceSettings, motor_output
 from an_control.system.environment_output import no_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
-"""Function that sets the factors of mass and friction, from the next reset on."""
+"""A function that sets the factors of mass and friction, from the next reset on."""
 NOMINAL = DisturbanceSettings()
 
 
 class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that changes nothing until `vary` is called.
+    """A wrapper that can change the robot; it changes nothing until `vary` is called.
 
     Args:
         env: The environment.
-        starts: Names that its `reset` accepts as `options["start"]`.
+        starts: The names that its `reset` accepts as `options["start"]`.
         physics: Sets mass and friction; None if the environment does not support that.
     """
 
@@ -46,7 +46,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._was_reset = False
 
     def check(self, settings: DisturbanceSettings) -> None:
-        """Check that the environment supports the settings of the robot.
+        """Check that the environment supports the settings of the robot in a disturbance.
 
         Raises:
             ValueError: It does not; the message names the setting.
@@ -55,16 +55,16 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             if one.target != "robot":
                 continue
             reason = {
-                "start": self._start_problem,
-                "gain": self._action_problem,
-                "lag": self._action_problem,
-            }.get(one.name, self._physics_problem)(settings)
+                "start": self._describe_start_problem,
+                "gain": self._describe_action_problem,
+                "lag": self._describe_action_problem,
+            }.get(one.name, self._describe_physics_problem)(settings)
             if reason:
                 value, name = getattr(settings, one.name), type(self.unwrapped).__name__
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary(self, settings: DisturbanceSettings) -> None:
-        """Change the robot from the next reset on.
+        """Change the robot from the next reset on, by the settings of the robot in a disturbance.
 
         Raises:
             ValueError: The environment does not support a setting; see `check`.
@@ -79,7 +79,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, with the start of the settings."""
+        """Start an episode, with the kind of start ("rest", "posture") that `vary` has set."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -89,39 +89,39 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step, with the action as gain and lag change it."""
+        """Make a step; the motors' gain and lag change the action."""
         if self._has_motor_effects:
-            action = self._motor_output(np.asarray(action))
+            action = self._compute_motor_output(np.asarray(action))
         return self.env.step(action)
 
-    def _motor_output(self, action: np.ndarray) -> np.ndarray:
-        """Return the motors' output for an action.
+    def _compute_motor_output(self, action: np.ndarray) -> np.ndarray:
+        """Return what the motors do for an action.
 
         Gain and lag apply around the middle of the action space.
         """
-        middle = _middle_of_space(self.action_space)
+        middle = _find_middle(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
-    def _start_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why the environment does not support the start, or ""."""
+    def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
+        """Return the reason why the environment does not support the wanted start, or ""."""
         if settings.start in self._starts:
             return ""
         return f"supports only {' and '.join(('usual', *self._starts))}"
 
-    def _action_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why gain and lag cannot be applied to the actions, or ""."""
+    def _describe_action_problem(self, settings: DisturbanceSettings) -> str:
+        """Return the reason why gain and lag cannot be applied to the actions, or ""."""
         box = isinstance(self.action_space, spaces.Box)
         return "" if box else f"has the actions {self.action_space}, which cannot be scaled"
 
-    def _physics_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why mass and friction cannot be changed, or ""."""
+    def _describe_physics_problem(self, settings: DisturbanceSettings) -> str:
+        """Return the reason why mass and friction cannot be changed, or ""."""
         return "cannot change it: it has no set_physics" if self._physics is None else ""
 
 
-def _middle_of_space(space: spaces.Space[Any]) -> np.ndarray:
-    """Return the action that does nothing: the middle of the bounds, or 0 if there are none."""
+def _find_middle(space: spaces.Space[Any]) -> np.ndarray:
+    """Return the middle of an action space's bounds, or 0 where there are none."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = np.isfinite(low) & np.isfinite(high)
@@ -132,8 +132,9 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
     """Change the robot of an environment from the next reset on.
 
     Args:
-        env: An environment of `open_environment`, which may be wrapped.
-        settings: The robot's settings; by default the nominal robot.
+        env: An environment that `open_environment` made, which may be wrapped.
+        settings: A disturbance, of which only the settings of the robot apply; by default the
+            nominal robot.
 
     Raises:
         ValueError: The environment does not support a setting, or a setting is a range.
@@ -146,7 +147,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
 
 
 def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
-    """Check that an environment supports the settings of the robot.
+    """Check that an environment supports the settings of the robot in a disturbance.
 
     Raises:
         ValueError: It does not; the message names the setting.
@@ -157,7 +158,7 @@ def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> 
 
 
 def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
-    """Return the environment's VariedRobot wrapper, or None if it has none."""
+    """Return the VariedRobot among an environment's wrappers, or None if there is none."""
     while not isinstance(env, VariedRobot):
         if not isinstance(env, gymnasium.Wrapper):
             return None
@@ -170,9 +171,10 @@ FRICTION = 0
 
 
 def find_physics(inner: Any) -> SetPhysics | None:
-    """Return a function that sets the physics of an unwrapped environment.
+    """Return a function that sets mass and friction in an unwrapped environment.
 
-    Returns None if the simulator is not known.
+    Returns:
+        The function, or None if the simulator is not known.
     """
     model, robot = getattr(inner, "model", None), getattr(inner, "robot", None)
     if hasattr(model, "body_mass") and hasattr(model, "geom_friction"):
@@ -183,7 +185,7 @@ def find_physics(inner: Any) -> SetPhysics | None:
 
 
 def print_mujoco_warnings() -> None:
-    """Let MuJoCo, if imported, print its warnings to stderr only.
+    """Let MuJoCo, if it is imported, print its warnings to stderr only.
 
     By default it also writes MUJOCO_LOG.TXT in the current directory.
     """
@@ -193,7 +195,7 @@ def print_mujoco_warnings() -> None:
 
 
 class MujocoPhysics:
-    """Setter of mass, inertia and friction of all bodies in gymnasium's MuJoCo environments.
+    """A setter of mass, inertia and friction of all bodies in gymnasium's MuJoCo environments.
 
     Args:
         model: The environment's MuJoCo model.
@@ -207,7 +209,7 @@ class MujocoPhysics:
         }
 
     def __call__(self, mass: float, friction: float) -> None:
-        """Set the factors of mass and friction."""
+        """Set the factors of mass and friction, relative to the nominal robot."""
         import mujoco  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         model, nominal = self._model, self._nominal
@@ -219,7 +221,7 @@ class MujocoPhysics:
 
 
 class BulletPhysics:
-    """Setter of mass, inertia and friction of the robot's links in pybullet_envs_gymnasium.
+    """A setter of mass, inertia and friction of the robot's links in pybullet_envs_gymnasium.
 
     Args:
         inner: The unwrapped environment.
@@ -230,9 +232,9 @@ class BulletPhysics:
         self._nominal: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def __call__(self, mass: float, friction: float) -> None:
-        """Set the factors of mass and friction."""
+        """Set the factors of mass and friction, relative to the nominal robot."""
         if not self._nominal:
-            self._nominal = self._links()
+            self._nominal = self._read_link_dynamics()
         for (body, link), info in self._nominal.items():
             self._inner._p.changeDynamics(
                 body,
@@ -242,8 +244,8 @@ class BulletPhysics:
                 localInertiaDiagonal=np.multiply(mass, info[2]).tolist(),
             )
 
-    def _links(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """Return PyBullet's dynamics info of every link of each body that has a mass."""
+    def _read_link_dynamics(self) -> dict[tuple[int, int], tuple[Any, ...]]:
+        """Return PyBullet's dynamics info by (body, link), for each body that has a mass."""
         if self._inner.scene is None:  # the first reset loads the robot
             self._inner.reset()
         client, parts = self._inner._p, self._inner.robot.parts.values()

@@ -1,1 +1,1 @@
-"""Scrambler: reads all channels of a robot and publishes them disturbed on one topic."""
+"""The scrambler: reads all sensors of a robot and publishes disturbed readings on one topic."""

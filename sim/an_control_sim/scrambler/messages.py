@@ -20,41 +20,67 @@ CHANNELS_OF_PIXELS = 4
 
 
 class MessageDisturber(Protocol):
-    """Interface of what a message needs from its disturber; see `Disturber`."""
+    """The interface through which a message gets the disturbed readings; see `Disturber`."""
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings of this tick."""
+        """The settings of the disturbance in this tick."""
 
     @property
     def new(self) -> bool:
-        """Return whether this tick's readings differ from a repetition of the last ones."""
+        """Whether this tick's readings are new and not a repetition of the last ones."""
 
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-        """Return the disturbed readings (m,) and their ids for readings (n,) and their ids."""
+        """Disturb the readings of a tick.
+
+        Args:
+            values: The readings (n,).
+            ids: The ids (n,) of their channels.
+
+        Returns:
+            The disturbed readings (m,) and the ids (m,) of their channels.
+        """
 
 
 class ScrambledMessage(Protocol):
-    """Interface of the scrambler's one message, which is refilled at every tick."""
+    """The interface of the scrambler's one message, which is refilled at every tick.
+
+    Attributes:
+        message: The ROS message.
+        accepts_noise: Whether a channel can carry noise instead of its signal.
+    """
 
     message: Any
     accepts_noise: bool
-    """Whether a channel can carry noise instead of its signal."""
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """Raise ValueError if a setting cannot disturb this message."""
+        """Check that the settings can disturb this message.
+
+        Args:
+            settings: The disturbance: what is done on purpose to readings and robot.
+            schedule: Changes of it within an episode.
+
+        Raises:
+            ValueError: A setting cannot.
+        """
 
     def start_episode(self) -> None:
-        """Start an episode."""
+        """Forget the readings of the last episode."""
 
     def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Write the disturbed readings of a tick into the message."""
+        """Write the disturbed readings of a tick into the message.
+
+        Args:
+            readings: The undisturbed readings.
+            disturber: Permutes, delays or removes readings, as the disturbance says.
+            stamp_ns: The stamp of the tick.
+        """
 
 
 def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """Return the message for a wiring's readings.
+    """Create the scrambler's message for the readings of a wiring: numbers or an image.
 
     Raises:
         WiringError: The wiring has several cameras.
@@ -63,10 +89,10 @@ def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
 
 
 class ScrambledReadings:
-    """JointState with channel ids as names and readings as positions.
+    """A JointState message with channel ids as names and readings as positions.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring, which names the channels.
     """
 
     accepts_noise = True
@@ -77,17 +103,31 @@ class ScrambledReadings:
         self.message = JointState()
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """Raise ValueError if a setting cannot disturb scalar channels."""
+        """Check that the settings can disturb scalar channels.
+
+        Args:
+            settings: The disturbance: what is done on purpose to readings and robot.
+            schedule: Changes of it within an episode.
+
+        Raises:
+            ValueError: A setting cannot.
+        """
         for stage in scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
 
     def start_episode(self) -> None:
-        """Start an episode."""
+        """Do nothing: these messages do not depend on earlier readings."""
 
     def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Write the disturbed readings of a tick into the message."""
+        """Write the disturbed readings of a tick into the message.
+
+        Args:
+            readings: The undisturbed readings.
+            disturber: Permutes, delays or removes readings, as the disturbance says.
+            stamp_ns: The stamp of the tick.
+        """
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = to_float64_array(values)
@@ -95,12 +135,12 @@ class ScrambledReadings:
 
 
 class ScrambledImage:
-    """Image with the camera's newest frame, its patches moved.
+    """An image message with the camera's newest frame, whose patches are moved.
 
     Missing patches are transparent; a reader of the image treats them as missing.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring, which says how the image is cut into patches.
 
     Raises:
         WiringError: The wiring has several cameras.
@@ -126,17 +166,31 @@ class ScrambledImage:
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """Raise ValueError if a setting cannot disturb an image."""
+        """Check that the settings can disturb an image.
+
+        Args:
+            settings: The disturbance: what is done on purpose to readings and robot.
+            schedule: Changes of it within an episode.
+
+        Raises:
+            ValueError: A setting cannot.
+        """
         for stage in scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
     def start_episode(self) -> None:
-        """Start an episode."""
+        """Forget the delayed frames of the last episode."""
         self._late: DelayLine[np.ndarray] = DelayLine()
 
     def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Write the disturbed patches of a tick into the message."""
+        """Write the disturbed patches of a tick into the message.
+
+        Args:
+            readings: The undisturbed patches.
+            disturber: Permutes, delays or removes readings, as the disturbance says.
+            stamp_ns: The stamp of the tick.
+        """
         seen = [self._place[name] for name in readings.ids]
         signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
         frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)

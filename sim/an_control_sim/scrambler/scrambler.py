@@ -1,14 +1,14 @@
-"""Disturb a robot's readings between its topics and the policy.
+"""Disturbs a robot's readings between its topics and the policy.
 
-The wiring converts the robot's messages to readings. The output is a stamped JointState with the
-channel ids as names and the readings as positions (NaN where missing) or, for a camera, an image
-with its patches moved. The policy reads it with the derived wiring (`derive_scrambled_wiring`).
-Inside the simulator the bridge passes its messages directly; as an executable of its own the same
-object is fed by subscriptions.
+The wiring (the YAML file that connects topics to the policy's channels) converts the robot's
+messages to readings. The output is a stamped JointState with the channel ids as names and the
+readings as positions (NaN where missing) or, for a camera, an image with its patches moved. The
+policy reads it with another wiring (`derive_scrambled_wiring`). Inside the simulator the bridge
+passes its messages directly; as an executable of its own the same object is fed by subscriptions.
 
-The parameter `order` sets which signal each channel carries, and the topic `~/order` reports it. An
-entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the signal of
-this other channel, `noise`, or nothing. Channels that are not named keep their signal.
+The parameter `order` sets which sensor signal each channel carries, and the topic `~/order` reports
+it. An entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the
+signal of this other channel, `noise`, or nothing. Channels that are not named keep their signal.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from an_control_sim.scrambler.wiring import TOPIC
 
 PARAMETER = "order"
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-"""Transient local QoS, so that late subscribers get the order too."""
+"""A quality of service with which late subscribers get the newest message too."""
 
 
 class OrderTopic:
-    """Publisher of the signal that each channel carries, on the topic `~/order`.
+    """The publisher of the signal that each channel carries, on the topic `~/order`.
 
     Args:
         node: The node that owns the publisher.
@@ -76,7 +76,7 @@ class OrderTopic:
 
         Args:
             version: Any value that changes whenever the order does.
-            order: Returns the signal of each channel by id.
+            order: Returns the signal of each channel, by channel id.
         """
         if version == self._published_version:
             return
@@ -91,12 +91,12 @@ def declare_order_parameter(
     check: Callable[[Mapping[str, str]], object],
     change: Callable[[Mapping[str, str]], object],
 ) -> None:
-    """Declare the parameter `order` and apply what is set.
+    """Declare the parameter `order`, and apply each value that is set.
 
     Args:
         node: The node.
-        channels: Returns the ids that an entry may name.
-        check: Raises ValueError to refuse an order.
+        channels: Returns the channel ids that an entry may name.
+        check: Raises ValueError to refuse an order, which is the signal of each channel by its id.
         change: Applies an order.
     """
     node.declare_parameter(
@@ -113,28 +113,34 @@ def declare_order_parameter(
         node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def refuse(parameters: list[Parameter]) -> SetParametersResult:
+        """Check the entries of a new order, and refuse them if they are invalid."""
         try:
-            for entries in _order_values(parameters):
+            for entries in _select_order_values(parameters):
                 check(parse_order(entries, channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
-    def take(parameters: list[Parameter]) -> None:
-        for entries in _order_values(parameters):
+    def apply_changes(parameters: list[Parameter]) -> None:
+        """Apply an order that was accepted."""
+        for entries in _select_order_values(parameters):
             change(parse_order(entries, channels()))
 
     node.add_on_set_parameters_callback(refuse)
-    node.add_post_set_parameters_callback(take)
+    node.add_post_set_parameters_callback(apply_changes)
 
 
 def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
-    """Return the entries CHANNEL=SIGNAL as a dict.
+    """Parse entries CHANNEL=SIGNAL to a dict.
 
     An id may contain "=": the channel is the longest known id before a "=".
 
     >>> parse_order(["a=b", "b="], ["a", "b"])
     {'a': 'b', 'b': ''}
+
+    Args:
+        entries: The entries.
+        channels: The known channel ids.
 
     Raises:
         ValueError: An entry has no "=", or a channel is named twice.
@@ -152,8 +158,8 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
-    """Return the values that are set for the parameter `order`."""
+def _select_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
+    """Return the values in `parameters` that are set for the parameter `order`."""
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
 
@@ -172,18 +178,18 @@ as the policy node behind it does by default."""
 
 
 class Scrambler:
-    """Disturber of a robot's messages, which publishes them on the topic `scrambled`.
+    """A disturber of a robot's messages, which publishes the result on the topic `scrambled`.
 
     The channels are those of the first tick; a channel that appears later restarts the permutations
-    of the episode. The node's parameters change the settings at runtime, and its service
+    of the episode. The node's parameters change the settings at run time, and its service
     `~/shuffle` permutes the signals. Its parameter `order` moves single signals to other channels,
     where they stay until they are moved again, also in later episodes.
 
     Args:
         node: The node, whose namespace is used.
-        wiring: The robot's wiring.
-        settings: The disturbance.
-        seed: Seed of the disturbance.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
+        settings: The disturbance: what is done on purpose to readings and robot.
+        seed: The seed of the disturbance.
         schedule: Changes of the disturbance within each episode.
         accept: Raises ValueError for settings that cannot be used here.
 
@@ -202,13 +208,13 @@ class Scrambler:
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
         self._table = ChannelTable(wiring)
-        self._out = make_scrambled_message(wiring)
+        self._output = make_scrambled_message(wiring)
         self._accept = accept
         for stage in scheduled_settings(settings, schedule):
             self._check_settings(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
-        self._cables = SignalRouting((), seed)
+        self._routing = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -220,46 +226,46 @@ class Scrambler:
         self._present: tuple[str, ...] = ()
         self._places = np.zeros(0, np.intp)
         self._idle = False
-        self._publisher = node.create_publisher(type(self._out.message), TOPIC, RELIABLE)
+        self._publisher = node.create_publisher(type(self._output.message), TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
         follow_disturbance(node, self.change, self._check_settings)
         declare_order_parameter(
-            node, lambda: self._cables.ids, self._check_order, self.move_signals
+            node, lambda: self._routing.ids, self._check_order, self.move_signals
         )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
     @property
     def table(self) -> ChannelTable:
-        """Return the channel table that stores the robot's messages."""
+        """The channel table that stores the robot's messages."""
         return self._table
 
     @property
     def shuffles(self) -> int:
-        """Return how often the signals were permuted in this episode."""
+        """How often the sensor signals were permuted among the channels in this episode."""
         return self._disturber.shuffles
 
     @property
     def lost(self) -> bool:
-        """Return whether the message of this tick is lost, so that `send` does nothing."""
+        """Whether the message of this tick is dropped, so that `send` does nothing."""
         return not self._disturber.arrived
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings of this tick."""
+        """The settings of the disturbance in this tick."""
         return self._disturber.settings
 
     @property
     def new(self) -> bool:
-        """Return whether this tick's readings differ from a repetition of the last ones."""
+        """Whether this tick's readings are new and not a repetition of the last ones."""
         return self._disturber.new
 
     @property
     def order(self) -> dict[str, str]:
-        """Return the signal that each nominal channel carries now: a channel id, `noise` or ""."""
-        carried, disturber = self._cables.carried, self._disturber
+        """The signal that each channel carries now, by id: a channel's id, `noise` or ""."""
+        carried, disturber = self._routing.carried, self._disturber
         return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
 
     def move_signals(self, changes: Mapping[str, str]) -> None:
@@ -273,12 +279,19 @@ class Scrambler:
         """
         behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
         self._check_order(changes)
-        self._cables.connect({behind[id_]: signal for id_, signal in changes.items()})
+        self._routing.connect({behind[id_]: signal for id_, signal in changes.items()})
 
     def _check_order(self, changes: Mapping[str, str]) -> None:
-        """Raise ValueError if these changes of the order are not possible."""
-        self._cables.check(changes)
-        if not self._out.accepts_noise and NOISE in changes.values():
+        """Check that the signals of channels can be changed like this.
+
+        Args:
+            changes: The new signal of each channel: a channel id, `noise` or "".
+
+        Raises:
+            ValueError: They cannot.
+        """
+        self._routing.check(changes)
+        if not self._output.accepts_noise and NOISE in changes.values():
             raise ValueError(f"{NOISE}: not for images (allowed: CHANNEL=SIGNAL or CHANNEL=)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
             raise ValueError(
@@ -288,22 +301,30 @@ class Scrambler:
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-        """Return the disturbed readings (m,) and their ids for the readings (n,) of one tick."""
-        return self._disturber.apply(*self._cables.apply(values, ids))
+        """Disturb the readings of a tick.
+
+        Args:
+            values: The readings (n,).
+            ids: The ids (n,) of their channels.
+
+        Returns:
+            The disturbed readings (m,) and the ids (m,) of their channels.
+        """
+        return self._disturber.apply(*self._routing.apply(values, ids))
 
     def reset(self, episode: int) -> None:
-        """Start an episode with its own permutations and missing channels."""
+        """Start the episode with this index, with permutations and missing channels of its own."""
         self._episode = episode
         self._disturber.reset(episode)
-        self._out.start_episode()
+        self._output.start_episode()
 
     def change(self, settings: DisturbanceSettings) -> None:
-        """Use other settings from the next tick on."""
+        """Use another disturbance from the next tick (control step) on."""
         self._settings = settings
         self._disturber.change(settings)
 
-    def take(self, topic: str, message: Any) -> None:
-        """Store the newest message of a topic; topics that the wiring does not read are ignored."""
+    def store_message(self, topic: str, message: Any) -> None:
+        """Store the newest message of a topic; ignore a topic that the wiring does not read."""
         if topic not in self._sources:
             resolved = self._node.resolve_topic_name(topic)
             self._sources[topic] = self._sources.get(resolved, [])
@@ -312,12 +333,12 @@ class Scrambler:
             self._table.store(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb the readings of one tick.
+        """Disturb the readings of one tick, to be published by `send`.
 
         Args:
-            stamp_ns: Stamp of the tick.
-            now_ns: Current time, to select readings by age (a robot); None selects them by stamp.
-                By age, nothing is sent if no message has come since the last tick.
+            stamp_ns: The stamp of the tick.
+            now_ns: The current time, to select readings by age (a robot); None selects them by
+                stamp. By age, nothing is sent if no message has arrived since the last tick.
         """
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
@@ -328,14 +349,14 @@ class Scrambler:
             readings = self._add_missing(readings)
             if readings.ids is not self._ids:
                 self._add_channels(readings.ids)
-            self._out.fill(readings, self, stamp_ns)
-        version = self._episode, self._disturber.shuffles, self._cables.version
+            self._output.fill(readings, self, stamp_ns)
+        version = self._episode, self._disturber.shuffles, self._routing.version
         self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def send(self) -> None:
         """Publish the prepared message; it may be published again for the same step."""
         if not (self.lost or self._idle):
-            self._publisher.publish(self._out.message)
+            self._publisher.publish(self._output.message)
 
     def _add_missing(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every scalar channel that is missing.
@@ -354,30 +375,46 @@ class Scrambler:
         return readings._replace(values=values, ids=ids)
 
     def _check_settings(self, settings: DisturbanceSettings) -> None:
-        """Raise ValueError if these settings cannot be used here."""
-        self._out.check(settings)
+        """Check that this disturbance can be applied to the robot's readings.
+
+        Raises:
+            ValueError: It cannot.
+        """
+        self._output.check(settings)
         if self._accept is not None:
             self._accept(settings)
 
     def _add_channels(self, ids: tuple[str, ...]) -> None:
-        """Add channels that have appeared."""
+        """Add the channels that have appeared since the last tick.
+
+        Args:
+            ids: The ids of all channels that are present.
+        """
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
             known = (*self._disturber.ids, *new)
-            self._cables.extend(new)
+            self._routing.extend(new)
             self._disturber = Disturber(known, self._settings, self._seed, self._schedule)
             self._disturber.reset(self._episode)
         self._ids = ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
-        """Permute the signals from the next tick on."""
+        """Permute the signals on request of a client, from the next tick on."""
         self._disturber.shuffle()
         response.success = True
         return response
 
 
 def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
-    """Raise ValueError for settings that need the simulator, which is another process here."""
+    """Check that no setting needs the simulator, which is another process here.
+
+    Args:
+        settings: The disturbance: what is done on purpose to readings and robot.
+        lockstep: Whether every tick waits for a stamp of the simulator.
+
+    Raises:
+        ValueError: A setting does.
+    """
     for one in settings.changed:
         if one.target != "readings" or (lockstep and one.name == "lose"):
             value = f"{one.name}: {getattr(settings, one.name)}"
@@ -388,7 +425,14 @@ def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -
 def declare_scrambler_parameters(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
-    """Declare the executable's parameters and return wiring, mode, seed, settings and schedule."""
+    """Declare the executable's parameters and return their values.
+
+    Returns:
+        The path of the wiring, the mode, the seed, the disturbance, and its schedule.
+
+    Raises:
+        ValueError: A value is not allowed.
+    """
     return (
         declare_parameter(node, "wiring", "", "path of the robot's wiring YAML"),
         declare_parameter(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
@@ -399,10 +443,13 @@ def declare_scrambler_parameters(
 
 
 class ScramblerNode(QuietNode):
-    """Node of the scrambler on its own, between a robot and a policy that reads `scrambled`.
+    """The scrambler as a node of its own, between a robot and a policy that reads `scrambled`.
 
     In lockstep it sends a message for every stamp that all sources have, or that some have when the
-    wait ends. Otherwise it sends one at the wiring's rate if any message has come.
+    wait ends. Otherwise it sends one at the wiring's rate if any message has arrived.
+
+    Args:
+        node_options: Options of `rclpy.node.Node`, such as `namespace`.
 
     Raises:
         WiringError: The wiring is not valid.
@@ -435,7 +482,12 @@ class ScramblerNode(QuietNode):
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _on_source(self, source: str, stamp_ns: int | None) -> None:
-        """Process the arrival of a source's message in lockstep."""
+        """In lockstep, send the readings of a step once every source has its stamp.
+
+        Args:
+            source: The name of the source that got a message.
+            stamp_ns: The stamp of the message.
+        """
         ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._send_step(ready_ns)
@@ -443,25 +495,25 @@ class ScramblerNode(QuietNode):
             self._scrambler.send()
 
     def _act_if_overdue(self) -> None:
-        """Send the readings of a step whose wait has ended."""
+        """Send the readings of a step if the wait for its sources has ended."""
         overdue_ns = self._lockstep.overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._send_step(overdue_ns)
 
     def _send_step(self, stamp_ns: int) -> None:
-        """Send the readings of a step in lockstep."""
+        """Disturb and send the readings of a step in lockstep."""
         self._lockstep.record_action()
         self._scrambler.prepare(stamp_ns)
         self._scrambler.send()
 
     def _send_newest(self) -> None:
-        """Send the current readings."""
+        """Disturb and send the newest readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.prepare(stamp_ns, now_ns=time.monotonic_ns())
         self._scrambler.send()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Start the next episode, with new permutations and missing channels."""
+        """Start the next episode on request of a client, with another disturbance."""
         self._episode += 1
         self._scrambler.reset(self._episode)
         self._lockstep.reset()

@@ -1,6 +1,7 @@
-"""Derive the wiring of a policy behind the scrambler from the robot's wiring.
+"""Derives the wiring of a policy that reads the scrambler's topic from the robot's wiring.
 
-The policy node must decide the same behind the scrambler as on the robot.
+A wiring is the YAML file that connects topics to the channels of a policy. With undisturbed
+readings the policy node must act exactly as on the robot's own topics.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def derive_scrambled_wiring(
     the robot itself.
 
     Args:
-        wiring: The robot's wiring.
-        elements: For each entry with a `*`, the ids that it stands for. Without them, and for ids
-            that cannot be in a field path, an entry `*` takes all names that arrive, and each
-            element has the weight 1. Otherwise `*` takes channels that a disturbance adds, with no
-            weight.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
+        elements: For each entry with a `*`, the ids of the channels that it matches. Without them,
+            and for ids that cannot be in a field path, an entry `*` takes all names that arrive,
+            and each element has the weight 1. Otherwise `*` takes channels that a disturbance adds,
+            with no weight.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -71,7 +72,13 @@ def derive_scrambled_wiring(
 def _derive_channels(
     wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
-    """Yield the channels that the scrambler publishes, with the maximum ages of their entries."""
+    """Yield the channels that the scrambler publishes.
+
+    Args:
+        wiring: The robot's wiring: which topics feed which channels of the policy.
+        elements: For each entry with a `*`, the ids of the channels that it matches.
+        ages: The maximum age of each entry's readings in seconds.
+    """
     if wiring.images:
         for one in wiring.channels:
             yield _derive_image_channel(one, ages[one.id])
@@ -102,7 +109,14 @@ def _derive_channels(
 
 
 def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
-    """Return a camera's channel for images that arrive as the policy sees them."""
+    """Return the entry of a camera whose images arrive as the scrambler sends them.
+
+    They are already cropped and gray.
+
+    Args:
+        channel: The camera's entry in the robot's wiring.
+        max_age_s: The maximum age of its images in seconds.
+    """
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.grid
     size = rows * image.patch, columns * image.patch
@@ -116,47 +130,52 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    commands = [_message_entry(one) for one in wiring.command.messages]
+    commands = [_make_message_entry(one) for one in wiring.command.messages]
     content = {
         "an_control_wiring": 1,
         "robot": wiring.robot,
         "rate_hz": wiring.rate_hz,
         "min_present_share": wiring.min_present_share,
-        "sources": {one.name: _config_entry(one, "name") for one in wiring.sources},
-        "channels": {one.id: _config_entry(one, "id") for one in wiring.channels},
+        "sources": {one.name: _make_config_entry(one, "name") for one in wiring.sources},
+        "channels": {one.id: _make_config_entry(one, "id") for one in wiring.channels},
         "command": commands if len(commands) > 1 else commands[0],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
     write_file(path, text)
 
 
-def _message_entry(message: MessageConfig) -> dict[str, Any]:
-    """Return a command message's entry in the YAML."""
-    entry = _config_entry(replace(message, actuators=(), measured=None, bring_up=None))
+def _make_message_entry(message: MessageConfig) -> dict[str, Any]:
+    """Return the YAML entry of a command message."""
+    entry = _make_config_entry(replace(message, actuators=(), measured=None, bring_up=None))
     for name in ("measured", "bring_up"):
         if (config := getattr(message, name)) is not None:
-            entry[name] = _config_entry(config)
+            entry[name] = _make_config_entry(config)
     if not message.constants:
         del entry["constants"]
     return entry | {
-        "actuators": {one.name: _config_entry(one, "name") for one in message.actuators}
+        "actuators": {one.name: _make_config_entry(one, "name") for one in message.actuators}
     }
 
 
-def _config_entry(config: Any, key: str = "") -> dict[str, Any]:
-    """Return a config's fields for YAML, without the field `key` and those that are None."""
+def _make_config_entry(config: Any, key: str = "") -> dict[str, Any]:
+    """Return the YAML entry of a configuration object: its fields that are not None.
+
+    Args:
+        config: The object.
+        key: The field that is the key of the entry, and is left out.
+    """
     fields = {name: value for name, value in vars(config).items() if name != key}
     if fields.get("image") is not None:
         fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
     return {
-        "-inf" if name == "minus_inf" else name: _yaml_value(value)
+        "-inf" if name == "minus_inf" else name: _to_yaml_value(value)
         for name, value in fields.items()
         if value is not None
     }
 
 
-def _yaml_value(value: Any) -> Any:
-    """Return a value for YAML."""
+def _to_yaml_value(value: Any) -> Any:
+    """Convert a value to what YAML can represent: dicts and lists for objects and tuples."""
     if isinstance(value, ImageConfig | PoolConfig):
-        return _config_entry(value)
-    return [_yaml_value(one) for one in value] if isinstance(value, tuple) else value
+        return _make_config_entry(value)
+    return [_to_yaml_value(one) for one in value] if isinstance(value, tuple) else value

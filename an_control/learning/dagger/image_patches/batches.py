@@ -113,7 +113,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def next_batch(self) -> PatchBatch:
-        """Return the batch with the next steps of all rows."""
+        """Return the batch with the next steps of all rows, each of which replays an episode."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._has_ended(row) for row in self._rows])
         rows = [
@@ -144,7 +144,7 @@ class PatchBatches:
         return PatchBatch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
     def _has_ended(self, row: PatchRow | None) -> bool:
-        """Return whether the row needs a new episode, or another start in one."""
+        """Return whether a row of the batch needs a new episode, or another start in one."""
         remembers = self._settings.student.memory > 0
         return row is None or not remembers or row.step >= len(row.acted)
 

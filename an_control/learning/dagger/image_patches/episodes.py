@@ -140,7 +140,7 @@ def record_episode(
         env: The environment.
         teacher: Labels every step, drives while the policy is lost, and ends hopeless episodes.
         policy: Drives the episode; None to let the teacher drive.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
         noise: Strength of the random walk that is added to the first action.
         rng: Source of all random numbers of the episode.
         steps: Maximum number of steps.
@@ -196,8 +196,8 @@ def record_episode(
 CHANNEL = make_sorted_ids(1)
 
 
-def undisturbed_frames(steps: int, stack: int) -> np.ndarray:
-    """Return the indices of the frames that an undisturbed student sees at each step.
+def index_undisturbed_frames(steps: int, stack: int) -> np.ndarray:
+    """Return which frames a student sees at each step if nothing is disturbed.
 
     Args:
         steps: Number T of steps.
@@ -234,7 +234,7 @@ def draw_seen_frames(
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = undisturbed_frames(steps, stack)
+    frames = index_undisturbed_frames(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)

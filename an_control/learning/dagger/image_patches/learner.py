@@ -23,7 +23,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import hash_model, hashes_for_run
+from an_control.learning.teacher.teachers import collect_run_hashes, hash_model
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.policy.task import Task
@@ -34,7 +34,8 @@ def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     """Return a student for image patches with random initial weights.
 
     Args:
-        settings: The recipe, with the sizes and the scale of the initial weights.
+        settings: The recipe (the run's settings), with the sizes and the scale of the initial
+            weights.
         seed: Seed of the weights.
     """
     student = VisionStudent(settings.student, seed)
@@ -74,7 +75,7 @@ def update_student(
     message = student.message(patches, common, counts=numbers, still=still)
     message = message.unflatten(0, labels.shape[:2])
     scores, units = student.score_actions(message, previous, units)
-    loss = _loss(scores[counts], labels[counts], settings)
+    loss = _compute_loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -82,7 +83,7 @@ def update_student(
     return loss.item(), units.detach()
 
 
-def _loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
+def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
     """Return the cross-entropy of chosen actions, or the mean error of continuous actions.
 
     Args:
@@ -112,7 +113,7 @@ class PatchDagger:
         folder: The run's folder, in which the recorded episodes are stored.
         env: The environment, which brings its own teacher.
         task: The task for the model file.
-        settings: The recipe.
+        settings: The recipe, the settings of the run.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
         start: Model from whose weights the student starts; None for random weights.
@@ -140,7 +141,7 @@ class PatchDagger:
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
+        self._hashes = collect_run_hashes(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
             self._student.load_start_model(start)
@@ -225,7 +226,7 @@ class PatchDagger:
         return self._driver.make_model(self._task, trained)
 
     def _record_round(self, rng: np.random.Generator) -> list[PatchEpisode]:
-        """Record the episodes of one round, which the student drives after the first round.
+        """Record one round's episodes: in the first the teacher drives, later the student.
 
         Args:
             rng: Source of all random numbers of the round.

@@ -98,7 +98,7 @@ class PatchDaggerSettings:
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw the disturbances of one episode or batch row."""
+        """Draw the disturbances of one episode, or of one replay of it in a training batch."""
         return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
     def learning_rate(self, round_number: int) -> float:

@@ -69,7 +69,7 @@ class VisionStudent(nn.Module):
         of_parts = {name for part in self._set_layers for name in part.to_arrays()}
         self.weights = nn.ParameterDict(
             {
-                _torch_name(name): nn.Parameter(torch.from_numpy(array))
+                _make_torch_name(name): nn.Parameter(torch.from_numpy(array))
                 for name, array in arrays.items()
                 if name not in of_parts
             }
@@ -100,8 +100,8 @@ class VisionStudent(nn.Module):
             )
         with torch.no_grad():
             for name, array in model.arrays.items():
-                if _torch_name(name) in self.weights:
-                    self.weights[_torch_name(name)].copy_(torch.tensor(array))
+                if _make_torch_name(name) in self.weights:
+                    self.weights[_make_torch_name(name)].copy_(torch.tensor(array))
         for part in self._set_layers:
             part.load_arrays(model.arrays)
 
@@ -142,7 +142,7 @@ class VisionStudent(nn.Module):
 
     def find_parameter(self, name: str) -> Tensor:
         """Return the torch parameter of an array of the model file, by its name there."""
-        return self.weights[_torch_name(name)]
+        return self.weights[_make_torch_name(name)]
 
     def message(
         self,
@@ -169,7 +169,7 @@ class VisionStudent(nn.Module):
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
-        weight, bias = self._norm_weights("value_norm")
+        weight, bias = self._find_norm_weights("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
         if still is not None:
             mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
@@ -194,7 +194,7 @@ class VisionStudent(nn.Module):
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
         message = torch.relu(scores.softmax(-1) @ values)
-        weight, bias = self._norm_weights("message_norm")
+        weight, bias = self._find_norm_weights("message_norm")
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
@@ -222,7 +222,7 @@ class VisionStudent(nn.Module):
     def score_actions(
         self, message: Tensor, previous: Tensor, units: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Run the convolving head on the attention messages of T ticks.
+        """Run the convolving head on the attention's messages of T ticks.
 
         Args:
             message: Attention messages (B, T, M, m).
@@ -328,13 +328,13 @@ class VisionStudent(nn.Module):
             x, self.find_parameter(weight), None if bias is None else self.find_parameter(bias)
         )
 
-    def _norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+    def _find_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
         """Return weight and bias of the layer norm with this name, (None, None) if it has none."""
         if not self.sizes.norm_weights:
             return None, None
         return self.find_parameter(f"{name}.weight"), self.find_parameter(f"{name}.bias")
 
 
-def _torch_name(name: str) -> str:
+def _make_torch_name(name: str) -> str:
     """Return the name of a model file's array as a name of a torch parameter, without dots."""
     return name.replace(".", "_")

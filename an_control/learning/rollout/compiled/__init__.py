@@ -1,1 +1,1 @@
-"""Compiled rollouts: policy and dynamics in one loop, many episodes at once."""
+"""Rollouts in compiled code: policies and physics for many episodes at once."""

@@ -23,13 +23,13 @@ from an_control_sim.gym.environments import EnvironmentBatch
 compiled_observe = njit(OBSERVE.signature, cache=True, error_model="numpy", nogil=True)
 compiled_advance = njit(ADVANCE.signature, cache=True, error_model="numpy", nogil=True)
 TILT = 12 * 2 * math.pi / 360
-"""Pole angle at which an episode of CartPole ends, in rad."""
+"""Angle of the pole in rad at which an episode of CartPole ends."""
 F32 = np.float32
 
 
 @dataclass
 class ClassicControlBatch(EnvironmentBatch):
-    """Compiled physics of an environment; see `EnvironmentBatch`."""
+    """Compiled physics of one of gymnasium's classic control tasks; see `EnvironmentBatch`."""
 
     start: Callable[[int], np.ndarray]
     observe: Any
@@ -39,9 +39,9 @@ class ClassicControlBatch(EnvironmentBatch):
 
 
 def find_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
-    """Return the compiled physics of an environment of gymnasium, or None if there are none.
+    """Return the compiled physics of an environment of gymnasium, or None if there is none.
 
-    There are none if the environment was made with other than the default arguments.
+    There is none if the environment was made with other than the default arguments.
     """
     inner, limit = env.unwrapped.spec, env.get_wrapper_attr("spec")
     known = None if inner is None else PHYSICS.get(inner.id)
@@ -53,11 +53,13 @@ def find_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | 
 
 
 def _start_cartpole(seed: int) -> np.ndarray:
+    """Return CartPole's initial state: cart position and velocity, pole angle and rate."""
     return seeding.np_random(seed)[0].uniform(-0.05, 0.05, 4)
 
 
 @compiled_observe
 def _observe_cartpole(state, observation):
+    """Write the observation (4, B) of the states (4, B) of B episodes, which is equal to them."""
     for b in range(state.shape[1]):
         for i in range(4):
             observation[i, b] = state[i, b]
@@ -65,6 +67,7 @@ def _observe_cartpole(state, observation):
 
 @compiled_advance
 def _advance_cartpole(state, action, reward, ended):
+    """Advance B carts by 0.02 s in place and write the rewards (B,) and episode ends (B,)."""
     for b in range(state.shape[1]):
         force = 10.0 if action[1, b] > action[0, b] else -10.0
         x, velocity, angle, spin = state[0, b], state[1, b], state[2, b], state[3, b]
@@ -81,12 +84,14 @@ def _advance_cartpole(state, action, reward, ended):
 
 
 def _start_pendulum(seed: int) -> np.ndarray:
+    """Return the pendulum's initial state: angle in rad and rate in rad/s."""
     high = np.array([math.pi, 1.0])
     return seeding.np_random(seed)[0].uniform(-high, high)
 
 
 @compiled_observe
 def _observe_pendulum(state, observation):
+    """Write the observation (3, B) of the states (2, B): cosine and sine of the angle, and rate."""
     for b in range(state.shape[1]):
         observation[0, b] = math.cos(state[0, b])
         observation[1, b] = math.sin(state[0, b])
@@ -95,6 +100,7 @@ def _observe_pendulum(state, observation):
 
 @compiled_advance
 def _advance_pendulum(state, action, reward, ended):
+    """Advance B pendulums by 0.05 s in place and write the rewards (B,) and episode ends (B,)."""
     for b in range(state.shape[1]):
         angle, spin = state[0, b], state[1, b]
         torque = F32(2.0) * min(max(action[0, b], F32(-1.0)), F32(1.0))
@@ -109,12 +115,14 @@ def _advance_pendulum(state, action, reward, ended):
 
 
 def _start_acrobot(seed: int) -> np.ndarray:
+    """Return the acrobot's initial state: two joint angles in rad, two joint rates in rad/s."""
     start = seeding.np_random(seed)[0].uniform(-0.1, 0.1, 4)
     return start.astype(np.float32).astype(np.float64)
 
 
 @compiled_observe
 def _observe_acrobot(state, observation):
+    """Write the observation (6, B) of the states (4, B): cosines and sines of angles, and rates."""
     for b in range(state.shape[1]):
         observation[0, b] = math.cos(state[0, b])
         observation[1, b] = math.sin(state[0, b])
@@ -129,6 +137,13 @@ def _acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
     """Return the accelerations of both joints in rad/s^2, for links of 1 m and 1 kg.
 
     The mass of each link is in its middle.
+
+    Args:
+        angle1: Angle of the first joint in rad, 0 if the link hangs down.
+        angle2: Angle of the second joint in rad, relative to the first link.
+        spin1: Rate of the first joint in rad/s.
+        spin2: Rate of the second joint in rad/s.
+        torque: Torque on the second joint in N m.
     """
     cos, sin = math.cos(angle2), math.sin(angle2)
     d1 = 0.25 + (1.0 + 0.25 + cos) + 2.0
@@ -143,7 +158,7 @@ def _acrobot_accelerations(angle1, angle2, spin1, spin2, torque):
 
 @njit(inline="always", error_model="numpy")
 def _wrap_angle(angle):
-    """Return the equal angle within +-pi."""
+    """Return the equal angle in rad between -pi and pi."""
     while angle > math.pi:
         angle -= 2.0 * math.pi
     while angle < -math.pi:
@@ -153,7 +168,10 @@ def _wrap_angle(angle):
 
 @compiled_advance
 def _advance_acrobot(state, action, reward, ended):
-    """Advance by 0.2 s with a fourth-order Runge-Kutta step."""
+    """Advance B acrobots by 0.2 s, in one Runge-Kutta step of fourth order, in place.
+
+    This writes the rewards (B,) and episode ends (B,).
+    """
     step = 0.2
     half, sixth = step / 2.0, step / 6.0
     for b in range(state.shape[1]):

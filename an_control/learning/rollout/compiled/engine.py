@@ -1,4 +1,4 @@
-"""Play compiled rollouts on several threads."""
+"""Rollout engine that plays compiled rollouts on several threads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control.learning.rollout.compiled.loop import (
     RolloutConditions,
+    make_undisturbed_conditions,
     run_rollouts,
-    undisturbed_conditions,
 )
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeStart, Outcomes
@@ -23,7 +23,7 @@ from an_control.policy.packed_weights import KernelOptions, PackedWeights, pack_
 from an_control_sim.gym.environments import EnvironmentBatch
 
 CHUNK = 1024
-"""Number of episodes that are played at a time; it bounds the memory of their disturbance."""
+"""Number of episodes that are played at a time; it bounds the memory for their disturbances."""
 SHARES = 2
 """Number of calls per thread, so that no thread waits long for another."""
 
@@ -32,12 +32,14 @@ NO_HINTS = np.zeros((0, 0, 0), np.float32)
 
 
 class IdentityHints(NamedTuple):
-    """Identity hints for neurons during training, for P candidates and R episodes.
+    """Signals that tell each sensory neuron, a channel's small network, its channel in training.
+
+    The sizes are P candidate policies, R episodes, N channels and d LSTM units.
 
     Attributes:
-        codes: What each channel's neuron adds to its gates, ordered as in `Packed` (P, N, 4d)
-            float32.
-        hinted: 1 if a channel's neuron receives its hint, else 0 (R, N) float32.
+        codes: Vector of each channel that is added to its neuron's gates, in the gate order of
+            `PackedWeights` (P, N, 4d) float32.
+        hinted: 1 if the channel's neuron gets its vector in the episode, else 0 (R, N) float32.
     """
 
     codes: np.ndarray
@@ -45,10 +47,10 @@ class IdentityHints(NamedTuple):
 
 
 class FusedEngine:
-    """Engine that plays the episodes of a `HasBatch` environment in compiled code, 64 at once.
+    """Rollout engine that plays episodes in compiled code, 64 at once in each thread.
 
     Args:
-        batch: The compiled physics.
+        batch: The environment's compiled physics.
         channels: Ids of the observation's entries, in their order.
         actions: Number of actions.
         threads: Number of threads; by default one per core.
@@ -78,13 +80,15 @@ class FusedEngine:
         """Play every model through every episode; see `RolloutEngine`.
 
         Args:
-            models: P candidate models; with `hints`, LSTM policies of the same sizes.
-            starts: R episodes.
+            models: P candidate policies; with `hints`, LSTM policies of the same sizes.
+            starts: Seeds of each of R episodes.
             disturbance: Disturbance of the readings.
-            hints: Identity hints for the neurons.
+            hints: Vectors that tell the channels' networks (sensory neurons) their channels; None
+                for none.
 
         Raises:
-            ValueError: The disturbance is not `compiled`, or an MLP has another number of channels.
+            ValueError: The disturbance is not supported by compiled code, or an MLP has another
+                number of channels.
         """
         for model in models:
             wide = getattr(model.sizes, "channels", len(self.channels))
@@ -97,7 +101,10 @@ class FusedEngine:
         teams = _group_by_sizes(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
-            states, conditions = self.initial_states(part), self.make_conditions(part, disturbance)
+            states, conditions = (
+                self.make_initial_states(part),
+                self.make_conditions(part, disturbance),
+            )
             if hints is not None:
                 here = slice(begin, begin + len(part))
                 conditions = conditions._replace(hinted=hints.hinted[here])
@@ -119,20 +126,24 @@ class FusedEngine:
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
-    def initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
-        """Return the episodes' initial states (R, S)."""
+    def make_initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
+        """Return the physics' initial states (R, S) of the R episodes with these seeds."""
         return np.array([self.batch.start(start.environment) for start in starts])
 
     def make_conditions(
         self, starts: Sequence[EpisodeStart], disturbance: DisturbanceSettings
     ) -> RolloutConditions:
-        """Return the effect of the disturbance on each of these episodes.
+        """Draw the disturbance of each episode, as arrays for the compiled code.
+
+        Args:
+            starts: Seeds of each episode.
+            disturbance: Disturbance of the readings.
 
         Raises:
-            ValueError: The disturbance is not `compiled`.
+            ValueError: Compiled code does not support the disturbance.
         """
         if disturbance == NO_DISTURBANCE:
-            return undisturbed_conditions()
+            return make_undisturbed_conditions()
         if not disturbance.compiled:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
@@ -164,11 +175,19 @@ class FusedEngine:
             np.array(noise),
             np.ascontiguousarray(here[: len(here) if disturbance.missing else 0]),
             np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
-            undisturbed_conditions().hinted,
+            make_undisturbed_conditions().hinted,
         )
 
     def _split_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
-        """Return the models and the episodes of each call, with enough calls for all threads."""
+        """Split the rollouts into calls of the compiled code, enough of them for all threads.
+
+        Args:
+            models: Number of candidates.
+            episodes: Number of episodes of each candidate.
+
+        Returns:
+            (slice of the candidates, slice of the episodes) of each call.
+        """
         calls = SHARES * self._pool._max_workers
         if models >= calls:
             return [(some, slice(None)) for some in _split_evenly(models, calls)]
@@ -183,7 +202,17 @@ class FusedEngine:
         states: np.ndarray,
         conditions: RolloutConditions,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Play candidates through episodes and return returns and steps (P, R)."""
+        """Play some candidates through some episodes, in one call of the compiled code.
+
+        Args:
+            candidates: Weights of P candidates.
+            hints: Vectors (P, N, 4d) of `IdentityHints`, or an empty array.
+            states: Initial states (R, S) of the physics.
+            conditions: Disturbance of each episode.
+
+        Returns:
+            The returns (P, R) and the numbers of steps (P, R).
+        """
         returns = np.zeros((len(candidates.head), len(states)))
         steps = np.zeros(returns.shape, np.int64)
         run_rollouts(
@@ -203,7 +232,7 @@ class FusedEngine:
 
 
 def stack_weights(models: Sequence[Model]) -> PackedWeights:
-    """Return the stacked weights of models of the same sizes, as the compiled rollout takes them.
+    """Stack the weights of models of the same sizes, as the compiled rollout takes them.
 
     Raises:
         ValueError: The models have a part that compiled rollouts do not support.
@@ -228,7 +257,11 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
 
 
 def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
-    """Group models of the same form and sizes; return each group's indices and stacked weights."""
+    """Group models of the same kind and sizes.
+
+    Returns:
+        (indices of the models, their stacked weights) of each group.
+    """
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):
         teams.setdefault(repr(model.sizes), []).append(place)
@@ -239,13 +272,13 @@ def _group_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWei
 
 
 def _split_evenly(count: int, parts: int) -> list[slice]:
-    """Return at most `parts` slices of about equal length that cover `count` items."""
+    """Split `count` items into at most `parts` slices of about equal length."""
     ends = [count * part // parts for part in range(parts + 1)]
     return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
 def _slice_conditions(conditions: RolloutConditions, episodes: slice) -> RolloutConditions:
-    """Return the conditions of the episodes in a slice."""
+    """Return the disturbances of some of the episodes."""
     order, every, noise, present, copied, hinted = conditions
     return RolloutConditions(
         order[episodes],

@@ -1,8 +1,8 @@
-"""The compiled rollout: policy and dynamics in one loop over a batch of episodes.
+"""The compiled rollout: policy and physics in one loop over a batch of episodes.
 
-Episodes advance together, each in a column of the batch with the weights of its candidate. A column
-whose episode has ended takes the next one from the queue at once, even of another candidate, so
-that no column computes a finished episode while any is left.
+Episodes advance together, each in a column of the batch with the weights of its candidate policy. A
+column whose episode has ended takes the next one from the queue at once, even of another candidate,
+so that no column computes a finished episode while any is left.
 """
 
 # mypy: allow-untyped-defs
@@ -24,12 +24,12 @@ from an_control.learning.rollout.compiled.policies import (
     apply_head,
     apply_tanh,
     compute_gate_inputs,
+    compute_rounding_shift,
     compute_small_attention,
     compute_small_gates,
     drive_gates,
     finish_message,
     load_weights,
-    rounding_shift,
     set_scores_to_bias,
     stack_readings,
     sum_message,
@@ -40,15 +40,16 @@ from an_control.system.compiled_cache import njit
 
 
 class RolloutConditions(NamedTuple):
-    """Disturbance of E episodes with N channels; empty arrays have no effect.
+    """Disturbance of E episodes with N channels, as arrays; an empty array has no effect.
 
     Attributes:
-        order: The signal that each channel carries, in block k of `every` steps (E, K, N) int64.
+        order: The signal that arrives in each input slot, in block k of `every` steps (E, K, N)
+            int64.
         every: Number of steps in a block; 0 for a single one.
         noise: Readings of K noise channels (E, steps, K) float32.
         present: 0 for a missing signal, else 1 (E, N) float64.
-        copied: The signals that the copies repeat (E, C) int64.
-        hinted: 1 if the neuron of a signal receives its identity hint, else 0 (E, N) float32.
+        copied: The signals that the copied channels repeat (E, C) int64.
+        hinted: 1 if a signal's neuron gets its vector of `IdentityHints`, else 0 (E, N) float32.
     """
 
     order: np.ndarray
@@ -59,8 +60,8 @@ class RolloutConditions(NamedTuple):
     hinted: np.ndarray
 
 
-def undisturbed_conditions() -> RolloutConditions:
-    """Return conditions without any disturbance."""
+def make_undisturbed_conditions() -> RolloutConditions:
+    """Return `RolloutConditions` without any disturbance, whose arrays are empty."""
     return RolloutConditions(
         order=np.zeros((0, 0, 0), np.int64),
         every=0,
@@ -92,7 +93,7 @@ ADVANCE = types.FunctionType(
         types.int64,
         types.int64,
         types.int64,
-        typeof(undisturbed_conditions()),
+        typeof(make_undisturbed_conditions()),
         types.float64[:, ::1],
         types.int64[:, ::1],
     ),
@@ -113,11 +114,21 @@ def run_rollouts(
     returns,
     steps,
 ):
-    """Play every candidate's episodes from `starts` (E, S) to their ends, or for `limit` steps.
+    """Play every candidate's episodes to their ends, or for `limit` steps.
 
-    The results are written to `returns` and `steps` (P, E); a return is NaN if a reward or reading
-    was not finite. `hints` (P, N, 4d) are what each candidate's neurons add to their gates where
-    they receive the identity of the signal they read.
+    Args:
+        candidates: `PackedWeights` of P candidates.
+        hints: Vector that is added to the gates of each channel's neuron (P, N, 4d) float32.
+        observe: Compiled function (state (S, B), readings (N, B)) that writes the readings.
+        advance: Compiled function (state, action, reward, ended) that advances the physics by a
+            step.
+        starts: Initial states (E, S) of the episodes.
+        channels: Number N of channels.
+        actions: Number A of actions.
+        limit: Maximum number of steps of an episode.
+        conditions: Disturbance of each episode.
+        returns: Output (P, E); a return is NaN if a reward or reading was not finite.
+        steps: Output (P, E): number of steps of each episode.
     """
     episodes, states = starts.shape
     jobs = episodes * candidates.head.shape[0]
@@ -232,7 +243,7 @@ def run_rollouts(
         for b in range(BATCH):
             grid = max(size[b], ORDINARY) * count[b]
             if grid != grids[b]:
-                grids[b], shift[b] = grid, rounding_shift(grid)
+                grids[b], shift[b] = grid, compute_rounding_shift(grid)
 
         if attends:
             compute_gate_inputs(form, rows, action, common, drive)

@@ -1,9 +1,12 @@
 """Compiled arithmetic of the policies over a batch of episodes, the last index of every array.
 
-Every column has its own weights, so that different candidates play at once. The operations and
-their order are those of the policy core's compiled engine, so that an episode has the same bits as
-one that is played tick by tick. The batch size is fixed so that the compiler vectorises over it;
-without fast-math flags it fuses and reorders nothing.
+Every column (episode) has its own weights, so that different candidate policies play at once. The
+operations and their order are those of the policy's compiled engine, so that an episode has the
+same bits as one that is played tick by tick. The batch size is fixed so that the compiler
+vectorises over it; without fast-math flags it fuses and reorders nothing.
+
+The sizes are N input slots, d LSTM units (K if padded to a multiple of 8), M queries, A actions and
+B columns.
 """
 
 # mypy: allow-untyped-defs
@@ -28,10 +31,16 @@ MASS = np.float64(ROUND_MASS)
 
 @njit(error_model="numpy", nogil=True)
 def load_weights(candidates, candidate, b, rows, bias, weights, head):
-    """Copy a candidate's weights into column `b` of the batch.
+    """Copy a candidate policy's weights into a column of the batch.
 
-    The targets are `rows` (., 4d, B) of the gates, the scores' `bias` (M, B) and `weights` (K, M,
-    B), and `head` (., B).
+    Args:
+        candidates: `PackedWeights` of all candidates.
+        candidate: Index of the candidate.
+        b: Index of the column.
+        rows: Output: weights of the LSTMs' gates (., 4d, B).
+        bias: Output: biases of the attention scores (M, B).
+        weights: Output: weights of the attention scores (K, M, B).
+        head: Output: weights of the head (., B).
     """
     for k in range(rows.shape[0]):
         for g in range(rows.shape[1]):
@@ -46,10 +55,14 @@ def load_weights(candidates, candidate, b, rows, bias, weights, head):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_gate_inputs(form, rows, action, common, drive):
-    """Compute the part of the gates that all channels share, and each channel's input weights.
+    """Compute the parts of the LSTMs' gates that do not depend on readings.
 
-    They go to `common` (4d, B) and `drive` (F, 4d, B). `rows` (., 4d, B) are the gates' weights in
-    the order of `Packed`.
+    Args:
+        form: Options of the policy, a `KernelOptions`.
+        rows: Weights of the gates (., 4d, B), in the order of `PackedWeights`.
+        action: Previous actions (A, B).
+        common: Output: the part that all channels share (4d, B).
+        drive: Output: the weight of each input from a channel's readings (F, 4d, B).
     """
     inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
@@ -72,10 +85,13 @@ def compute_gate_inputs(form, rows, action, common, drive):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_products(out, rows, x):
-    """Add ``rows.T @ x[i]`` to ``out[i]`` in every column.
+    """Add ``rows.T @ x[i]`` to ``out[i]`` for each input slot i, in every column.
 
-    The shapes are out (N, W, B), rows (K, W, B) and x (N, K, B). K is a multiple of 8; rows and x
-    are padded with zeros, which change no bit.
+    Args:
+        out: Array to add to (N, W, B).
+        rows: Matrix of each column (K, W, B).
+        x: Vectors (N, K, B). K is a multiple of 8; rows and x are padded with zeros, which change
+            no bit.
     """
     channels, width, _ = out.shape
     for k in range(0, rows.shape[0], 8):
@@ -94,7 +110,15 @@ def add_products(out, rows, x):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def drive_gates(shown, last, z, common, drive):
-    """Compute the gates `z` (N, 4d, B) without h, from the readings `shown` (N, B)."""
+    """Compute the part of the LSTMs' gates that comes from readings, actions and biases.
+
+    Args:
+        shown: Readings of the input slots (N, B).
+        last: Readings of the step before, NaN for none (N, B); this updates them.
+        z: Output: the gates without the part of the LSTMs' own outputs (N, 4d, B).
+        common: Part of the gates that all channels share (4d, B).
+        drive: Weight of reading, and of its change, in the gates (F, 4d, B).
+    """
     channels, gates, _ = z.shape
     for i in range(channels):
         for g in range(gates):
@@ -114,7 +138,7 @@ def drive_gates(shown, last, z, common, drive):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_hints(z, hints):
-    """Add the identity hints (N, 4d, B) to the gates `z`."""
+    """Add the vectors that tell neurons their channels, `hints` (N, 4d, B), to the gates `z`."""
     for i in range(hints.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -123,7 +147,12 @@ def add_hints(z, hints):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def stack_readings(shown, readings):
-    """Shift the readings `shown` (N, B) into the stacks (N, k, B); NaN marks an empty place."""
+    """Push the newest readings onto the stack of each input slot.
+
+    Args:
+        shown: Newest readings (N, B).
+        readings: Stacks of k readings, the newest first, NaN for none (N, k, B); this updates them.
+    """
     for i in range(readings.shape[0]):
         for f in range(readings.shape[1] - 1, 0, -1):
             for b in range(BATCH):
@@ -135,7 +164,14 @@ def stack_readings(shown, readings):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_stacks(readings, common, drive, h):
-    """Compute the outputs h (N, K, B) of a tanh layer on the stacked readings (N, k, B)."""
+    """Run the sensory neurons that are a tanh layer on the stacked readings.
+
+    Args:
+        readings: Stacks of the k newest readings (N, k, B).
+        common: Part of the layer's input that all channels share (units, B).
+        drive: Weight of each reading of the stack (k, units, B).
+        h: Output: the neurons' outputs (N, K, B).
+    """
     for i in range(readings.shape[0]):
         for g in range(common.shape[0]):
             for b in range(BATCH):
@@ -149,7 +185,10 @@ def advance_stacks(readings, common, drive, h):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_small_gates(shown, common, drive, hidden, h, z):
-    """Compute `drive_gates`, `add_products` and `apply_tanh` at once, for one input and K = 8."""
+    """Compute the gates' values in one pass, for one input and K = 8.
+
+    It replaces `drive_gates`, `add_products` and `apply_tanh`, which describe the arrays.
+    """
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -166,9 +205,15 @@ def compute_small_gates(shown, common, drive, hidden, h, z):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_small_attention(bias, weights, h, score):
-    """Compute the attention from h in one pass, for tanh attention and K = 8.
+    """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
     It replaces `set_scores_to_bias`, `add_products` and `apply_attention`.
+
+    Args:
+        bias: Biases of the scores (M, B).
+        weights: Weights of the scores (K, M, B).
+        h: The neurons' outputs (N, K, B).
+        score: Output: the attention (N, M, B).
     """
     for i in range(score.shape[0]):
         for q in range(score.shape[1]):
@@ -185,7 +230,7 @@ def compute_small_attention(bias, weights, h, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def apply_tanh(z):
-    """Apply tanh to the gates in place."""
+    """Apply tanh to the gates `z` (N, 4d, B) in place."""
     for i in range(z.shape[0]):
         for g in range(z.shape[1]):
             for b in range(BATCH):
@@ -194,7 +239,13 @@ def apply_tanh(z):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_cells(z, h, c):
-    """Update the LSTMs' cells c (N, d, B) and outputs h (N, K, B) in place, from the gates."""
+    """Update the cells and outputs of the LSTMs in place.
+
+    Args:
+        z: Values of the gates after tanh (N, 4d, B).
+        h: Outputs of the LSTMs (N, K, B).
+        c: Cells of the LSTMs (N, d, B).
+    """
     d = c.shape[1]
     for i in range(c.shape[0]):
         for k in range(d):
@@ -208,7 +259,7 @@ def advance_cells(z, h, c):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def set_scores_to_bias(bias, score):
-    """Set the scores (N, M, B) to their biases (M, B)."""
+    """Set the attention scores `score` (N, M, B) to their biases `bias` (M, B)."""
     channels, queries, _ = score.shape
     for i in range(channels):
         for q in range(queries):
@@ -218,10 +269,15 @@ def set_scores_to_bias(bias, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def apply_attention(softmax, score, work):
-    """Replace the scores (N, M, B) by the attention; `work` (3, B) is scratch space for a softmax.
+    """Replace the attention scores by the attention weights, in place.
 
-    The softmax sums every eighth query first and then these eight sums, as the compiled engine
-    does.
+    The softmax sums every eighth query first and then these eight sums, as the policy's compiled
+    engine does.
+
+    Args:
+        softmax: Whether the attention is a softmax over the queries, else a tanh.
+        score: Scores (N, M, B).
+        work: Scratch space (3, B) for a softmax.
     """
     channels, queries, _ = score.shape
     if not softmax:
@@ -259,9 +315,19 @@ def apply_attention(softmax, score, work):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def sum_message(form, score, shown, present, count, shift, sums, mass):
-    """Compute the message's sums (M, B) over the channels, of which `count` (B,) are present.
+    """Sum the readings over all input slots with their attention weights, for each query.
 
-    The sums are exact before they are normalised. A missing channel must have the reading 0.
+    The sums are exact before they are normalised. A missing slot must have the reading 0.
+
+    Args:
+        form: Options of the policy, a `KernelOptions`.
+        score: Attention weights (N, M, B).
+        shown: Readings (N, B).
+        present: 1 for slots with a reading, 0 for missing ones (N, B).
+        count: Number of slots with a reading (B,).
+        shift: Rounding shift of each column (B,), see `compute_rounding_shift`.
+        sums: Output: the sums (M, B).
+        mass: Output: sums of the attention weights, for a softmax (M, B).
     """
     channels, queries, _ = score.shape
     for q in range(queries):
@@ -286,7 +352,15 @@ def sum_message(form, score, shown, present, count, shift, sums, mass):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def finish_message(softmax, sums, mass, narrow, message):
-    """Compute the head's input (., B) float64 from the sums; `narrow` (M, B) is scratch space."""
+    """Compute the head's input from the sums over the input slots.
+
+    Args:
+        softmax: Whether the attention is a softmax over the queries, else a tanh.
+        sums: Weighted sums of the readings (M, B).
+        mass: Sums of the attention weights, for a softmax (M, B).
+        narrow: Scratch space (M, B) float32.
+        message: Output: the head's input (., B) float64.
+    """
     queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
@@ -307,9 +381,15 @@ def finish_message(softmax, sums, mass, narrow, message):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def apply_head(form, head, widths, x, y, action):
-    """Apply the head (., B) to its input `x` (W, B) and write the action (A, B).
+    """Run the head, a stack of dense layers, on its input and write the actions.
 
-    `x` and `y` are overwritten.
+    Args:
+        form: Options of the policy, a `KernelOptions`.
+        head: Weights and biases of all layers (., B).
+        widths: Number of units of each layer.
+        x: Input (W, B); this is overwritten.
+        y: Scratch space of the same shape.
+        action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
     inputs = (len(head) - _count_later_weights(widths)) // widths[0] - 1
@@ -343,7 +423,11 @@ def apply_head(form, head, widths, x, y, action):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def _count_later_weights(widths):
-    """Return the number of weights in a head's layers after the first one."""
+    """Return the number of weights in a head's layers after the first one.
+
+    Args:
+        widths: Number of units of each layer.
+    """
     total = 0
     for layer in range(1, len(widths)):
         total += (widths[layer - 1] + 1) * widths[layer]
@@ -351,10 +435,13 @@ def _count_later_weights(widths):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def rounding_shift(grid):
-    """Return the rounding shift for terms whose sum is at most `grid`.
+def compute_rounding_shift(grid):
+    """Return a number that rounds terms to a grid when it is added and subtracted again.
 
-    The policy core's `shifter_for_sum` does the same.
+    Terms rounded like this sum exactly in any order. The policy's `shifter_for_sum` does the same.
+
+    Args:
+        grid: Bound of the sum of the terms.
     """
     _, bits = math.frexp(grid)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)

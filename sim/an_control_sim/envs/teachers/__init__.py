@@ -1,1 +1,1 @@
-"""Scripted teachers that read the simulator's state, for students that only see pictures."""
+"""Scripted teachers that read the simulator's state, for policies that only see pictures."""

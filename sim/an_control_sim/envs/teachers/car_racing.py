@@ -1,4 +1,4 @@
-"""Driver for CarRacing that reads the track and the car's state, as a teacher of students that see.
+"""A driver for CarRacing that knows the track and the car's state, as a teacher for policies.
 
 It is pure pursuit (Coulter 1992): the steering follows the angle to a point of the centre line
 ahead, which is further away at speed. The speed is what the curvature of the next 100 m allows.
@@ -31,7 +31,7 @@ HELP_STEPS, MORE_STEPS = 25, 5
 
 
 class CarRacingTeacher:
-    """Driver of a car; call `start` after each reset, then the teacher once per step.
+    """A driver of the car; call `start` after each reset, then the teacher once per step.
 
     Args:
         game: The game whose car is driven.
@@ -41,7 +41,7 @@ class CarRacingTeacher:
         self._game = game
 
     def start(self) -> None:
-        """Read the new track."""
+        """Read the track of a new episode."""
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
         self._heading = np.arctan2(along[:, 1], along[:, 0])
@@ -67,16 +67,19 @@ class CarRacingTeacher:
 
     @property
     def helps(self) -> bool:
-        """Return whether the student is off the road, turned away or stuck, or was just now."""
+        """Whether the teacher should drive, as the student is off the road, turned or stuck."""
         return self._helping > 0
 
     @property
     def hopeless(self) -> bool:
-        """Return whether help has taken so long that a new episode would teach more."""
+        """Whether the teacher has driven for so long that a new episode would teach more."""
         return self._helped > HOPELESS_STEPS
 
     def _find_nearest_point(self, position: np.ndarray) -> None:
-        """Find the nearest point of the track, near the last one or, if far off, everywhere."""
+        """Find the point of the track that is nearest to the car's position (x, y).
+
+        The points near the last one are searched, and all points if the car is far from these.
+        """
         near = (self._place + np.arange(-8, 25)) % len(self._points)
         distance = np.hypot(*(self._points[near] - position).T)
         self._place = int(near[distance.argmin()])
@@ -84,19 +87,29 @@ class CarRacingTeacher:
             self._place = int(np.hypot(*(self._points - position).T).argmin())
 
     def _point_ahead(self, ahead_m: float) -> np.ndarray:
-        """Return the point of the centre line this far ahead."""
+        """Return the point (x, y) of the centre line this many metres ahead."""
         tiles, part = divmod(ahead_m / game.TRACK_DETAIL_STEP, 1.0)
         first = (self._place + int(tiles)) % len(self._points)
         second = (first + 1) % len(self._points)
         return self._points[first] * (1.0 - part) + self._points[second] * part
 
     def _angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
-        """Return the angle in rad from the car's direction to a point."""
+        """Return the angle in rad from the car's direction to a point.
+
+        Args:
+            point: The point (x, y).
+            position: The car's position (x, y).
+            angle: The car's direction in rad.
+        """
         x, y = point - position
         return float(_wrap_angle(math.atan2(y, x) - angle - math.pi / 2))
 
     def _allowed_speed(self, angle: float) -> float:
-        """Return the allowed speed in m/s, from the curves ahead and the ways to brake for them."""
+        """Return the speed in m/s that the curves ahead and the braking distances allow.
+
+        Args:
+            angle: The angle in rad to the pursued point; the car slows down to turn.
+        """
         curvature = self._curvature[(self._place + AHEAD) % len(self._points)]
         in_curve = SIDEWAYS_MPS2 / np.maximum(curvature, 1e-3)
         allowed = np.sqrt(in_curve + 2.0 * BRAKING_MPS2 * game.TRACK_DETAIL_STEP * AHEAD).min()
@@ -104,7 +117,13 @@ class CarRacingTeacher:
         return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
 
     def _update_help(self, position: np.ndarray, speed: float, angle: float) -> None:
-        """Update whether the student needs help."""
+        """Update whether the teacher should drive.
+
+        Args:
+            position: The car's position (x, y).
+            speed: Its speed in m/s.
+            angle: Its direction in rad.
+        """
         x, y = position - self._points[self._place]
         heading = float(self._heading[self._place])
         off_m = abs(math.cos(heading) * y - math.sin(heading) * x)
@@ -121,5 +140,5 @@ class CarRacingTeacher:
 
 
 def _wrap_angle(angle: np.ndarray | float) -> np.ndarray | float:
-    """Return the equal angle within +-pi."""
+    """Return the equivalent angle in [-pi, pi), in rad."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi

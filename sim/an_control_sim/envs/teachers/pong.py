@@ -1,9 +1,9 @@
-"""Player of Pong that reads the console's memory, as a teacher of students that only see.
+"""A player of Pong that reads the console's memory, as a teacher for policies that only see.
 
 While the ball moves away the stick is held down, so that the paddle waits at its lowest place. When
-the ball comes back the stick is held up for as many steps as bring the paddle to one of few places,
-where it stops long before the ball arrives. The player chooses that place by trying each on a copy
-of the console: the one that scores soonest.
+the ball comes back the stick is held up for as many steps as bring the paddle to one of a few
+places, where it stops long before the ball arrives. The player chooses that place by trying each on
+a copy of the console: the one that scores soonest.
 
 So a student that reacts some steps late, or cannot always see the ball, plays the same rally, and a
 game soon repeats itself. The paddle starts each return at the same place, which helps a student
@@ -26,10 +26,10 @@ CONTACT_X = 189
 TOP, BOTTOM = 44, 203
 """Rows between which the ball is reflected."""
 HIGHEST, LOWEST = 38.0, 203.0
-"""Bounds of the paddle's place."""
+"""Bounds of the paddle's row."""
 STICK = 22.66
-"""Distance that holding the stick for a step moves its target; the paddle follows by half of what
-is left in each two frames."""
+"""Distance that holding the stick for a step moves its target; in every two frames the paddle
+covers half of its distance to the target."""
 CORRECTION = 0.7
 """Share of the paddle's deviation from the prediction that is attributed to the stick."""
 REACH = (-10.0, 28.0)
@@ -39,16 +39,22 @@ RETURNS, LONGEST_RETURN = 3, 100
 STILL, UP, DOWN = 0, -1, 1
 BUTTONS = {STILL: Action.FIRE, UP: Action.RIGHTFIRE, DOWN: Action.LEFTFIRE}
 PLACES = {STILL: 1, UP: 4, DOWN: 5}
-"""Index of each button in the environment's action."""
+"""Index of each move's button in the environment's action."""
 TARGETS = tuple(LOWEST - STICK * count for count in range(8))
 """Places that the stick can reach after whole numbers of steps up."""
 BEGINS = (0, 150, 165, 175, 182)
-"""Places of the ball at which the stick starts to move: at once or, if that never scores, so late
+"""Columns of the ball at which the stick starts to move: at once or, if that never scores, so late
 that the paddle still moves when it hits the ball."""
 
 
 class ConsoleState(NamedTuple):
-    """Console's memory at a step; `x` is 0 if no ball is in play."""
+    """The values in the console's memory at a step.
+
+    Attributes:
+        x: The column of the ball; 0 if no ball is in play.
+        y: The row of the ball.
+        paddle: The row of the paddle.
+    """
 
     x: int
     y: int
@@ -56,23 +62,29 @@ class ConsoleState(NamedTuple):
 
     @classmethod
     def from_console(cls, console: ALEInterface) -> ConsoleState:
-        """Return the values in the console's memory."""
+        """Read the values from a console's memory."""
         memory = console.getRAM()
         y = int(memory[BALL_Y])
         return cls(int(memory[BALL_X]) if y else 0, y, int(memory[PADDLE_Y]))
 
 
 class PaddleAim(NamedTuple):
-    """Target of the stick, and the column of the ball at which to move there."""
+    """The plan for the next return.
+
+    Attributes:
+        target: The place that the stick is moved to.
+        begin: The column of the ball at which the stick starts to move.
+    """
 
     target: float
     begin: int = 0
 
 
 class PongPlayer:
-    """Player that holds the stick down while the ball moves away, and aims while it approaches.
+    """A player that holds the stick down while the ball moves away, and aims while it approaches.
 
-    The stick's place is not in the memory: it is estimated from the buttons and the paddle's moves.
+    The stick's place is not in the console's memory: it is estimated from the buttons and the
+    paddle's motion.
 
     Args:
         seen: The console's memory at the start.
@@ -88,11 +100,11 @@ class PongPlayer:
         return bool(self.last.x) and seen.x > self.last.x
 
     def choose_move(self, seen: ConsoleState, done: int) -> int:
-        """Return the next move.
+        """Return the next move: UP, DOWN or STILL.
 
         Args:
             seen: The console's memory.
-            done: The move of the step before.
+            done: The move that was really made in the step before.
         """
         comes, paddle = self.is_approaching(seen), float(self.last.paddle)
         for _ in range(2):
@@ -107,7 +119,7 @@ class PongPlayer:
 
 
 class PongTeacher:
-    """Player on an environment's console.
+    """A teacher that plays on an environment's console.
 
     Call `start` after each reset, then the teacher once per step. `env.button` must be the button
     that was last pressed, whether by the teacher or the student.
@@ -131,7 +143,7 @@ class PongTeacher:
     def __call__(self) -> np.ndarray:
         """Return the action (6,) float32, one-hot, for the console's current state."""
         seen = ConsoleState.from_console(self._console)
-        done = _move_of_button(self._env.button)
+        done = _find_move(self._env.button)
         comes = self._player.is_approaching(seen)
         if comes and done != self._last_move:
             self._player.aim, _ = self._find_best_aim(self._player, seen, done, 1)
@@ -144,9 +156,16 @@ class PongTeacher:
     def _find_best_aim(
         self, player: PongPlayer, seen: ConsoleState, done: int, leg: int
     ) -> tuple[PaddleAim, float]:
-        """Return the best aim for the ball that approaches, and its value.
+        """Try several plans for the approaching ball on the console; return the best and its value.
 
-        A point is worth more the sooner it comes, a lost one the later. The console is restored.
+        A point is worth more the sooner it is scored, and a lost point costs less the later it
+        comes. The console is restored.
+
+        Args:
+            player: The player before the return.
+            seen: The console's memory.
+            done: The move of the step before.
+            leg: The number of the return, 1 for the next one.
         """
         here, arrives = self._console.cloneState(), self._predict_arrival(player.last, seen)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
@@ -170,7 +189,12 @@ class PongTeacher:
         return best
 
     def _predict_arrival(self, last: ConsoleState, seen: ConsoleState) -> float:
-        """Return the row of the ball when it reaches the paddle."""
+        """Return the row of the ball when it reaches the paddle.
+
+        Args:
+            last: The console's memory one step before.
+            seen: The console's memory now.
+        """
         here = self._console.cloneState()
         while last.x < seen.x < CONTACT_X:
             last, before = seen, last
@@ -183,7 +207,14 @@ class PongTeacher:
         return _reflect_row(last.y + share * (seen.y - last.y))
 
     def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
-        """Return the value of an approaching ball: a point, or the value of the next return."""
+        """Return the value of a player's plan: a point, or the value of the next return.
+
+        Args:
+            player: The player with its plan.
+            seen: The console's memory.
+            done: The move of the step before.
+            leg: The number of the return, by which the value of a point is divided.
+        """
         away = False
         for _ in range(LONGEST_RETURN):
             done = player.choose_move(seen, done)
@@ -202,14 +233,18 @@ class PongTeacher:
 
 
 def _reflect_row(y: float) -> float:
-    """Return the row of a ball that would be at row `y` if there were no walls."""
+    """Return the row of a ball after reflections from the walls.
+
+    Args:
+        y: The row where it would be if there were no walls.
+    """
     span = BOTTOM - TOP
     along = (y - TOP) % (2.0 * span)
     return TOP + min(along, 2.0 * span - along)
 
 
-def _move_of_button(button: Action) -> int:
-    """Return the move of a button: up, down or still."""
+def _find_move(button: Action) -> int:
+    """Return the move of a button: UP, DOWN or STILL."""
     if button in (Action.RIGHT, Action.RIGHTFIRE):
         return UP
     return DOWN if button in (Action.LEFT, Action.LEFTFIRE) else STILL

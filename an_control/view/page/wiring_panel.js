@@ -1,4 +1,5 @@
-// The patch bay: signals on the left, plugs on the right, a cable each; by mouse, touch or keyboard.
+// The wiring panel: signals on the left, input slots on the right, and a connection to each slot.
+// It works by mouse, touch and keyboard.
 
 import { hue } from "./draw.js";
 
@@ -11,10 +12,10 @@ function element(name, attributes, parent) {
   return made;
 }
 
-export class PatchBay {
-  // act(command, values): asks the robot; tool(): the chosen tool; announced(): whether changes are announced.
+export class WiringPanel {
+  // act(command, values): sends a command; tool(): the chosen tool; announced(): whether changes are announced.
   constructor(svg, { act, tool, announced }) {
-    Object.assign(this, { svg, act, tool, announced, wires: [], signals: [], plugs: new Map(), cableOf: new Map() });
+    Object.assign(this, { svg, act, tool, announced, wires: [], signals: [], slots: new Map(), connectionOf: new Map() });
     svg.addEventListener("pointerdown", (event) => this.grab(event));
     svg.addEventListener("pointermove", (event) => this.drag(event));
     svg.addEventListener("pointerup", (event) => this.drop(event));
@@ -23,7 +24,7 @@ export class PatchBay {
   }
 
   set({ signals, wires }) {
-    const same = JSON.stringify([signals, wires.map((one) => one.plug)]);
+    const same = JSON.stringify([signals, wires.map((one) => one.slot)]);
     this.signals = signals;
     this.wires = wires;
     if (same !== this.same) this.build();
@@ -46,8 +47,8 @@ export class PatchBay {
     this.untake();
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
-    this.cables = element("g", {}, this.svg);
-    this.plugs.clear();
+    this.connections = element("g", {}, this.svg);
+    this.slots.clear();
     this.ends = new Map();
     this.signals.forEach((signal, i) => {
       const end = element("g", { class: "signal", "data-signal": signal }, this.svg);
@@ -56,43 +57,43 @@ export class PatchBay {
       element("circle", { class: "dot", cx: LEFT, cy: this.y(i), r: 5 }, end).style.fill = this.colour(signal);
       this.ends.set(signal, end);
     });
-    this.wires.forEach(({ plug }, i) => {
-      const end = element("g", { class: "plug", "data-plug": plug, tabindex: i ? -1 : 0, role: "button" }, this.svg);
+    this.wires.forEach(({ slot }, i) => {
+      const end = element("g", { class: "slot", "data-slot": slot, tabindex: i ? -1 : 0, role: "button" }, this.svg);
       element("rect", { class: "handle", x: RIGHT - 8, y: this.y(i) - ROW / 2, width: WIDTH - RIGHT + 8, height: ROW }, end);
       element("circle", { class: "dot", cx: RIGHT, cy: this.y(i), r: 5 }, end);
       element("text", { x: RIGHT + 12, y: this.y(i) }, end);
-      this.plugs.set(plug, { end, index: i });
+      this.slots.set(slot, { end, index: i });
     });
-    this.cableOf = new Map();
+    this.connectionOf = new Map();
   }
 
   connect() {
-    for (const { plug, signal, channel } of this.wires) {
-      const { end, index } = this.plugs.get(plug);
+    for (const { slot, signal, channel } of this.wires) {
+      const { end, index } = this.slots.get(slot);
       end.querySelector("text").textContent = channel;
-      const what = signal === "noise" ? "noise" : signal === "" ? "nothing" : signal;
-      end.setAttribute("aria-label", `Plug ${plug}, read as ${channel}: carries ${what}`);
-      this.cable(plug, signal, index);
+      const carried = signal === "" ? "nothing" : signal;
+      end.setAttribute("aria-label", `Input slot ${slot}, read as ${channel}: carries ${carried}`);
+      this.drawConnection(slot, signal, index);
     }
   }
 
-  cable(plug, signal, index) {
+  drawConnection(slot, signal, index) {
     const from = this.signals.indexOf(signal), y = this.y(index);
-    let path = this.cableOf.get(plug);
-    if (!path) this.cableOf.set(plug, (path = element("path", { "data-plug": plug }, this.cables)));
-    path.setAttribute("class", signal === "noise" ? "cable noise" : "cable");
+    let path = this.connectionOf.get(slot);
+    if (!path) this.connectionOf.set(slot, (path = element("path", { "data-slot": slot }, this.connections)));
+    path.setAttribute("class", signal === "noise" ? "connection noise" : "connection");
     if (signal === "noise") path.setAttribute("d", `M${RIGHT - 40} ${y}H${RIGHT}`);
     else path.setAttribute("d", from < 0 ? "" : curve(LEFT, this.y(from), RIGHT, y));
     path.style.stroke = signal === "noise" ? "" : this.colour(signal);
   }
 
-  // Attention from 0 to 1 by channel; a channel that is not there is absent.
+  // Draws each channel's attention, from 0 to 1; a channel without a weight is missing.
   attend(weights) {
-    for (const { plug, channel } of this.wires) {
-      const weight = weights.get(channel), path = this.cableOf.get(plug);
+    for (const { slot, channel } of this.wires) {
+      const weight = weights.get(channel), path = this.connectionOf.get(slot);
       path.style.strokeOpacity = weight === undefined ? 0.25 : (0.25 + 0.75 * weight).toFixed(2);
       path.style.strokeWidth = weight === undefined ? 1.2 : (1.2 + 2.2 * weight).toFixed(1);
-      this.plugs.get(plug).end.classList.toggle("absent", weight === undefined);
+      this.slots.get(slot).end.classList.toggle("absent", weight === undefined);
     }
   }
 
@@ -104,20 +105,20 @@ export class PatchBay {
   grab(event) {
     if (event.button) return;
     const signal = event.target.closest(".signal")?.dataset.signal;
-    const plug = event.target.closest(".plug")?.dataset.plug;
-    const carried = plug && this.wires.find((one) => one.plug === plug)?.signal;
-    if (plug) this.focus(plug);
+    const slot = event.target.closest(".slot")?.dataset.slot;
+    const carried = slot && this.wires.find((one) => one.slot === slot)?.signal;
+    if (slot) this.focus(slot);
     const tool = this.tool();
-    if (plug && (tool === "cut" || tool === "noise")) {
-      this.act(tool, { plug });
+    if (slot && (tool === "cut" || tool === "noise")) {
+      this.act(tool, { slot });
       return;
     }
     const held = signal ?? carried;
     if (!held || held === "noise") return;
     event.preventDefault();
     this.svg.setPointerCapture(event.pointerId);
-    this.held = { signal: held, plug, path: element("path", { class: "drag" }, this.svg) };
-    if (plug) this.cableOf.get(plug).style.visibility = "hidden";
+    this.held = { signal: held, slot, path: element("path", { class: "drag" }, this.svg) };
+    if (slot) this.connectionOf.get(slot).style.visibility = "hidden";
     this.drag(event);
   }
 
@@ -126,76 +127,76 @@ export class PatchBay {
     const { x, y } = this.point(event), from = this.y(this.signals.indexOf(this.held.signal));
     this.held.path.setAttribute("d", curve(LEFT, from, x, y));
     const over = this.over(x, y);
-    for (const [plug, { end }] of this.plugs) end.classList.toggle("over", plug === over);
+    for (const [slot, { end }] of this.slots) end.classList.toggle("over", slot === over);
   }
 
   over(x, y) {
     const index = Math.round((y - TOP) / ROW);
-    return x > RIGHT - 30 && x <= WIDTH ? this.wires[index]?.plug : undefined;
+    return x > RIGHT - 30 && x <= WIDTH ? this.wires[index]?.slot : undefined;
   }
 
   drop(event) {
     if (!this.held) return;
-    const { signal, plug } = this.held, { x, y } = this.point(event), over = this.over(x, y);
+    const { signal, slot } = this.held, { x, y } = this.point(event), over = this.over(x, y);
     this.release();
-    if (over === plug && over) return;
-    if (over) this.plugIn(signal, over);
-    else if (plug && x < RIGHT - 30 && x > LEFT + 20) this.act("cut", { plug });
+    if (over === slot && over) return;
+    if (over) this.connectTo(signal, over);
+    else if (slot && x < RIGHT - 30 && x > LEFT + 20) this.act("cut", { slot });
   }
 
   release() {
-    const held = this.held, cable = this.cableOf.get(held?.plug);
+    const held = this.held, connection = this.connectionOf.get(held?.slot);
     this.held = undefined;
     held?.path.remove();
-    if (cable) cable.style.visibility = "";
-    for (const { end } of this.plugs.values()) end.classList.remove("over");
+    if (connection) connection.style.visibility = "";
+    for (const { end } of this.slots.values()) end.classList.remove("over");
   }
 
-  plugIn(signal, plug, tool = this.tool()) {
-    if (tool === "copy") this.act("copy", { signal, plug });
-    else this.act("connect", { signal, plug, announced: this.announced() });
+  connectTo(signal, slot, tool = this.tool()) {
+    if (tool === "copy") this.act("copy", { signal, slot });
+    else this.act("connect", { signal, slot, announced: this.announced() });
   }
 
-  focus(plug) {
-    for (const [name, { end }] of this.plugs) end.setAttribute("tabindex", name === plug ? 0 : -1);
-    this.plugs.get(plug).end.focus();
+  focus(slot) {
+    for (const [name, { end }] of this.slots) end.setAttribute("tabindex", name === slot ? 0 : -1);
+    this.slots.get(slot).end.focus();
   }
 
   key(event) {
-    const plug = event.target.closest?.(".plug")?.dataset.plug;
-    if (!plug || event.ctrlKey || event.metaKey || event.altKey) return;
-    const index = this.plugs.get(plug).index, step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const slot = event.target.closest?.(".slot")?.dataset.slot;
+    if (!slot || event.ctrlKey || event.metaKey || event.altKey) return;
+    const index = this.slots.get(slot).index, step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const signal = this.wires[index].signal;
     if (step) {
-      const next = this.wires[Math.max(0, Math.min(this.wires.length - 1, index + step))].plug;
+      const next = this.wires[Math.max(0, Math.min(this.wires.length - 1, index + step))].slot;
       this.focus(next);
-    } else if (event.key === "Enter" || event.key === " ") this.enter(plug, signal);
-    else if (event.key === "Delete" || event.key === "Backspace") this.act("cut", { plug });
-    else if (event.key === "n") this.act("noise", { plug });
-    else if (event.key === "c") this.take(plug, signal, "copy");
+    } else if (event.key === "Enter" || event.key === " ") this.enter(slot, signal);
+    else if (event.key === "Delete" || event.key === "Backspace") this.act("cut", { slot });
+    else if (event.key === "n") this.act("noise", { slot });
+    else if (event.key === "c") this.take(slot, signal, "copy");
     else return;
     event.preventDefault();
   }
 
-  // The first Enter takes a cable, the second plugs it in here.
-  enter(plug, signal) {
-    if (!this.taken) this.take(plug, signal, this.tool());
+  // The first Enter takes a slot's connection, the second one connects it to this slot.
+  enter(slot, signal) {
+    if (!this.taken) this.take(slot, signal, this.tool());
     else {
       const { from, signal: held, tool } = this.taken;
       this.untake();
-      if (from !== plug) this.plugIn(held, plug, tool);
+      if (from !== slot) this.connectTo(held, slot, tool);
     }
   }
 
-  take(plug, signal, tool) {
+  take(slot, signal, tool) {
     this.untake();
     if (!signal || signal === "noise") return;
-    this.taken = { from: plug, signal, tool };
-    this.plugs.get(plug).end.classList.add("taken");
+    this.taken = { from: slot, signal, tool };
+    this.slots.get(slot).end.classList.add("taken");
   }
 
   untake() {
-    if (this.taken) this.plugs.get(this.taken.from)?.end.classList.remove("taken");
+    if (this.taken) this.slots.get(this.taken.from)?.end.classList.remove("taken");
     this.taken = undefined;
   }
 }

@@ -1,0 +1,369 @@
+"""The state of the page's wiring panel: which signal arrives where, and how to change that.
+
+With a scrambler (the node that disturbs a running robot's readings), a signal is the reading of one
+of the robot's sensors, and an input slot is an element of the scrambler's message. Moving a signal
+to another slot changes the scrambler's order; announcing it lets the channels read the other slots,
+by the policy node's parameters. Without a scrambler an input slot is a channel, a signal is the
+field that it reads, and every change is announced.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from an_control.disturbance.signal_routing import NOISE, NOTHING
+from an_control.view.schema import SlotWiring
+
+KEPT_CHANGES = 200
+"""Maximum number of changes that can be undone."""
+_ELEMENT = re.compile(r"position\[(.+)\]")
+NO_SCRAMBLER = "the robot has no scrambler: start its simulator with scrambler:=true"
+NO_CHANNELS = (
+    "the policy's wiring names no single channel that could be moved: it reads them by a wildcard"
+)
+
+
+class RefusedChangeError(ValueError):
+    """An error that a requested change of the wiring is not possible; the text says why."""
+
+
+@dataclass(frozen=True)
+class WiringChange:
+    """A change of the wiring: what to set in the scrambler and in the policy node.
+
+    Attributes:
+        order: New signal of each of the scrambler's input slots that change.
+        parameters: New value of each parameter of the policy node that changes.
+    """
+
+    order: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class RewiringPanel:
+    """The present wiring of one robot, and the changes of it that a user of the page can ask for.
+
+    `set_order` and `set_wiring` set the present state. `connect`, `cut_signal` and the like return
+    the change to make, which the caller carries out; `record_change` records it for `undo`.
+    """
+
+    def __init__(self) -> None:
+        self.order: dict[str, str] | None = None
+        """The signal of each of the scrambler's input slots; None without a scrambler."""
+        self._reads: dict[str, tuple[str, str]] = {}
+        """The source and the field that each channel reads."""
+        self._first: dict[str, tuple[str, str]] = {}
+        self._scrambled = ""
+        self._back: list[WiringChange] = []
+
+    def set_order(self, order: Mapping[str, str] | None) -> None:
+        """Set which signal each of the scrambler's input slots carries at present.
+
+        Args:
+            order: The signal of each slot; None if there is no scrambler.
+        """
+        if (order is None) != (self.order is None):
+            self._back = []
+        self.order = None if order is None else dict(order)
+
+    def set_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
+        """Set the present wiring of the policy node.
+
+        Args:
+            rewirable: The node's parameters that rewire it, by name.
+            scrambled: The topic on which the scrambler publishes; "" if there is none.
+            new: Whether the node has just been configured, so that this is the wiring of the file,
+                and nothing that was done before can be undone.
+        """
+        reads = {}
+        for key, value in rewirable.items():
+            kind, _, rest = key.partition(".")
+            channel, _, part = rest.rpartition(".")
+            if (kind, part) == ("channels", "field"):
+                reads[channel] = (rewirable.get(f"channels.{channel}.source", ""), value)
+        before = self._reads
+        self._reads = {one: where for one, where in reads.items() if "*" not in one}
+        sources = [
+            key.split(".")[1]
+            for key, topic in rewirable.items()
+            if key.startswith("sources.") and topic.rpartition("/")[2] == scrambled
+        ]
+        self._scrambled = sources[0] if scrambled and sources else ""
+        if new:
+            self._back = []
+        if new and self._reads != before:
+            self._first = dict(self._reads)
+
+    @property
+    def signals(self) -> list[str]:
+        """The signals that can be connected, in the order of the wiring."""
+        if self.order is None:
+            return list(dict.fromkeys(map(_field_label, self._first.values())))
+        return self._ordered_slots()
+
+    @property
+    def wires(self) -> list[SlotWiring]:
+        """The wiring of all input slots, in the order of the wiring file."""
+        if self.order is None:
+            return [SlotWiring(one, _field_label(where), one) for one, where in self._reads.items()]
+        channels = {slot: channel for channel, slot in self._slot_of_channel().items()}
+        return [
+            SlotWiring(slot, self.order[slot], channels.get(slot, slot))
+            for slot in self._ordered_slots()
+        ]
+
+    @property
+    def why_not_announced(self) -> str:
+        """The reason why no change can be announced to the policy; "" if it can."""
+        slots = self._reads if self.order is None else self._slot_of_channel()
+        return "" if slots else NO_CHANNELS
+
+    @property
+    def why_not_unannounced(self) -> str:
+        """The reason why no change can be made without announcing it; "" if it can."""
+        return NO_SCRAMBLER if self.order is None else ""
+
+    @property
+    def undos(self) -> int:
+        """The number of changes that can be undone."""
+        return len(self._back)
+
+    def connect(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
+        """Return the change that connects a signal to an input slot.
+
+        The slot's present signal takes the other one's place.
+
+        Args:
+            signal: The signal.
+            slot: The input slot.
+            announced: Whether the policy node is rewired along, so that its channels keep their
+                signals.
+
+        Raises:
+            RefusedChangeError: That is not possible.
+        """
+        before = self._find_signal(slot)
+        if signal not in self.signals:
+            raise RefusedChangeError(f"{signal!r} is no signal of this robot")
+        if before == signal:
+            raise RefusedChangeError(f"{slot} carries {signal} already")
+        others = [one.slot for one in self.wires if one.signal == signal]
+        if others:
+            return self._move_signals({slot: others[0], others[0]: slot}, announced=announced)
+        if self.order is None:
+            return WiringChange(parameters=self._field_parameters(slot, signal))
+        return WiringChange({slot: signal})
+
+    def cut_signal(self, slot: str) -> WiringChange:
+        """Return the change of the wiring that leaves an input slot without a signal.
+
+        Raises:
+            RefusedChangeError: That is not possible.
+        """
+        return self._replace_signal(slot, NOTHING)
+
+    def put_noise(self, slot: str) -> WiringChange:
+        """Return the change that replaces the signal of an input slot by noise.
+
+        Raises:
+            RefusedChangeError: That is not possible.
+        """
+        return self._replace_signal(slot, NOISE)
+
+    def copy_signal(self, signal: str, slot: str) -> WiringChange:
+        """Return the change that connects a signal to one more input slot.
+
+        Args:
+            signal: The signal.
+            slot: The input slot that gets it too.
+
+        Raises:
+            RefusedChangeError: That is not possible.
+        """
+        if signal not in self.signals:
+            raise RefusedChangeError(f"{signal!r} is no signal of this robot")
+        return self._replace_signal(slot, signal)
+
+    def shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
+        """Return a change that permutes all signals at random.
+
+        Args:
+            rng: The random generator.
+            announced: Whether the policy node is rewired along, so that its channels keep their
+                signals.
+
+        Raises:
+            RefusedChangeError: That is not possible.
+        """
+        slots = [one.slot for one in self.wires]
+        if len(slots) < 2:
+            raise RefusedChangeError(self.why_not_announced or "there is nothing to shuffle")
+        return self._move_signals(
+            dict(zip(slots, rng.sample(slots, len(slots)), strict=True)), announced=announced
+        )
+
+    def restore_file_wiring(self) -> WiringChange:
+        """Return the change that restores the wiring of the file."""
+        order = {slot: slot for slot, signal in (self.order or {}).items() if signal != slot}
+        return WiringChange(order, self._changed_parameters(self._first))
+
+    def undo(self) -> WiringChange:
+        """Return the change that undoes the last one.
+
+        Raises:
+            RefusedChangeError: There is none.
+        """
+        if not self._back:
+            raise RefusedChangeError("there is no change to undo")
+        return self._back[-1]
+
+    def record_change(self, change: WiringChange, back: WiringChange | None) -> None:
+        """Record that a change has been carried out.
+
+        Args:
+            change: The change.
+            back: The change that undoes it, returned by `invert_change` before; None if the change
+                was itself an undo.
+        """
+        self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT_CHANGES:]
+        if self.order is not None:
+            self.order.update(change.order)
+        for key, value in change.parameters.items():
+            channel, _, part = key.removeprefix("channels.").rpartition(".")
+            source, path = self._reads[channel]
+            self._reads[channel] = (value, path) if part == "source" else (source, value)
+
+    def invert_change(self, change: WiringChange) -> WiringChange:
+        """Return the change that undoes a change which is about to be carried out.
+
+        Raises:
+            RefusedChangeError: The robot no longer has one of its input slots or channels.
+        """
+        now = self.order or {}
+        channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}
+        if gone := (change.order.keys() - now.keys()) | (channels - self._reads.keys()):
+            raise RefusedChangeError(f"the robot no longer has {', '.join(sorted(gone))}")
+        order = {slot: now[slot] for slot in change.order}
+        parameters: dict[str, str] = {}
+        for channel in channels:
+            parameters |= self._channel_parameters(channel, self._reads[channel])
+        return WiringChange(order, {key: parameters[key] for key in change.parameters})
+
+    def _move_signals(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
+        """Return the change that gives each of some input slots the signal of another one.
+
+        Args:
+            places: For each slot the one whose signal it gets.
+            announced: Whether the policy node is rewired along, so that its channels keep their
+                signals.
+
+        Raises:
+            RefusedChangeError: That is not possible.
+        """
+        if self.order is None:
+            if not announced:
+                raise RefusedChangeError(NO_SCRAMBLER)
+            return WiringChange(
+                parameters=self._changed_parameters(
+                    {one: self._reads[by] for one, by in places.items()}
+                )
+            )
+        order = {
+            slot: self.order[by]
+            for slot, by in places.items()
+            if self.order[by] != self.order[slot]
+        }
+        if not announced:
+            return WiringChange(order)
+        if self.why_not_announced:
+            raise RefusedChangeError(self.why_not_announced)
+        now = {by: slot for slot, by in places.items()}
+        reads = {
+            channel: (self._scrambled, f"position[{now[slot]}]")
+            for channel, slot in self._slot_of_channel().items()
+            if slot in now
+        }
+        return WiringChange(order, self._changed_parameters(reads))
+
+    def _replace_signal(self, slot: str, signal: str) -> WiringChange:
+        """Return the change that gives an input slot another signal.
+
+        Raises:
+            RefusedChangeError: There is no scrambler, or the slot has this signal already.
+        """
+        if self.order is None:
+            raise RefusedChangeError(NO_SCRAMBLER)
+        if self._find_signal(slot) == signal:
+            raise RefusedChangeError(f"{slot} carries {signal or 'nothing'} already")
+        return WiringChange({slot: signal})
+
+    def _find_signal(self, slot: str) -> str:
+        """Return the signal that an input slot carries.
+
+        Raises:
+            RefusedChangeError: The robot has no such slot.
+        """
+        found = next((one.signal for one in self.wires if one.slot == slot), None)
+        if found is None:
+            raise RefusedChangeError(f"{slot!r} is no input slot of this robot")
+        return found
+
+    def _field_parameters(self, channel: str, signal: str) -> dict[str, str]:
+        """Return the ROS parameters to set in the policy node so that a channel reads a signal."""
+        where = next(one for one in self._first.values() if _field_label(one) == signal)
+        return self._changed_parameters({channel: where})
+
+    def _changed_parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+        """Return the policy node's parameters that must change so that channels read other fields.
+
+        Args:
+            reads: The source and the field that each channel is to read.
+        """
+        found: dict[str, str] = {}
+        for channel, where in reads.items():
+            now = self._channel_parameters(channel, self._reads.get(channel, where))
+            found |= {
+                k: v for k, v in self._channel_parameters(channel, where).items() if now[k] != v
+            }
+        return found
+
+    def _channel_parameters(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
+        """Return the policy node's parameters of a channel that reads a source and a field.
+
+        Args:
+            channel: The id of the channel.
+            where: The name of the source, and the field of its message.
+        """
+        return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
+
+    def _ordered_slots(self) -> list[str]:
+        """Return the scrambler's input slots, first those that the wiring names, in its order."""
+        order = self.order or {}
+        others = sorted(order, key=_natural_order)
+        return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
+
+    def _slot_of_channel(self) -> dict[str, str]:
+        """Return the input slot that each channel reads, for channels that the scrambler feeds."""
+        found = {}
+        for channel, (source, path) in self._reads.items():
+            element = _ELEMENT.fullmatch(path)
+            if element and source == self._scrambled != "":
+                found[channel] = element[1]
+        return found
+
+
+def _natural_order(name: str) -> list[tuple[str, int]]:
+    """Return a sort key that orders numbers in names by value: camera.2.1 before camera.10.1."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _field_label(where: tuple[str, str]) -> str:
+    """Return the text by which the page shows a signal that is a field of a source.
+
+    Args:
+        where: The name of the source, and the field of its message.
+    """
+    return f"{where[0]}: {where[1]}"

@@ -1,0 +1,185 @@
+"""The wiring panel without ROS: what a drag means for the scrambler and for the policy node."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from an_control.view.rewiring_panel import (
+    NO_SCRAMBLER,
+    RefusedChangeError,
+    RewiringPanel,
+    WiringChange,
+)
+
+IDS = ("a", "b", "c")
+SCRAMBLED = {f"channels.{one}.field": f"position[{one}]" for one in IDS}
+SCRAMBLED |= {f"channels.{one}.source": "all" for one in IDS} | {"sources.all.topic": "scrambled"}
+PLAIN = {
+    "sources.imu.topic": "imu",
+    "sources.legs.topic": "legs",
+    "channels.roll.source": "imu",
+    "channels.roll.field": "roll(orientation)",
+    "channels.hip.source": "legs",
+    "channels.hip.field": "position[hip]",
+    "channels.scan.*.source": "legs",
+    "channels.scan.*.field": "position[*]",
+}
+
+
+def scrambled() -> RewiringPanel:
+    panel = RewiringPanel()
+    panel.set_order({one: one for one in reversed(IDS)})
+    panel.set_wiring(SCRAMBLED, "scrambled", new=True)
+    return panel
+
+
+def plain() -> RewiringPanel:
+    panel = RewiringPanel()
+    panel.set_wiring(PLAIN, new=True)
+    return panel
+
+
+def do(panel: RewiringPanel, change: WiringChange) -> None:
+    panel.record_change(change, panel.invert_change(change))
+
+
+def wires(panel: RewiringPanel) -> dict[str, tuple[str, str]]:
+    return {one.slot: (one.signal, one.channel) for one in panel.wires}
+
+
+def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
+    panel = scrambled()
+    change = panel.connect("a", "b", announced=False)
+    assert dict(change.order) == {"b": "a", "a": "b"} and not change.parameters
+    do(panel, change)
+    assert wires(panel) == {"a": ("b", "a"), "b": ("a", "b"), "c": ("c", "c")}
+
+
+def test_an_announced_drag_lets_both_channels_follow_their_signals():
+    panel = scrambled()
+    change = panel.connect("a", "b", announced=True)
+    assert dict(change.order) == {"b": "a", "a": "b"}
+    assert dict(change.parameters) == {
+        "channels.a.field": "position[b]", "channels.b.field": "position[a]",
+    }  # fmt: skip
+    do(panel, change)
+    assert wires(panel) == {"a": ("b", "b"), "b": ("a", "a"), "c": ("c", "c")}
+
+
+def test_after_any_announced_drags_each_channel_reads_its_own_signal():
+    panel, rng = scrambled(), random.Random(1)
+    for _ in range(100):
+        signal, slot = rng.choice(IDS), rng.choice(IDS)
+        if wires(panel)[slot][0] != signal:
+            do(panel, panel.connect(signal, slot, announced=True))
+        do(panel, panel.shuffle(rng, announced=True))
+        assert all(signal == channel for signal, channel in wires(panel).values())
+    assert panel.signals == list(IDS)
+
+
+def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
+    panel = scrambled()
+    do(panel, panel.cut_signal("a"))
+    do(panel, panel.put_noise("b"))
+    do(panel, panel.copy_signal("c", "a"))
+    assert wires(panel) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
+    do(panel, panel.connect("a", "b", announced=True))
+    assert wires(panel) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
+
+
+def test_undo_takes_everything_back_in_turn_and_restoring_too():
+    panel, rng, seen = scrambled(), random.Random(2), []
+    for make in (
+        lambda: panel.shuffle(rng, announced=True),
+        lambda: (
+            panel.connect(panel.wires[0].signal, "c", announced=False)
+            if wires(panel)["c"][0] != panel.wires[0].signal
+            else panel.cut_signal("c")
+        ),
+        lambda: panel.cut_signal("b"),
+        panel.restore_file_wiring,
+    ):
+        seen.append(wires(panel))
+        do(panel, make())
+    assert wires(panel) == {one: (one, one) for one in IDS}
+    while seen:
+        panel.record_change(panel.undo(), None)
+        assert wires(panel) == seen.pop()
+    with pytest.raises(RefusedChangeError, match="no change to undo"):
+        panel.undo()
+
+
+def test_a_robot_that_is_started_again_takes_nothing_back():
+    panel = scrambled()
+    do(panel, panel.connect("a", "b", announced=False))
+    panel.set_wiring(SCRAMBLED, "scrambled", new=False)
+    assert panel.undos == 1
+    panel.set_wiring(SCRAMBLED, "scrambled", new=True)
+    assert panel.undos == 0
+
+
+def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
+    panel = scrambled()
+    do(panel, panel.cut_signal("a"))
+    panel.set_order(None)
+    assert panel.undos == 0
+    do(panel, WiringChange(parameters={"channels.a.field": "position[b]"}))
+    panel.set_order({one: one for one in IDS})
+    assert panel.undos == 0
+
+
+def test_a_change_of_slots_or_channels_that_have_gone_is_refused():
+    panel = scrambled()
+    with pytest.raises(RefusedChangeError, match="the robot no longer has x"):
+        panel.invert_change(WiringChange({"x": "a"}))
+    with pytest.raises(RefusedChangeError, match="the robot no longer has y"):
+        panel.invert_change(WiringChange(parameters={"channels.y.field": "position[a]"}))
+
+
+def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
+    panel = plain()
+    assert panel.signals == ["imu: roll(orientation)", "legs: position[hip]"]
+    assert panel.why_not_unannounced == NO_SCRAMBLER and not panel.why_not_announced
+    change = panel.connect("legs: position[hip]", "roll", announced=True)
+    assert not change.order and dict(change.parameters) == {
+        "channels.roll.source": "legs", "channels.roll.field": "position[hip]",
+        "channels.hip.source": "imu", "channels.hip.field": "roll(orientation)",
+    }  # fmt: skip
+    do(panel, change)
+    assert wires(panel)["roll"] == ("legs: position[hip]", "roll")
+    do(panel, panel.restore_file_wiring())
+    assert wires(panel)["roll"] == ("imu: roll(orientation)", "roll")
+    for refused in (
+        lambda: panel.cut_signal("roll"),
+        lambda: panel.connect("imu: roll(orientation)", "hip", announced=False),
+    ):
+        with pytest.raises(RefusedChangeError, match="scrambler"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("refused", "named"),
+    [
+        (lambda panel: panel.connect("x", "a", announced=False), "'x' is no signal"),
+        (lambda panel: panel.connect("a", "x", announced=False), "'x' is no input slot"),
+        (lambda panel: panel.connect("a", "a", announced=False), "carries a already"),
+        (lambda panel: panel.copy_signal("noise", "a"), "'noise' is no signal"),
+        (lambda panel: panel.cut_signal("x"), "'x' is no input slot"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(refused, named):
+    with pytest.raises(RefusedChangeError, match=named):
+        refused(scrambled())
+
+
+def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
+    panel = RewiringPanel()
+    panel.set_order({one: one for one in IDS})
+    panel.set_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
+                    "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
+    assert "wildcard" in panel.why_not_announced and not panel.why_not_unannounced
+    do(panel, panel.connect("a", "b", announced=False))
+    with pytest.raises(RefusedChangeError, match="wildcard"):
+        panel.connect("a", "c", announced=True)
