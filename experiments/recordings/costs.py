@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -39,11 +40,12 @@ def note_commands() -> None:
     publish = Publisher.publish
 
     def publish_and_note(publisher: Any, message: Any) -> None:
+        """Publish a message, and keep the time if it is a command."""
         publish(publisher, message)
         if publisher.topic_name.endswith("/joint_commands"):
             COMMANDED_S[0] = time.thread_time()
 
-    Publisher.publish = publish_and_note  # type: ignore[method-assign]
+    mock.patch.object(Publisher, "publish", publish_and_note).start()
 
 
 class MeasuredNode:
