@@ -22,7 +22,7 @@ from an_control.wiring.compile import Sources, compile_source, follow_field
 from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
 from an_control.wiring.feed import Feed
 from an_control.wiring.messages import Resolver, element_path, message_class
-from an_control.wiring.missing import MissingChannelReport, Notice, SourceStatus
+from an_control.wiring.missing import MissingReport, Notice, SourceStatus
 from an_control.wiring.readers import GrowingReader, Reader
 
 
@@ -335,7 +335,7 @@ class ChannelTable:
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
-        self._missing = MissingChannelReport(self._feeds.values())
+        self._missing = MissingReport(self._feeds.values())
         self._lay_out(like)
 
     def _lay_out(self, like: ChannelTable | None) -> None:

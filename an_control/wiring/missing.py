@@ -87,7 +87,7 @@ class Notice:
         return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")
 
 
-class MissingChannelReport:
+class MissingReport:
     """The channels of a table that were missing at the last read, and what changed since before.
 
     Args:
@@ -108,7 +108,7 @@ class MissingChannelReport:
         """Time of the last read in real time."""
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
-    def lay_out(self, ids: tuple[str, ...], like: MissingChannelReport) -> None:
+    def lay_out(self, ids: tuple[str, ...], like: MissingReport) -> None:
         """Follow the channels with these ids (N,), with what `like` knows of them by id."""
         known = dict(zip(like._ids, like._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)

@@ -327,7 +327,8 @@ def test_at_a_rate_the_last_message_counts_until_the_new_topic_speaks(stand):
     stand.wiring.write_text(stand.wiring.read_text())
     loop = stand.node._loop
     stand.send(1)
-    stand.until(lambda: all(f.messages for f in loop.controller.table._feeds.values()), "a step")
+    table = loop.controller.table
+    stand.until(lambda: all(one.messages for one in table.status(0)), "a step")
     assert not rewire(stand, **{"sources.tilt.topic": "other"})
     (tilt,) = [s for s in loop.controller.table.status(0) if s.name == "tilt"]
     assert tilt.messages == 1 and tilt.topic == "other"
