@@ -63,8 +63,8 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
     """
     topics = [one for one in found.topics if one.ranges]
     if not topics:
-        heard = ", ".join(one.name for one in found.topics) or "none"
-        raise ValueError(f"no topic with numbers was heard (topics: {heard})")
+        others = ", ".join(one.name for one in found.topics) or "none"
+        raise ValueError(f"no topic with numbers was heard (topics: {others})")
     names = _name_sources(topics)
     channels: list[Entry] = []
     constant: list[str] = []

@@ -218,7 +218,7 @@ class Operator:
         Raises:
             TimeoutError: If it does not appear in time.
         """
-        client = self._caller.create_client(type_, name)
+        client: Any = self._caller.create_client(type_, name)
         if not client.wait_for_service(timeout_sec=self._timeout_s):
             raise TimeoutError
         return client

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, run_steps, make_step_parser
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/any_environment")
 ENVIRONMENTS = ("Pendulum-v1", "InvertedDoublePendulum-v5", "LunarLanderContinuous-v3")

@@ -86,7 +86,8 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
             filled.append(line)
             continue
         count = len(row["episodes"])
-        digits = len(DECIMALS.match(cells[column])[1]) if DECIMALS.match(cells[column]) else 0
+        decimals = DECIMALS.match(cells[column])
+        digits = len(decimals[1]) if decimals else 0
         cells[column] = f"{row['mean']:.{digits}f} {format_error(row['sd'], count, digits)}"
         for place, title in enumerate(titles):
             if title == "episodes":

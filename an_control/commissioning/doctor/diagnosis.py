@@ -457,8 +457,8 @@ class _Search:
             )
             gains = (costs[0] - costs[1:]) * (len(ticks) / len(few))
             gains -= [one.penalty for one in hypotheses]
-            best = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
-            hypotheses, gains = [hypotheses[number] for number in best], gains[best]
+            ahead = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
+            hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
         finalists = self._select_finalists(hypotheses, gains)
         refined = [self._refine(one, candidate, ticks) for one in finalists]
         now = likelihood.compute_costs([candidate], ticks)[0].sum(1)
