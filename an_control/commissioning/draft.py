@@ -44,7 +44,8 @@ RATE_HZ = 10.0
 """The drafted control rate if no message rate could be measured."""
 Entry = tuple[ChannelConfig, str]
 CommandDraft = tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]
-"""Key, value and comment of each line on where commands go, and the actuators."""
+"""A drafted command message: key, value and comment of each YAML line about its topic and type, and
+its actuators with comments."""
 _PATH_PARTS = re.compile(r"[\[\]().]+")
 _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
@@ -56,7 +57,8 @@ def draft_robot(robot: str, found: Survey, namespace: str, model: Model | None =
         robot: The name of the robot.
         found: The topics of the robot.
         namespace: The robot's namespace, which is left out of topic names.
-        model: A model whose channel ids and rate the draft gets; None for the robot's own names.
+        model: A model that will control the robot; the draft gets the channel ids and the control
+            rate of this model. None for names after the robot's topics.
 
     Raises:
         ValueError: No topic with numbers was found.
@@ -233,7 +235,7 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
 def _draft_commands(
     topics: Sequence[SurveyedTopic], taken: Sequence[SubscribedTopic], namespace: str
 ) -> list[CommandDraft]:
-    """Draft the command messages: one for joints, one for a base, or a placeholder.
+    """Draft the command messages: one for joints and one for a mobile base, or a placeholder.
 
     Args:
         topics: The sensor topics, which name the joints.
@@ -276,7 +278,7 @@ def _draft_commands(
 
 
 def _select_joint_topics(topics: Sequence[SurveyedTopic], command: str) -> list[SurveyedTopic]:
-    """Return the topics with joints that share most of their name with a command topic."""
+    """Return the joint topics whose names have most in common with a command topic's name."""
 
     def shared(topic: SurveyedTopic) -> int:
         parts = zip(topic.name.split("/"), command.split("/"), strict=False)
@@ -293,7 +295,14 @@ def _joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
 
 
 def _command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
-    """Return the field that a command of this type sets: what the joints measure, else effort."""
+    """Return the field for the values of a command.
+
+    It is the one that the joint topics measure, such as position, else effort.
+
+    Args:
+        topics: The topics with joints.
+        type_: The message type of the command.
+    """
     field = JOINT_COMMANDS[type_]
     if field != "effort":
         return field
@@ -332,7 +341,13 @@ def _describe_unused(found: Survey, constant: Sequence[str]) -> list[str]:
 
 
 def _describe_match(match: Match, model: Model, found: Survey) -> list[str]:
-    """Return comments on channels and fields without a partner."""
+    """Return comments on the model's channels and the robot's fields that have no match.
+
+    Args:
+        match: The matches between channels and fields.
+        model: The model.
+        found: The topics of the robot.
+    """
     aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
     aside += [f"somebody listens to {one.name} ({one.type})" for one in found.subscribed]
     aside += [f"The model's actuators: {', '.join(model.task.actuators)}"]

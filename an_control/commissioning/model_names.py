@@ -1,7 +1,8 @@
 """Give the channels and actuators of a drafted wiring the names that a model knows.
 
-A field that was heard is matched with a channel of the model by its name, and by whether its values
-lie in the range of the training. A match that is not certain is marked with "SET THIS".
+A field of a received message is matched with a channel of the model by its name, and by whether its
+values lie in the range that the channel had in training. A match that is not certain is marked with
+"SET THIS".
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from an_control.policy import Model
 from an_control.wiring import ActuatorConfig, ChannelConfig
 
 SURE, POSSIBLE = 0.72, 0.33
-"""Minimum similarity of a certain match, and of one that the user must confirm."""
+"""Minimum similarity of a certain match, and of a match that the user must confirm."""
 AHEAD = 0.08
-"""Distance from the second best match from which on a match is certain."""
+"""A match is certain only if its similarity is at least this much above the second best match."""
 OUT_OF_RANGE = 0.2
-"""Loss of similarity for values far outside of the range of the training."""
+"""Number that is subtracted from the similarity if the values lie far outside the training
+range."""
 MARGIN = 0.5
-"""Distance from the range of the training, in its width, up to which values are inside."""
+"""Values count as inside the training range up to this distance from it, in units of its width."""
 SYNONYMS = {
     "gyro": "angular velocity",
     "acc": "linear acceleration",
@@ -36,17 +38,17 @@ SYNONYMS = {
 }
 """Words of channel ids, and the words of message fields that mean the same."""
 SILENT = frozenset({"twist", "pose", "data", "state", "states", "joint"})
-"""Words that say nothing about which number it is."""
+"""Words that say nothing about which number a field holds."""
 
 
 class HeardField(NamedTuple):
-    """A number that was heard, as a drafted channel.
+    """A number in the messages that the robot's topics carried, as a drafted channel.
 
     Args:
         config: The drafted channel.
-        comment: Its comment.
-        low: Lowest heard value.
-        high: Highest heard value.
+        comment: The comment on the channel in the wiring.
+        low: The lowest value that was received.
+        high: The highest value that was received.
     """
 
     config: ChannelConfig
@@ -56,12 +58,12 @@ class HeardField(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Fields that a model's channels were matched with.
+    """The message fields that were matched with a model's channels.
 
     Args:
         channels: The channels with the model's ids, in the model's order, each with a comment.
-        missing: Ids of the model without a match.
-        unused: Heard fields that match no channel of the model.
+        missing: Ids of the model's channels without a match.
+        unused: Fields that match no channel of the model.
         doubtful: Number of channels that the user must confirm.
     """
 
@@ -72,10 +74,10 @@ class Match(NamedTuple):
 
 
 def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
-    """Match the channels of a model with fields that were heard, each field at most once.
+    """Match the channels of a model with fields of received messages, each field at most once.
 
     Args:
-        heard: The fields.
+        heard: The fields of received messages, as drafted channels.
         model: The model; it must name its channels.
     """
     ids, ranges = list(model.task.channels), trained_ranges(model)
@@ -111,11 +113,11 @@ def match_channels(heard: Sequence[HeardField], model: Model) -> Match:
 def match_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Return drafted actuators of one message with the model's names, where these are certain.
+    """Return drafted actuators of one message, with the model's names where a match is certain.
 
     Args:
         actuators: The drafted actuators, each with a comment.
-        field: The field that they share, "" if each has one of its own.
+        field: The message field that the actuators share; "" if each actuator has its own field.
         model: The model.
     """
     names = list(model.task.actuators)
@@ -139,7 +141,13 @@ def match_actuators(
 
 
 def _assign(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
-    """Return the place for each name, the most similar pairs first, each place at most once."""
+    """Assign to each name at most one place, and return the place of each name.
+
+    The most similar pairs are assigned first, and no place is assigned twice.
+
+    Args:
+        scores: For each pair (name, place) the similarity from 0 to 1.
+    """
     found: dict[str, int] = {}
     for (name, place), score in sorted(scores.items(), key=lambda pair: -pair[1]):
         if score >= POSSIBLE and name not in found and place not in found.values():
@@ -148,14 +156,25 @@ def _assign(scores: Mapping[tuple[str, int], float]) -> dict[str, int]:
 
 
 def _similarity(id_: str, one: HeardField, trained: tuple[float, float] | None) -> float:
-    """Return how well a field fits a channel of the model, from 0 to 1."""
+    """Return how well a field fits a channel of the model, up to 1.
+
+    Args:
+        id_: The id of the channel.
+        one: The field.
+        trained: The range of the channel's readings in training; None if it is not known.
+    """
     config = one.config
     score = max(_name_similarity(id_, config.id), _name_similarity(id_, _words_of_field(config)))
     return score if _is_in_range(one, trained) else score - OUT_OF_RANGE
 
 
 def _is_in_range(one: HeardField, trained: tuple[float, float] | None) -> bool:
-    """Return whether the values of a field may be those of a channel with this range."""
+    """Return whether the values of a field lie in the range of a channel, or near it.
+
+    Args:
+        one: The field.
+        trained: The range of the channel's readings in training; None if it is not known.
+    """
     if trained is None:
         return True
     margin = MARGIN * max(trained[1] - trained[0], 1e-6)
@@ -163,7 +182,7 @@ def _is_in_range(one: HeardField, trained: tuple[float, float] | None) -> bool:
 
 
 def _words_of_field(config: ChannelConfig) -> str:
-    """Return source and field of a channel in the order in which ids name them."""
+    """Return a text with the source and the field of a channel, in the same order as in ids."""
     return f"{config.source}.{config.field}"
 
 
@@ -178,7 +197,10 @@ def _name_similarity(one: str, other: str) -> float:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a name in lower case, without `SILENT` ones and synonyms replaced."""
+    """Return the words of a name in lower case.
+
+    Synonyms are replaced, and words in `SILENT` are left out unless there are no others.
+    """
     spaced = re.sub(r"([a-z])([A-Z0-9])", r"\1 \2", name).lower()
     words = re.findall(r"[a-z]+|\d+", spaced)
     words = [word for one in words for word in SYNONYMS.get(one, one).split()]

@@ -1,4 +1,4 @@
-"""Learn a permutation-invariant policy for three gymnasium environments by one command each.
+"""Learn a permutation-invariant policy for each of three gymnasium environments by one command.
 
     python -m experiments any_environment [--list]
 

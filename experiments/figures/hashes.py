@@ -1,7 +1,8 @@
-"""Hashes of what a figure depends on: its commands, its models, and its code.
+"""Hashes of what a figure (table or picture of results) depends on: commands, models and code.
 
-Of a Python file only the statements count: comments, docstrings and blank lines may change without
-making a figure stale. A file that moved or whose name changed counts as changed.
+A figure is stale if any of these has changed since it was made. Of a Python file only the
+statements count: comments, docstrings and blank lines may change. A file that was moved or renamed
+counts as changed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class SourceTree:
 
     @classmethod
     def from_work_tree(cls) -> SourceTree:
-        """Return the files as they lie in the clone now."""
+        """Return the files as they are in the work tree now."""
         paths = (one for folder in FOLDERS for one in sorted((ROOT / folder).rglob("*")))
         return cls(
             {
@@ -62,7 +63,7 @@ class SourceTree:
         return self._hash_file(path, imports=False) if path in self._files else ""
 
     def hash_code(self, part: str) -> str:
-        """Return one hash of a file's or folder's code and names, or "" if there is none."""
+        """Return a hash of the code and names of a file or folder, or "" if it does not exist."""
         path = part.removeprefix("imports of ")
         names = sorted(one for one in self._files if one == path or one.startswith(f"{path}/"))
         lines = [f"{name} {self._hash_file(name, imports=part != path)}" for name in names]
@@ -78,7 +79,7 @@ class SourceTree:
 
 
 def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
-    """Return the hash of each input of a figure, by its name; "" for one that does not exist."""
+    """Return the hash of each input of a figure, by the input's name; "" if it does not exist."""
     commands = "\n".join(one.command for one in figure.commands)
     hashes = {"command": _short(commands.encode())}
     hashes |= {f"model {one}": tree.hash_model(one) for one in figure.models}

@@ -1,7 +1,7 @@
 """Registry of every table and picture of figures on README, the pages and the model cards.
 
 Each entry says where the figure stands, which commands make it, and on which models and code it
-depends. A page has no figure that this list lacks; a test compares them.
+depends. A test checks that every figure on the pages is in this list.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class FigureCommand:
     command: str
     """Command line as in a shell, in the root of a clone."""
     column: int | None = None
-    """Place of the table's column that takes the mean return of the protocol in the row; None: the
-    command writes the figure itself, or somebody has to copy it."""
+    """Index of the table's column into which mean returns are written; the row names the protocol
+    (disturbance). None if the command writes the figure itself, or if somebody has to copy it."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class PageFigure:
     code: tuple[str, ...]
     """Files and folders of code from the root of the repository."""
     episodes: str = ""
-    """Number of episodes or tries of a row."""
+    """Number of episodes or tries for each row of the table."""
     seeds: str = "1"
     models: tuple[str, ...] = ()
     """Names of models in `models`."""
     table: str = ""
-    """Title that marks the table in the page, if it is marked."""
+    """Title in the marks around the table in the page; "" without marks."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,14 @@ class PageFigure:
 
 
 def evaluation(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line of an evaluation with seed 1."""
+    """Return the command line of an evaluation with seed 1.
+
+    Args:
+        model: The name of the model.
+        options: Further options of `an-control evaluate`.
+        episodes: The number of episodes under each protocol.
+        protocols: The disturbances of the evaluation.
+    """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
@@ -94,7 +101,18 @@ def card(
     column: int = 1,
     alone: str = "",
 ) -> PageFigure:
-    """Return the entry of the table on a model's card; `alone` adds the policy without monitor."""
+    """Return the entry of the results table on a model's card.
+
+    Args:
+        model: The name of the model.
+        code: The files and folders of code on which the table depends.
+        episodes: The number of episodes under each protocol.
+        protocols: The disturbances of the evaluation.
+        options: Further options of `an-control evaluate`.
+        column: The index of the column with the returns.
+        alone: The disturbances under which the policy is also evaluated without its monitor; "" for
+            none.
+    """
     commands = [FigureCommand(evaluation(model, options, episodes, protocols), column)]
     if alone:
         off = evaluation(model, "--monitor off", episodes, alone)
@@ -105,7 +123,7 @@ def card(
 
 
 def marked(table: PageTable) -> PageFigure:
-    """Return the entry of a table that an experiment writes between its marks."""
+    """Return the entry of a table that an experiment writes between marks in a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
     return PageFigure(
@@ -125,7 +143,15 @@ def marked(table: PageTable) -> PageFigure:
 
 
 def picture(page: str, path: str, command: str, code: Sequence[str], *models: str) -> PageFigure:
-    """Return the entry of a picture."""
+    """Return the entry of a picture.
+
+    Args:
+        page: The path of the page.
+        path: The path of the picture, from the page's folder.
+        command: The command line that draws the picture.
+        code: The files and folders of code on which it depends.
+        *models: The names of the models on which it depends.
+    """
     return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
 
 
@@ -332,7 +358,7 @@ WITHOUT_FIGURES: dict[tuple[str, str], str] = {
     ("docs/reference/model-file.md", "Model file"): "limits",
     ("docs/reference/topics.md", "Topics, services and diagnostics"): "definitions",
 }
-"""Tables with numbers that nobody measured -> what the numbers are."""
+"""For each table with numbers that nobody measured, by page and heading, what the numbers are."""
 
 TABLE_ROW = re.compile(r"^\|.*\|$")
 

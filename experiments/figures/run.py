@@ -7,8 +7,8 @@
                                                   note that they were made at this commit, without
                                                   making them
 
-Returns go into their table's rows. Where a command prints what nobody can copy but you, the list
-says *by hand*: run it, copy, then note it with `--made-at HEAD`.
+The mean returns that a command prints are written into the rows of the table. If the list says *by
+hand*, run the command, copy the figures into the page, and then note it with `--made-at HEAD`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from experiments.figures.hashes import ROOT, SourceTree, hash_inputs
 from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_tables
 
 MADE = Path(__file__).with_name("made.json")
-"""When each figure was made, at which commit, and the hashes of its inputs then."""
+"""File that records for each figure when and at which commit it was made, and the hashes of its
+inputs."""
 PROTOCOL = re.compile(r"`([^`]+)`")
 DECIMALS = re.compile(r"-?\d+\.?(\d*)")
 
@@ -40,7 +41,12 @@ def read_made() -> dict[str, Any]:
 
 
 def changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of the inputs that differ from those of the record."""
+    """Return the names of the inputs that have changed since the figure was made.
+
+    Args:
+        inputs: The current hashes of the figure's inputs, by name.
+        record: The record of how the figure was made; None if there is none.
+    """
     if record is None:
         return ["no record"]
     then = record["inputs"]
@@ -48,7 +54,13 @@ def changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) 
 
 
 def describe(figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None) -> str:
-    """Return the lines of the list for a figure."""
+    """Return the text about a figure for the list of figures.
+
+    Args:
+        figure: The figure.
+        changed: The names of the inputs that have changed.
+        record: The record of how the figure was made; None if there is none.
+    """
     how = "" if figure.is_filled else ", by hand"
     when = f"made {record['date']} at {record['commit']}" if record else "no record"
     state = f"STALE ({', '.join(changed)})" if changed else "fresh"
@@ -57,15 +69,17 @@ def describe(figure: PageFigure, changed: Sequence[str], record: Mapping[str, An
 
 
 def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> list[str]:
-    """Return a table's lines with the figures of an evaluation, by the protocol in each row.
+    """Return a table's lines, filled with the results of an evaluation.
+
+    Each row names the protocol (disturbance) whose results it gets.
 
     The returns keep the number of digits that they have. Columns that are called `episodes` and
     `successes` are filled, too.
 
     Args:
         rows: The lines of the table.
-        column: Place of the column of the returns, counted from 0.
-        found: Protocol -> row of the evaluation's JSON.
+        column: The index of the column with the returns.
+        found: For each protocol (disturbance) the row of the evaluation's JSON.
 
     Example:
         >>> row = {"mean": 4.25, "sd": 3.0, "episodes": [{}] * 10, "success_share": 0.5}
@@ -99,7 +113,10 @@ def fill_rows(rows: Sequence[str], column: int, found: Mapping[str, Any]) -> lis
 
 
 def run_command(one: FigureCommand, results: Path) -> int:
-    """Run a command; an evaluation also writes its rows as JSON. Return the exit status."""
+    """Run a command and return the exit status.
+
+    The rows of an evaluation are also written to the file `results` as JSON.
+    """
     program, *rest = shlex.split(one.command)
     programs = {
         "an-control": [sys.executable, "-m", "an_control"],
@@ -136,7 +153,13 @@ def make(figure: PageFigure) -> int:
 
 
 def note_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
-    """Record that figures were made: now from the work tree, or then at a commit."""
+    """Record that figures were made now from the work tree, or earlier at a commit.
+
+    Args:
+        figures: The figures.
+        commit: The commit.
+        at_commit: Whether the inputs are those of the commit, not of the work tree.
+    """
     tree = SourceTree.from_commit(commit) if at_commit else SourceTree.from_work_tree()
     asked = ["git", "log", "-1", "--format=%h %cs", commit]
     out = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -178,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make_again(figures: Sequence[PageFigure]) -> int:
-    """Make figures one after the other and return the exit status of the last."""
+    """Make figures one after the other and return the exit status of the final one that ran."""
     for figure in figures:
         if status := make(figure):
             return status

@@ -1,9 +1,10 @@
-"""Measure what a recording and the black box cost a policy node that walks the Ant at 60 Hz.
+"""Measure the cost of recordings for a policy node that controls the walking Ant at 60 Hz.
 
-Three nodes in one process get the same messages in turn, a second of them at a time: one records
-nothing, one has the black box, one records. What is measured is CPU time, so that other processes
-on the machine disturb little: that of the whole process with its writing threads, and that of each
-tick on its thread, from the first message to the command.
+Three nodes in one process get the same messages. One records nothing, one has the black box (a
+recording of only the newest seconds), and one records everything. The nodes take turns of one
+second. CPU time is measured, because other processes on the machine change it little. The first
+figure is the time of the whole process with the threads that write. The second is the time of each
+tick (control step) on the thread that runs it, from the first message to the command.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from an_control.system.share import share_path
 
 STEP_S, STEP_NS = 0.0165, 16_500_000
 BLOCK_TICKS = 60
-"""Ticks that a node makes before the next one has its turn."""
+"""Ticks (control steps) that a node makes before the turn of the next node."""
 REST_S = 0.6
-"""Time after them in which the recording's thread writes what is left."""
+"""Seconds after a node's turn in which the thread of the recording writes what is left."""
 WARM_BLOCKS = 3
 KINDS = ("nothing", "black box", "recording")
 COMMANDED_S = [0.0]
-"""CPU time of the thread at the last command of any node."""
+"""CPU time of the thread at the newest command of any node."""
 
 
 def note_commands() -> None:
-    """Keep the time of each command in COMMANDED_S."""
+    """Make nodes store the time of each command that they publish in COMMANDED_S."""
     from rclpy.publisher import Publisher
 
     publish = Publisher.publish
 
     def publish_and_note(publisher: Any, message: Any) -> None:
-        """Publish a message, and keep the time if it is a command."""
+        """Publish a message, and store the time if the message is a command."""
         publish(publisher, message)
         if publisher.topic_name.endswith("/joint_commands"):
             COMMANDED_S[0] = time.thread_time()
@@ -49,11 +50,11 @@ def note_commands() -> None:
 
 
 class MeasuredNode:
-    """A policy node in lockstep whose messages are handed to its subscriptions' callbacks.
+    """A policy node in lockstep that gets messages by direct calls of its subscription callbacks.
 
     Args:
-        kind: one of `KINDS`.
-        folder: for its recording or its black boxes.
+        kind: What the node records, one of `KINDS`.
+        folder: The folder for the recording or the black boxes of the node.
     """
 
     def __init__(self, kind: str, folder: Path) -> None:
@@ -79,14 +80,16 @@ class MeasuredNode:
             one.topic_name.removeprefix(prefix): one.callback for one in self.node.subscriptions
         }
         self.cpu_s: list[float] = []
-        """CPU time of the process in each block."""
+        """CPU time of the process in each block of ticks, in seconds."""
         self.command_s: list[float] = []
-        """CPU time of the thread in each tick, from the first message to the command."""
+        """CPU time of the thread in each tick, from the first message to the command, in
+        seconds."""
         self.tick_s: list[float] = []
-        """The same with what follows the command, which is where notes become messages."""
+        """CPU time of the thread in each whole tick, in seconds. It includes the work after the
+        command, in which notes for the recording become messages."""
 
     def tick(self, messages: dict[str, Any]) -> None:
-        """Hand these messages over; the last one lets the node act."""
+        """Pass messages to the node by topic; the final message lets the node act."""
         begin_s = time.thread_time()
         for topic, message in messages.items():
             self._callbacks[topic](message)
@@ -94,7 +97,13 @@ class MeasuredNode:
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
     def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
-        """Make a block of ticks at the Ant's rate, and let the writing thread finish."""
+        """Make a block of ticks (control steps) at the Ant's rate, then let the writing finish.
+
+        Args:
+            rows: For each tick the serialized messages by topic.
+            classes: The message class of each topic.
+            begin: The index of the first tick.
+        """
         from rclpy.serialization import deserialize_message
 
         from an_control.ros.outputs import set_stamp
@@ -119,7 +128,15 @@ class MeasuredNode:
 
 
 def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
-    """Let the node walk the Ant; return the serialized messages of each tick, and their classes."""
+    """Let a node control the walking Ant, and return the messages that the node got.
+
+    Args:
+        node: The node.
+        ticks: The number of ticks (control steps).
+
+    Returns:
+        For each tick the serialized messages by topic, and the message class of each topic.
+    """
     from rclpy.serialization import deserialize_message, serialize_message
     from sensor_msgs.msg import JointState
 
@@ -142,10 +159,10 @@ def walk(node: MeasuredNode, ticks: int) -> tuple[list[dict[str, bytes]], dict[s
 
 
 def measure(blocks: int) -> dict[str, Any]:
-    """Return the costs by kind, in percent of a core and relative to a node that records nothing.
+    """Return the costs of each kind of recording, also relative to a node that records nothing.
 
     Args:
-        blocks: how often each node has its turn.
+        blocks: How often each node has its turn.
     """
     from an_control.system.priority import freeze_garbage
     from an_control_sim.process import ros_context
@@ -176,7 +193,12 @@ def measure(blocks: int) -> dict[str, Any]:
 
 
 def _figures(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
-    """Return the figures of a node beside those of the one that records nothing."""
+    """Return figures that compare a node with the node that records nothing.
+
+    Args:
+        plain: The node that records nothing.
+        node: The other node.
+    """
     lasts_s = BLOCK_TICKS * STEP_S
     more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain.cpu_s, strict=True)]
     quarters = statistics.quantiles(more, n=4) if len(more) > 1 else [0.0, 0.0, 0.0]
@@ -213,7 +235,10 @@ def print_costs(found: dict[str, Any]) -> None:
 
 
 def measure_memory(seconds: float) -> dict[str, Any]:
-    """Return what the black box of the walking Ant takes after that long, in MiB."""
+    """Return how much memory the black box of the walking Ant needs after some seconds.
+
+    The result has the measured and the node's own figure in MiB, and the number of kept messages.
+    """
     import tracemalloc
 
     from an_control_sim.process import ros_context
@@ -250,7 +275,13 @@ def measure_memory(seconds: float) -> dict[str, Any]:
 
 
 def run(blocks: int, path: Path | None, *, memory: bool) -> int:
-    """Measure and print, and write the result as JSON if a path is given."""
+    """Measure the costs, print them, and return the exit status.
+
+    Args:
+        blocks: How often each node has its turn.
+        path: The JSON file to write; None for none.
+        memory: Whether to measure the memory of the black box.
+    """
     found = measure_memory(30.0) if memory else measure(blocks)
     if memory:
         print(

@@ -1,4 +1,4 @@
-"""Measure what recording costs, and that a replay repeats every command.
+"""Measure what recording costs, and whether a replay of a recording repeats every command.
 
 python -m experiments recordings troubled FOLDER [--pieces 10] [--ticks 100000] [--json FILE]
 """

@@ -1,10 +1,11 @@
-"""Record a policy node that walks the Ant through random troubles, and replay each recording.
+"""Record a policy node that controls the Ant during random troubles; replay each recording.
 
-The node is the soak's: its readings are handed to its subscriptions' callbacks, in lockstep, so
-that it ticks as fast as it can. Each piece is one recording of a node of its own; it is replayed by
-`an-control replay`, its result is kept in a file, and the recording is deleted. A run that was
-stopped continues with the first piece that has no result. Speed is that of a core to itself: CPU
-time with the start of the process, as others may work on the machine.
+The node is that of the endurance test `Soak`. It runs in lockstep and gets its messages by direct
+calls of its subscription callbacks, so that it makes control steps as fast as it can. Each piece is
+one recording of a new node. It is replayed by `an-control replay`, the result is kept in a file,
+and the recording is deleted. A run that was stopped continues with the first piece that has no
+result. Speed is computed from CPU time, including the start of the process, because other processes
+may work on the machine.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from an_control.system.share import share_path
 
 STEP_S = 0.0165
 TROUBLE_EVERY = 40
-"""Mean number of ticks between two troubles."""
+"""Mean number of ticks (control steps) between two troubles."""
 WAIT_S = 0.01
-"""Time that the node waits in lockstep for a message that does not come."""
+"""Seconds that the node waits in lockstep for a message that does not come."""
 MODELS = ("ant", "ant_ppo", "ant_quick")
 SOURCES = {
     "joints": "joint_states",
@@ -35,12 +36,18 @@ SOURCES = {
     "goal": "goal",
     "feet": "foot_contacts",
 }
-"""The Ant's sources and their topics."""
+"""The topic of each of the Ant's sources, by the name of the source in the wiring."""
 JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle"))
 
 
 def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
-    """Record `ticks` ticks below `folder`, and return what happened meanwhile."""
+    """Record a number of ticks in a folder, and return what happened meanwhile.
+
+    Args:
+        folder: The folder.
+        ticks: The number of ticks (control steps).
+        seed: The seed of the troubles.
+    """
     from rclpy.parameter import Parameter
     from rclpy.serialization import deserialize_message, serialize_message
     from std_msgs.msg import Bool
@@ -50,7 +57,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
     from campaign.soak import SPIN_EVERY, STEP_NS, Soak
 
     class TroubledAnt(Soak):
-        """The soak's robot, whose messages are lost or late and whose node is treated badly."""
+        """The robot of the endurance test `Soak`, to which random troubles are added."""
 
         def __init__(self, node: PolicyNode) -> None:
             super().__init__(node, seed)
@@ -62,7 +69,7 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             self._models = [str(share_path(f"models/{one}.safetensors")) for one in MODELS]
 
         def run_ticks(self, count: int) -> None:
-            """Make that many steps of the robot."""
+            """Make this many steps of the robot."""
             self._durations_s: list[float] = []
             while self._ticked < count:
                 self._tick()
@@ -98,7 +105,11 @@ def record_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             self._node.set_parameters_atomically(changes)
 
         def _trouble(self, messages: dict[str, Any]) -> bool:
-            """Make one random trouble; return whether to wait for a message that does not come."""
+            """Make one random trouble, and return whether to wait for a message that does not come.
+
+            Args:
+                messages: The messages of this step by topic, which may be changed.
+            """
             rng = self._random
             kind = rng.choices(*zip(*TROUBLES, strict=True))[0]
             self.troubles[kind] += 1
@@ -187,11 +198,16 @@ TROUBLES = (
     ("reset", 3),
     ("deactivated and activated", 3),
 )
-"""Kinds of trouble and their weights."""
+"""Kinds of trouble, each with the weight by which it is drawn at random."""
 
 
 def replay_piece(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a process of its own, and return what it found."""
+    """Replay a recording in a new process, and return the result of the replay.
+
+    Args:
+        bag: The recording.
+        result: The file for the result.
+    """
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -212,9 +228,9 @@ def replay_piece(bag: Path, result: Path) -> dict[str, Any]:
 
 
 def run_pieces(folder: Path, pieces: int, ticks: int, json_path: Path, seed: int) -> int:
-    """Record and replay the pieces that have no result yet; return the exit status.
+    """Record and replay the pieces that have no result yet, and return the exit status.
 
-    A recording that differs is kept, and ends the run.
+    If a replay differs from its recording, the recording is kept and the run ends.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):
