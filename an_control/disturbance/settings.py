@@ -49,7 +49,7 @@ class Shuffle:
                 (both).
 
         Raises:
-            ValueError: The text is none of these; names it and what is allowed.
+            ValueError: The text is none of these; the message names it and what is allowed.
 
         Example:
             >>> Shuffle.parse("reset+200")
@@ -259,7 +259,8 @@ class Setting:
             value: The value as text, from YAML or a parameter.
 
         Raises:
-            ValueError: The value is not allowed; names setting, value and what is allowed.
+            ValueError: The value is not allowed; the message names setting, value and what is
+                allowed.
         """
         if self.kind is Shuffle:
             return value if isinstance(value, Shuffle) else Shuffle.parse(str(value))
@@ -285,7 +286,7 @@ class Setting:
         """Check that a value has the right type and is within bounds.
 
         Raises:
-            ValueError: It is not; names setting, value and what is allowed.
+            ValueError: It is not; the message names setting, value and what is allowed.
         """
         if self.choices:
             right = value in self.choices
@@ -339,7 +340,7 @@ class DisturbanceSettings:
     Each field is described by its `help`, see `SETTINGS`. A number is accepted in place of a range.
 
     Raises:
-        ValueError: A value is not allowed; names setting, value and what is allowed.
+        ValueError: A value is not allowed; the message names setting, value and what is allowed.
 
     Example:
         >>> settings = DisturbanceSettings(shuffle=Shuffle(at_reset=True), missing=0.1)
@@ -494,7 +495,8 @@ class DisturbanceSettings:
                 ``none,delay=1``.
 
         Raises:
-            ValueError: A word is not known or its value not allowed; names it and what is allowed.
+            ValueError: A word is not known or its value not allowed; the message names it and what
+                is allowed.
         """
         shuffle, words = split_words(text)
         settings = cls(shuffle)
@@ -509,8 +511,8 @@ class DisturbanceSettings:
             word: The word, such as ``missing=0.1``.
 
         Raises:
-            ValueError: The word is not known or its value not allowed; names it and what is
-                allowed.
+            ValueError: The word is not known or its value not allowed; the message names it and
+                what is allowed.
         """
         name, _, value = word.partition("=")
         setting = WORDS.get(name)
@@ -527,7 +529,8 @@ class DisturbanceSettings:
         """Return settings from values by name, given as text, from YAML or parameters.
 
         Raises:
-            ValueError: A value is not allowed; names setting, value and what is allowed.
+            ValueError: A value is not allowed; the message names setting, value and what is
+                allowed.
         """
         return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
 
@@ -590,7 +593,7 @@ class DisturbanceSettings:
         """Check that all changed settings can disturb a kind of observation.
 
         Raises:
-            ValueError: A setting cannot; names it and those that can.
+            ValueError: A setting cannot; the message names it and those that can.
         """
         for one in self.changed:
             if kind not in one.observations:
@@ -763,7 +766,7 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
         path: The path of the file.
 
     Raises:
-        WiringError: The file is invalid; names file, key, value and what is allowed.
+        WiringError: The file is invalid; the message names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_schedule", "changes"))
     if top["an_control_schedule"].number("1, the version of the format") != 1:

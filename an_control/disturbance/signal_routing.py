@@ -62,7 +62,8 @@ class SignalRouting:
             changes: The requested signal of each channel.
 
         Raises:
-            ValueError: A channel or a signal is not known; names it and what is allowed.
+            ValueError: A channel or a signal is not known; the message names it and what is
+                allowed.
         """
         for channel, signal in changes.items():
             if channel not in self._index:

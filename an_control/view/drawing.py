@@ -62,7 +62,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
         path: The path of the file.
 
     Raises:
-        WiringError: The file is not valid; names file, key, value and what is allowed.
+        WiringError: The file is not valid; the message names file, key, value and what is allowed.
     """
     top = read_yaml(path).fields(("an_control_drawing", "links"), ("base", "view"))
     if top["an_control_drawing"].number("1, the version of the format") != 1:
