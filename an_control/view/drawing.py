@@ -1,8 +1,8 @@
 """A reader of robot drawings: skeletons of links, described in a YAML file.
 
 docs/how-to/watch.md describes the format. The drawing of `walker.yaml`, a robot's wiring file, is
-`walker_drawing.yaml` in the same folder; for a robot without a drawing a shipped one is used whose
-joints it all has.
+`walker_drawing.yaml` in the same folder; for a robot without a drawing, a shipped drawing is used
+if the robot has all joints of that drawing.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
     Args:
         name: The name of the link.
         entry: Its entry in the file.
-        above: The names of the links before it, one of which can be its parent.
+        above: The names of the links before this one; one of them can be its parent.
 
     Raises:
         WiringError: The entry is not valid.
@@ -126,7 +126,7 @@ def _read_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
 
 
 def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
-    """Return a list of numbers in a drawing file.
+    """Return the numbers of an entry in a drawing file.
 
     Args:
         entry: The entry with the list.
