@@ -42,20 +42,20 @@ class TimeBudget:
         """The estimated seconds that this tick's search has taken so far."""
 
     def count_affordable(self, rows: float) -> int:
-        """Return how many comparisons the next call of a kernel may make within the budget.
+        """Return how many comparisons the search may make in its next step within the budget.
 
         Args:
-            rows: The size of one comparison in rows; a row is the evaluation of one tick's readings
-                under one assignment.
+            rows: The amount of work of one comparison in rows; a row is the evaluation of one
+                tick's readings under one assignment.
         """
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (rows * self._row_s)))
 
     def spend(self, rows: float) -> None:
-        """Subtract the estimated time of a kernel's call from the budget.
+        """Subtract the estimated time of a step of the search from the budget.
 
         Args:
-            rows: The size of the call in rows; a row is the evaluation of one tick's readings under
-                one assignment.
+            rows: The amount of work of the step in rows; a row is the evaluation of one tick's
+                readings under one assignment.
         """
         self.spent_s += self._settings.call_s + rows * self._row_s

@@ -90,8 +90,8 @@ class Evidence:
         """Remove all records, because sensor signals may have moved to other slots in this tick.
 
         Args:
-            move_costs: (slots, channels) the costs in nats of this tick's readings; at an episode's
-                start instead a prior, which favours some assignment.
+            move_costs: (slots, channels) the costs in nats of this tick's readings, or instead a
+                prior, which is costs that favour some assignment.
             usual: (channels,) the usual costs in such a tick; None: zeros, for a prior.
         """
         self.clear()

@@ -43,8 +43,9 @@ class Imputation:
     def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.replay_ticks)
-        """While slots stay missing, a pair for each tick since slots are missing or since signals
-        moved: the readings (N,) by slot, and the action (A,) before them."""
+        """While slots stay missing, a pair for each tick since the first one with a missing slot,
+        or since signals moved. The pair is the readings (N,) by slot, and the action (A,) before
+        them."""
         self.reset()
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""Recovery, which frees a robot that stands still but should move by random actions.
+"""Recovery, which uses random actions to free a robot that stands still but should move.
 
 On the ground or in an odd posture the readings do not show which channel is which, so a
 permutation-invariant policy may stay there. Random torques that change at every tick average out.

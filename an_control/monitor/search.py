@@ -211,7 +211,8 @@ class AssignmentSearch:
         """Start to verify an assignment from new evidence; return the best assignment so far.
 
         Args:
-            assignment: Which input slot feeds which channel. A prior favours this assignment.
+            assignment: Which input slot feeds which channel. It is favoured by a prior, until there
+                is evidence.
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
@@ -244,8 +245,8 @@ class AssignmentSearch:
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            move_costs: (slots, channels) the costs of this tick in nats; at an episode's start
-                instead a prior, which favours some assignment.
+            move_costs: (slots, channels) the costs of this tick in nats, or instead a prior, which
+                is costs that favour some assignment.
             slots: (N,) the slots of the other assignment.
             usual: (channels,) the usual costs in such a tick; None for a prior.
         """

@@ -73,7 +73,7 @@ class CommandHandlers:
             return await self._read_robot(found, new=new)
 
     async def _read_robot(self, found: RobotGraph, *, new: bool) -> bool:
-        """Read the parameters for `read_robot`, which has made sure that no command is running.
+        """Read the parameters for `read_robot`, which makes sure that no command runs meanwhile.
 
         Args:
             found: The robot's nodes.
